@@ -1,0 +1,107 @@
+"""THE TABLE: one row per served API key.
+
+Owns: which keys are served, in which versions, by which handler, routed where, under which ACL.
+Dispatch, ApiVersions, metrics, the README's table and the parametrised tests all derive from these rows.
+A row holds numbers and the dotted name of its handler; the module is imported when the first request of
+its key comes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Operation(IntEnum):
+    """AclOperation, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Resource(IntEnum):
+    """ResourceType of ACLs, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class Route(IntEnum):
+    """Which broker a client sends the request to."""
+
+    ANY_BROKER = 0
+    PARTITION_LEADER = 1
+    GROUP_COORDINATOR = 2
+    TRANSACTION_COORDINATOR = 3
+
+
+class Api(NamedTuple):
+    """One served API: ``versions`` is the inclusive range that is served, ``handler`` a module of ``pybroker.handlers``."""
+
+    key: int
+    name: str
+    versions: tuple[int, int]
+    handler: str
+    routed_to: Route = Route.ANY_BROKER
+    acl: tuple[Operation, Resource] | None = None
+    advertised_min: int | None = None  # Produce advertises 0 for the sake of old librdkafka (KAFKA-18659)
+
+
+ANY, LEADER, GROUP = Route.ANY_BROKER, Route.PARTITION_LEADER, Route.GROUP_COORDINATOR
+
+APIS: tuple[Api, ...] = (
+    Api(0, "Produce", (3, 13), "produce", LEADER, (Operation.WRITE, Resource.TOPIC), advertised_min=0),
+    Api(1, "Fetch", (4, 18), "fetch", LEADER, (Operation.READ, Resource.TOPIC)),
+    Api(2, "ListOffsets", (1, 11), "list_offsets", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
+    Api(3, "Metadata", (0, 13), "metadata", ANY, (Operation.DESCRIBE, Resource.TOPIC)),
+    Api(8, "OffsetCommit", (2, 10), "offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(9, "OffsetFetch", (1, 10), "offset_fetch", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
+    Api(10, "FindCoordinator", (0, 6), "find_coordinator", ANY, (Operation.DESCRIBE, Resource.GROUP)),
+    Api(11, "JoinGroup", (0, 9), "join_group", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(12, "Heartbeat", (0, 4), "heartbeat", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(13, "LeaveGroup", (0, 5), "leave_group", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
+    Api(16, "ListGroups", (0, 5), "list_groups", ANY, (Operation.DESCRIBE, Resource.GROUP)),
+    Api(18, "ApiVersions", (0, 4), "api_versions"),
+    Api(19, "CreateTopics", (2, 7), "create_topics", ANY, (Operation.CREATE, Resource.TOPIC)),
+    Api(20, "DeleteTopics", (1, 6), "delete_topics", ANY, (Operation.DELETE, Resource.TOPIC)),
+    Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER, (Operation.DELETE, Resource.TOPIC)),
+    Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY, (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)),
+    Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
+    Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
+    Api(33, "AlterConfigs", (0, 2), "alter_configs", ANY, (Operation.ALTER_CONFIGS, Resource.CLUSTER)),
+    Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
+    Api(37, "CreatePartitions", (0, 3), "create_partitions", ANY, (Operation.ALTER, Resource.TOPIC)),
+    Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP, (Operation.DELETE, Resource.GROUP)),
+    Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", ANY, (Operation.ALTER_CONFIGS, Resource.CLUSTER)),
+    Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP, (Operation.DELETE, Resource.GROUP)),
+    Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER)),
+    Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
+    Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
+    Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
+    Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
+    Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, (Operation.DESCRIBE, Resource.TOPIC)),
+)
+
+BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

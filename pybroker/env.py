@@ -1,0 +1,79 @@
+"""The outside world, as ports: clocks, timers, threads, randomness.
+
+Owns: the small protocols by which every layer below ``net`` reaches time, timers, worker threads and
+random ids, and the ``Env`` that carries them.  Owns no implementation: ``net/loop_env.py`` implements them
+on an asyncio loop, a simulation implements them in virtual time.
+
+Invariants: callbacks (``done``, timer callbacks) always run on the broker's loop, never inside the call
+that registered them, and never concurrently with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Cancellable(Protocol):
+    """A scheduled callback that can be called off; cancelling twice, or after it ran, does nothing."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Two clocks: the wall's, for what is written into logs, and one that never goes back, for waiting."""
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since the epoch, as Kafka writes them into batches and records."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go back; only differences mean anything."""
+        ...
+
+
+class Timers(Protocol):
+    """One-shot timers on the broker's loop."""
+
+    def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> Cancellable: ...
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Cancellable: ...
+
+
+class Executor(Protocol):
+    """One worker thread with an ordered queue of its own: jobs run one after another, in order of submission."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run ``work()`` on the thread, then ``done(result, None)`` or ``done(None, error)`` on the loop."""
+        ...
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread; blocks until it has ended."""
+        ...
+
+
+@dataclass(slots=True)
+class Env:
+    """Everything of the outside world that a broker is handed.
+
+    ``executor(name)`` makes a new single-thread executor; its owner closes it.
+    ``call_threadsafe(fn, *args)`` may be called from any thread and runs ``fn`` on the loop.
+    """
+
+    clock: Clock
+    timers: Timers
+    executor: Callable[[str], Executor]
+    call_threadsafe: Callable[..., None]
+    random: Random
+
+    def new_uuid(self) -> bytes:
+        """A random topic or incarnation id of 16 bytes, never one of Kafka's reserved ids (all zero but the last)."""
+        while True:
+            value = self.random.randbytes(16)
+            # Kafka's Uuid.randomUuid also refuses ids whose base64 form begins with '-': tools take those for options.
+            if value[:15] != bytes(15) and value[0] >> 2 != 62:
+                return value

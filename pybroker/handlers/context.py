@@ -1,0 +1,88 @@
+"""What a handler is given, and what it may give back.
+
+Owns: ``RequestContext`` (who asks, by which listener, in which version) and ``Parked`` (a reply that
+comes later).  Owns no I/O: ``net`` makes contexts and sends what handlers return.
+
+A handler is a plain function in a file of its own, ``def handle(ctx, request)``, that returns a response
+message now, a ``Parked`` which is completed exactly once, or ``None`` for no reply at all (Produce with acks=0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pybroker.handlers.services import Services
+
+
+class Parked:
+    """A reply that comes later.  The connection is muted (as in Kafka) until it completes.
+
+    ``complete(response)`` is called exactly once, by whoever owns the wait.  When the client goes away first,
+    the connection calls ``abandon()``, which runs ``on_abandon`` so that the owner can forget the wait;
+    ``complete`` after that is ignored.
+    """
+
+    __slots__ = ("_deliver", "abandoned", "completed", "on_abandon", "response")
+
+    def __init__(self) -> None:
+        self.completed = False
+        self.abandoned = False
+        self.response: Any = None
+        self.on_abandon: Callable[[], None] | None = None
+        self._deliver: Callable[[Any], None] | None = None
+
+    def complete(self, response: Any) -> None:
+        """Hand over the response message (``None``: close the connection without one)."""
+        if self.abandoned:
+            return
+        assert not self.completed, "a parked reply completes exactly once"
+        self.completed = True
+        self.response = response
+        if self._deliver is not None:
+            self._deliver(response)
+
+    def subscribe(self, deliver: Callable[[Any], None]) -> None:
+        """Called by the connection: ``deliver(response)`` at completion, at once if it has completed already."""
+        if self.completed:
+            deliver(self.response)
+        else:
+            self._deliver = deliver
+
+    def abandon(self) -> None:
+        """Called by the connection when the client is gone."""
+        if not self.completed and not self.abandoned:
+            self.abandoned = True
+            if self.on_abandon is not None:
+                self.on_abandon()
+
+
+class RequestContext:
+    """One request's surroundings: version, client, listener, principal, and the services of the broker."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_host",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "listener",
+        "principal",
+        "services",
+    )
+
+    services: Services
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str  # as Kafka prints it in DescribeGroups: "/127.0.0.1"
+    listener: str  # the name of the listener the request came in on, e.g. "PLAINTEXT"
+    principal: str  # "User:ANONYMOUS" until security is served
+    connection: Any  # the connection: opaque identity, for per-connection state such as client software names
+
+    def authorize(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the principal may do ``operation`` on the resource; everything is allowed until ACLs are served."""
+        return True
