@@ -1,0 +1,267 @@
+"""The cluster as every broker sees it: one immutable image, and the deltas between images.
+
+Owns: ``ClusterImage`` and the values inside it, ``ImageBuilder`` (makes the next image out of the last and
+notes what changed) and ``ImageDelta``.  Owns no decision (``decisions/``) and no I/O (``controller``).
+
+Invariants: an image and everything reachable from it never changes after ``ImageBuilder.build``; what a change
+does not touch is shared with the image before (creating a topic copies two dicts of references, nothing else);
+``epoch`` grows with every change.  ``topics_by_name`` and ``topics_by_id`` hold the same objects.
+
+Counterpart in Kafka: ``org.apache.kafka.image.MetadataImage`` and ``MetadataDelta``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+NO_LEADER: Final = -1
+NO_BROKER: Final = -1
+ZERO_UUID: Final = bytes(16)
+
+# Kafka's topics of its own (org.apache.kafka.common.internals.Topic).
+GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+
+# ConfigResource.Type, with Kafka's numbers: the first half of a key of ``ClusterImage.configs``.
+# The name of the broker default is "" (one set of overrides for all brokers).
+TOPIC_CONFIG: Final = 2
+BROKER_CONFIG: Final = 4
+BROKER_LOGGER_CONFIG: Final = 8
+CLIENT_METRICS_CONFIG: Final = 16
+GROUP_CONFIG: Final = 32
+
+ConfigKey = tuple[int, str]
+Overrides = Mapping[str, str]
+NO_OVERRIDES: Final[Overrides] = MappingProxyType({})
+
+
+class Endpoint(NamedTuple):
+    """Where clients of one listener reach a broker; ``security_protocol`` has Kafka's numbers (0 is PLAINTEXT)."""
+
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+class BrokerRegistration(NamedTuple):
+    """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing."""
+
+    broker_id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: Mapping[str, Endpoint]
+    rack: str | None = None
+    fenced: bool = False
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[bytes, ...] = ()
+
+
+class PartitionImage(NamedTuple):
+    """The state of one partition.  ``leader_epoch`` grows with each leader, ``partition_epoch`` with each change.
+
+    ``directories`` has one log-dir id per replica, in the order of ``replicas``; ``elr`` and ``last_known_elr`` are
+    KIP-966's eligible leader replicas; ``adding_replicas`` and ``removing_replicas`` are KIP-455's.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    directories: tuple[bytes, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+
+class TopicImage(NamedTuple):
+    """One topic; ``partitions[n]`` is partition n."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    is_internal: bool = False
+
+
+class ClusterImage:
+    """The whole cluster at one epoch.  Read it, keep it, never change it."""
+
+    __slots__ = (
+        "brokers",
+        "cluster_id",
+        "configs",
+        "controller_id",
+        "epoch",
+        "features",
+        "next_producer_id",
+        "topics_by_id",
+        "topics_by_name",
+    )
+
+    def __init__(
+        self,
+        *,
+        epoch: int = 0,
+        cluster_id: str = "",
+        brokers: Mapping[int, BrokerRegistration] | None = None,
+        controller_id: int = NO_BROKER,
+        topics_by_name: Mapping[str, TopicImage] | None = None,
+        topics_by_id: Mapping[bytes, TopicImage] | None = None,
+        configs: Mapping[ConfigKey, Overrides] | None = None,
+        features: Mapping[str, int] | None = None,
+        next_producer_id: int = 0,
+    ) -> None:
+        self.epoch = epoch
+        self.cluster_id = cluster_id
+        self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
+        self.controller_id = controller_id
+        self.topics_by_name: Mapping[str, TopicImage] = topics_by_name or {}
+        self.topics_by_id: Mapping[bytes, TopicImage] = topics_by_id or {}
+        self.configs: Mapping[ConfigKey, Overrides] = configs or {}
+        self.features: Mapping[str, int] = features or {}
+        self.next_producer_id = next_producer_id
+
+    def overrides(self, resource_type: int, name: str) -> Overrides:
+        """The settings overridden for one resource (empty when there are none)."""
+        return self.configs.get((resource_type, name), NO_OVERRIDES)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """One partition's state, or None when the topic or the index does not exist."""
+        image = self.topics_by_name.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            return None
+        return image.partitions[index]
+
+    def live_broker_ids(self) -> list[int]:
+        """Ids of the registered brokers that are not fenced, in order."""
+        return sorted(broker_id for broker_id, broker in self.brokers.items() if not broker.fenced)
+
+
+class ImageDelta(NamedTuple):
+    """What changed from one image to the next; the first image arrives with everything in it as created.
+
+    A topic that was deleted and created anew appears in both ``topics_deleted`` and ``topics_created`` (with
+    different ids).  ``topics_changed`` holds pairs (before, after) of the same topic id.
+    ``configs_changed`` names resources; read the new overrides from the image.
+    """
+
+    topics_created: tuple[TopicImage, ...] = ()
+    topics_deleted: tuple[TopicImage, ...] = ()
+    topics_changed: tuple[tuple[TopicImage, TopicImage], ...] = ()
+    configs_changed: tuple[ConfigKey, ...] = ()
+    brokers_changed: tuple[int, ...] = ()
+    features_changed: bool = False
+    controller_changed: bool = False
+
+
+class ImageBuilder:
+    """Makes the next image out of ``base``: dicts are copied at their first change, values are shared.
+
+    ``view()`` is the image so far, for decisions that build on changes that are not committed yet; it is valid
+    until the next change.
+    """
+
+    def __init__(self, base: ClusterImage) -> None:
+        self._base = base
+        self._fields: dict[str, Any] = {}
+        # Keys written so far, by field and in order: what changed is found without a look at the 10,000 other topics.
+        self._touched: dict[str, dict[Any, None]] = {}
+
+    def _own(self, field: str, key: Any) -> dict[Any, Any]:
+        self._touched.setdefault(field, {})[key] = None
+        owned: dict[Any, Any] | None = self._fields.get(field)
+        if owned is None:
+            owned = self._fields[field] = dict(getattr(self._base, field))
+        return owned
+
+    def put_topic(self, topic: TopicImage) -> None:
+        """Create the topic, or replace the one with its name."""
+        by_name = self._own("topics_by_name", topic.name)
+        before = by_name.get(topic.name)
+        if before is not None and before.topic_id != topic.topic_id:
+            del self._own("topics_by_id", before.topic_id)[before.topic_id]
+        by_name[topic.name] = self._own("topics_by_id", topic.topic_id)[topic.topic_id] = topic
+
+    def remove_topic(self, topic_id: bytes) -> None:
+        """Remove a topic; its overrides go by ``put_overrides``."""
+        topic = self._own("topics_by_id", topic_id).pop(topic_id)
+        del self._own("topics_by_name", topic.name)[topic.name]
+
+    def put_overrides(self, resource: ConfigKey, overrides: Overrides) -> None:
+        """Set all overrides of one resource; none removes the resource."""
+        configs = self._own("configs", resource)
+        if overrides:
+            configs[resource] = overrides
+        else:
+            configs.pop(resource, None)
+
+    def put_broker(self, broker: BrokerRegistration) -> None:
+        self._own("brokers", broker.broker_id)[broker.broker_id] = broker
+
+    def remove_broker(self, broker_id: int) -> None:
+        del self._own("brokers", broker_id)[broker_id]
+
+    def put_feature(self, name: str, level: int) -> None:
+        """Finalize a feature at ``level``; level 0 is kept, because 0 may be a finalized level (kraft.version)."""
+        self._own("features", name)[name] = level
+
+    def remove_feature(self, name: str) -> None:
+        self._own("features", name).pop(name, None)
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        self._fields["cluster_id"] = cluster_id
+
+    def set_controller(self, controller_id: int) -> None:
+        self._fields["controller_id"] = controller_id
+
+    def set_next_producer_id(self, next_producer_id: int) -> None:
+        self._fields["next_producer_id"] = next_producer_id
+
+    def view(self) -> ClusterImage:
+        """The image so far, at the epoch of the base."""
+        return self._image(self._base.epoch)
+
+    def build(self, epoch: int) -> tuple[ClusterImage, ImageDelta]:
+        """The new image at ``epoch`` and what changed since ``base``; the builder is spent."""
+        image = self._image(epoch)
+        delta = ImageDelta(
+            *self._topic_changes(),
+            configs_changed=tuple(self._changed_keys("configs")),
+            brokers_changed=tuple(self._changed_keys("brokers")),
+            features_changed=bool(self._changed_keys("features")),
+            controller_changed=self._base.controller_id != image.controller_id,
+        )
+        return image, delta
+
+    def _image(self, epoch: int) -> ClusterImage:
+        base = self._base
+        fields = {name: getattr(base, name) for name in ClusterImage.__slots__}
+        fields.update(self._fields, epoch=epoch)
+        return ClusterImage(**fields)
+
+    def _topic_changes(
+        self,
+    ) -> tuple[tuple[TopicImage, ...], tuple[TopicImage, ...], tuple[tuple[TopicImage, TopicImage], ...]]:
+        created, deleted, changed = [], [], []
+        before, after = self._base.topics_by_id, self._fields.get("topics_by_id", self._base.topics_by_id)
+        for topic_id in self._changed_keys("topics_by_id"):
+            old, new = before.get(topic_id), after.get(topic_id)
+            if old is None:
+                created.append(new)
+            elif new is None:
+                deleted.append(old)
+            else:
+                changed.append((old, new))
+        return tuple(created), tuple(deleted), tuple(changed)
+
+    def _changed_keys(self, field: str) -> list[Any]:
+        """Written keys whose value is not the same object as in the base."""
+        before: Mapping[Any, Any] = getattr(self._base, field)
+        after: Mapping[Any, Any] = self._fields.get(field, before)
+        return [key for key in self._touched.get(field, ()) if before.get(key) is not after.get(key)]

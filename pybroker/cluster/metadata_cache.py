@@ -1,0 +1,65 @@
+"""The broker's current ``ClusterImage`` and the listeners that follow it.
+
+Owns: which image is current, and the order in which listeners hear of a new one (the order of subscription).
+Owns no decision and no I/O: the controller hands in committed images, on the loop.
+
+Invariants: images arrive with growing epochs; listeners run on the loop, after ``image`` has moved.
+
+Counterpart in Kafka: ``KRaftMetadataCache`` and the ``MetadataPublisher``s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pybroker.cluster.image import ClusterImage, Endpoint, ImageDelta, PartitionImage
+
+ImageListener = Callable[[ClusterImage, ImageDelta], None]
+
+
+class MetadataCache:
+    """Holds the current image; ``subscribe`` to hear of changes."""
+
+    __slots__ = ("_listeners", "image")
+
+    def __init__(self, image: ClusterImage | None = None) -> None:
+        self.image = image if image is not None else ClusterImage()
+        self._listeners: list[ImageListener] = []
+
+    def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Make ``image`` the current one, then tell every listener."""
+        assert image.epoch > self.image.epoch, "images arrive with growing epochs"
+        self.image = image
+        for listener in tuple(self._listeners):
+            listener(image, delta)
+
+    def subscribe(self, listener: ImageListener) -> Callable[[], None]:
+        """Call ``listener(image, delta)`` at every change from now on; returns the function that ends it."""
+        self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """One partition's state, or None when the topic or the index does not exist."""
+        return self.image.partition(topic, index)
+
+    def leader(self, topic: str, index: int) -> int | None:
+        """Broker id of the partition's leader, -1 when it has none now, None when the partition does not exist."""
+        partition = self.image.partition(topic, index)
+        return None if partition is None else partition.leader
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Name of the topic with this id, or None."""
+        topic = self.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where clients of ``listener`` reach the broker, or None when it is unknown, fenced or without that listener."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return None
+        return broker.endpoints.get(listener)

@@ -1,0 +1,89 @@
+"""What is asked of the controller and what it answers, as plain values.
+
+Owns: the requests and results of every controller operation, apart from any version of the wire.
+Owns no rule: those are in ``decisions/``.
+
+``error_code`` has Kafka's numbers (0 is NONE), ``error_message`` is what the client reads, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pybroker.cluster.image import ZERO_UUID
+
+
+class NewTopic(NamedTuple):
+    """One topic to create.  ``-1`` means the broker's default; ``assignments`` pairs partition indexes and replicas."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+class TopicCreation(NamedTuple):
+    """The answer for one ``NewTopic``; what follows ``error_message`` is set only where there is no error."""
+
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+    topic_id: bytes = ZERO_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    overrides: Mapping[str, str] = {}
+
+
+class TopicDeletion(NamedTuple):
+    """The answer for one topic to delete, in the order asked; ``name`` is None for an id that nobody knows."""
+
+    name: str | None
+    topic_id: bytes
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class MorePartitions(NamedTuple):
+    """Grow a topic to ``total_count`` partitions; ``assignments`` has the replicas of each new one, None lets us choose."""
+
+    name: str
+    total_count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class ConfigChange(NamedTuple):
+    """New overrides for one resource: ``updates`` maps a setting to its new value, or to None to remove its override.
+
+    With ``replace`` the overrides not named in ``updates`` go away too (AlterConfigs, key 33).
+    The values are final and validated: the config service owns APPEND, SUBTRACT and validation.
+    """
+
+    resource_type: int
+    resource_name: str
+    updates: Mapping[str, str | None]
+    replace: bool = False
+
+
+class FeatureUpdate(NamedTuple):
+    """Finalize ``name`` at ``max_version_level`` (0 removes it); lowering needs ``upgrade_type`` 2 (safe) or 3."""
+
+    name: str
+    max_version_level: int
+    upgrade_type: int = 1
+
+
+class NamedResult(NamedTuple):
+    """The answer for one named thing (topic, resource, feature)."""
+
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class ProducerIdBlock(NamedTuple):
+    """Producer ids ``first_producer_id`` up to ``first_producer_id + size`` exclusive belong to the asking broker."""
+
+    first_producer_id: int
+    size: int
