@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pybroker.handlers.services import Services
 
 
+class CloseConnection(Exception):
+    """Raised by a handler: close the connection without a reply, with this as the reason in the log."""
+
+
 class Parked:
     """A reply that comes later.  The connection is muted (as in Kafka) until it completes.
 

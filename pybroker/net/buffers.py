@@ -1,0 +1,73 @@
+"""Receive buffers: pooled, reused, counted.
+
+Owns: ``ReceiveBuffer`` (bytes that were received, and who still looks at them) and ``BufferPool`` (the free
+ones, by power-of-two size, and the count of bytes in use).
+
+Invariants: a buffer goes back to the pool only when nobody holds it (``holds`` is 0), so a view of a request
+stays valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free.
+"""
+
+from __future__ import annotations
+
+from pybroker import limits
+
+
+class ReceiveBuffer:
+    """One block of received bytes.  ``hold`` and ``release`` count who still needs its contents."""
+
+    __slots__ = ("capacity", "data", "holds", "pool", "view")
+
+    def __init__(self, pool: BufferPool, capacity: int) -> None:
+        self.pool = pool
+        self.capacity = capacity
+        self.data = bytearray(capacity)
+        self.view = memoryview(self.data)
+        self.holds = 1
+
+    def hold(self) -> None:
+        """Keep the contents until one more ``release``."""
+        self.holds += 1
+
+    def release(self) -> None:
+        """Let go; the last one hands the buffer back to the pool."""
+        self.holds -= 1
+        assert self.holds >= 0, "a receive buffer was released twice"
+        if self.holds == 0:
+            self.pool.give_back(self)
+
+
+class BufferPool:
+    """Free buffers by size; fresh memory costs page faults, reused memory does not."""
+
+    __slots__ = ("_free", "bytes_free", "bytes_in_use")
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[ReceiveBuffer]] = {}
+        self.bytes_free = 0
+        self.bytes_in_use = 0
+
+    def take(self, bytes_min: int) -> ReceiveBuffer:
+        """A buffer of at least ``bytes_min`` bytes, held once by the caller.  Its contents are arbitrary."""
+        capacity = _size_class(bytes_min)
+        self.bytes_in_use += capacity
+        free = self._free.get(capacity)
+        if free:
+            self.bytes_free -= capacity
+            buffer = free.pop()
+            buffer.holds = 1
+            return buffer
+        return ReceiveBuffer(self, capacity)
+
+    def give_back(self, buffer: ReceiveBuffer) -> None:
+        """Called by the buffer when nobody holds it any more."""
+        self.bytes_in_use -= buffer.capacity
+        if self.bytes_free + buffer.capacity <= limits.BUFFER_POOL_BYTES:
+            self.bytes_free += buffer.capacity
+            self._free.setdefault(buffer.capacity, []).append(buffer)
+
+
+def _size_class(size: int) -> int:
+    """Sizes step by an eighth of the power of two below, so that a 1 MiB batch with its header wastes little."""
+    size = max(size, limits.FRAME_BUFFER_MIN_BYTES)
+    step = 1 << max(size.bit_length() - 4, 0)
+    return (size + step - 1) & ~(step - 1)

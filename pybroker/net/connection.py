@@ -1,0 +1,523 @@
+"""One client's connection: frames in, replies out, in order.
+
+Owns: cutting received bytes into frames, the order of replies, muting, fairness, and back pressure in both
+directions.  Does not own what a request means (``dispatch`` and the handlers do).
+
+Invariants
+- Replies leave in the order of their requests.  While a reply is parked no later request is started, except
+  Produce behind Produce: those are appended at once and answered in order through ``_waiting``.
+- An idle connection owns no buffer: it reads into the server's shared buffer, and only unserved bytes move to a
+  buffer of its own, which grows as bytes arrive and is never sized by the length that the peer declares.
+- A view of a request dies when its handler returns, unless the handler holds the buffer (``hold_request``).
+- A buffer handed to the transport is never written to again.
+
+Kafka counterpart: SocketServer's Processor and KafkaChannel (muting, ordering).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from pybroker import limits
+from pybroker.handlers.context import CloseConnection, Parked, RequestContext
+from pybroker.net.dispatch import API_VERSIONS_KEY, PRODUCE_KEY, Endpoint, UnknownApiKey, UnsupportedApiVersion
+from pybroker_protocol.codec import skip_tagged_fields
+from pybroker_protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from pybroker.net.buffers import ReceiveBuffer
+    from pybroker.net.socket_server import Listener, SocketServer
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i").unpack_from
+_REQUEST_HEADER = struct.Struct(">Iih").unpack_from  # key and version as one number, correlation id, client id length
+_REPLY_HEADER = struct.Struct(">ii").pack
+_FLEXIBLE_REPLY_HEADER = struct.Struct(">iib").pack
+_CLIENT_ID_AT = 10
+
+_LARGE_FRAME_BYTES = 64 << 10
+_CLOCK_EVERY = 4  # requests between two looks at the clock: a look costs as much as a struct unpack
+
+
+class _WaitingReply:
+    """A place in the order of replies, kept until its response is there."""
+
+    __slots__ = ("connection", "correlation_id", "done", "endpoint", "frame_bytes", "parked", "response")
+
+    def __init__(
+        self, connection: Connection, endpoint: Endpoint, correlation_id: int, parked: Parked | None, frame_bytes: int
+    ) -> None:
+        self.connection = connection
+        self.endpoint = endpoint
+        self.correlation_id = correlation_id
+        self.parked = parked
+        self.frame_bytes = frame_bytes
+        self.done = False
+        self.response: Any = None
+
+    def deliver(self, response: Any) -> None:
+        self.response = response
+        self.done = True
+        self.connection.on_reply_ready()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module's docstring.  One instance per accepted socket."""
+
+    __slots__ = (
+        "_buffer",
+        "_client_id",
+        "_client_id_raw",
+        "_context",
+        "_current",
+        "_end",
+        "_frame_bytes_expected",
+        "_last_unsent_bytes",
+        "_listener",
+        "_out",
+        "_out_bytes",
+        "_pos",
+        "_queued",
+        "_reading_paused",
+        "_server",
+        "_serving",
+        "_stalled_sweeps",
+        "_transport",
+        "_waiting",
+        "_waiting_bytes",
+        "_write_paused",
+        "client_software",
+        "closed",
+        "last_seen_sweep",
+        "peer_host",
+    )
+
+    def __init__(self, server: SocketServer, listener: Listener) -> None:
+        self._server = server
+        self._listener = listener
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
+        self._buffer: ReceiveBuffer | None = None
+        self._current: ReceiveBuffer | None = None
+        self._pos = 0
+        self._end = 0
+        self._frame_bytes_expected = 0
+        self._client_id_raw = b""
+        self._client_id: str | None = ""
+        self._out: list[Any] = []
+        self._out_bytes = 0
+        self._waiting: deque[_WaitingReply] = deque()
+        self._waiting_bytes = 0
+        self._serving = False
+        self._queued = False
+        self._reading_paused = False
+        self._write_paused = False
+        self._last_unsent_bytes = 0
+        self._stalled_sweeps = 0
+        self.client_software = ("", "")
+        self.closed = False
+        self.last_seen_sweep = server.sweep
+        self.peer_host = ""
+        self._context: RequestContext = None  # type: ignore[assignment]  # until connection_made
+
+    # --- the transport's callbacks ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer_host = f"/{peer[0]}" if peer else "/unknown"
+        self._context = self._new_context()
+        transport.set_write_buffer_limits(high=limits.UNSENT_BYTES)
+        self._server.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None:
+            if not self._frame_bytes_expected:
+                return self._server.shared.view
+            # After a large frame the next one is read straight into a buffer of its own, cut to the same length so
+            # that a read never crosses into the frame behind it and nothing has to be moved.
+            self._buffer = self._server.pool.take(self._frame_bytes_expected)
+            self._pos = self._end = 0
+            return self._buffer.view[: self._frame_bytes_expected]
+        return self._room_for_the_rest()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        server = self._server
+        self.last_seen_sweep = server.sweep
+        if self._buffer is not None:
+            self._end += nbytes
+            self._serve_own()
+        else:
+            shared = server.shared
+            pos = self._serve(shared, 0, nbytes)
+            if pos < nbytes and not self.closed:
+                self._keep(shared, pos, nbytes)
+            if shared.holds > 1:
+                server.replace_shared()
+        if self._out:
+            self._flush()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._stalled_sweeps = 0
+        self._serve_on()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        waiting, self._waiting = self._waiting, deque()
+        for reply in waiting:
+            if reply.parked is not None:
+                reply.parked.abandon()
+        self._release_own()
+        self._out.clear()
+        self._server.remove(self)
+
+    # --- what handlers may ask of a connection ---------------------------------------------------------------------
+
+    def hold_request(self) -> ReceiveBuffer:
+        """Keep the bytes of the request being served; the caller calls ``release()`` on the result, once."""
+        assert self._current is not None, "only a request that is being served can be held"
+        self._current.hold()
+        return self._current
+
+    # --- receiving -------------------------------------------------------------------------------------------------
+
+    def _serve(self, buffer: ReceiveBuffer, pos: int, end: int) -> int:
+        """Serve whole frames of ``buffer[pos:end]``; gives back the position of the first unserved byte."""
+        view = buffer.view
+        frame_bytes_max = self._server.frame_bytes_max
+        self._current = buffer
+        self._serving = True
+        served = size = turn_ends_ns = 0
+        while end - pos >= 4 and not self._write_paused:
+            size = _LENGTH(view, pos)[0]
+            if not 0 <= size <= frame_bytes_max:
+                self.refuse(f"a frame of {size} bytes (at most {frame_bytes_max} are served)")
+                break
+            stop = pos + 4 + size
+            if stop > end or (self._waiting and not self._may_overtake(view, pos, size)):
+                break
+            if served % _CLOCK_EVERY == 0:
+                now_ns = monotonic_ns()
+                if served == 0:
+                    turn_ends_ns = now_ns + limits.TURN_NS
+                elif now_ns > turn_ends_ns or served >= limits.REQUESTS_PER_TURN:
+                    self._wait_for_next_turn()
+                    break
+            self._dispatch(view[pos + 4 : stop])
+            pos = stop
+            served += 1
+            if self.closed:
+                break
+        self._serving = False
+        self._current = None
+        if served:
+            self._frame_bytes_expected = size + 4 if size >= _LARGE_FRAME_BYTES and not self.closed else 0
+        return pos
+
+    def _may_overtake(self, view: memoryview, pos: int, size: int) -> bool:
+        """Whether the frame may be started while replies wait: Produce behind Produce, within bounds."""
+        return (
+            size >= 4
+            and view[pos + 4] == 0
+            and view[pos + 5] == PRODUCE_KEY
+            and self._waiting[-1].endpoint.api_key == PRODUCE_KEY
+            and len(self._waiting) < limits.PIPELINED_PRODUCE_REQUESTS
+            and self._waiting_bytes < limits.PIPELINED_PRODUCE_BYTES
+        )
+
+    def _serve_own(self) -> None:
+        """Serve what stands in the buffer of our own, then let go of it or read on behind it."""
+        buffer = self._buffer
+        if buffer is None or self.closed:
+            return
+        self._pos = self._serve(buffer, self._pos, self._end)
+        if self.closed:
+            return
+        if self._pos == self._end:
+            self._release_own()
+            self._read(True)
+        else:
+            self._read(not self._holds_whole_frame())
+
+    def _serve_on(self) -> None:
+        """Go on after something that held us up is over: a parked reply, a full socket, the end of our turn."""
+        if self._queued or self._serving or self.closed:
+            return
+        self._serve_own()
+        if self._out:
+            self._flush()
+
+    def next_turn(self) -> None:
+        """Called by the server when our turn has come again."""
+        self._queued = False
+        self._serve_on()
+
+    def _wait_for_next_turn(self) -> None:
+        if not self._queued:
+            self._queued = True
+            self._server.queue_turn(self)
+
+    def _holds_whole_frame(self) -> bool:
+        """Whether the unserved bytes hold a frame that only waits to be started: then nothing more is read."""
+        unserved = self._end - self._pos
+        assert self._buffer is not None
+        return unserved >= 4 and unserved - 4 >= _LENGTH(self._buffer.view, self._pos)[0]
+
+    def _keep(self, shared: ReceiveBuffer, pos: int, end: int) -> None:
+        """Move unserved bytes out of the shared buffer into one of our own."""
+        unserved = end - pos
+        self._buffer = own = self._server.pool.take(self._room_for(shared.view, pos, unserved))
+        own.view[:unserved] = shared.view[pos:end]
+        self._pos = 0
+        self._end = unserved
+        self._read(not self._holds_whole_frame())
+
+    @staticmethod
+    def _room_for(view: memoryview, pos: int, unserved: int) -> int:
+        """Bytes of a buffer for a frame of which ``unserved`` bytes are here: twice that, never the declared length."""
+        room = max(2 * unserved, limits.FRAME_BUFFER_MIN_BYTES)
+        if unserved >= 4:
+            frame_bytes = 4 + _LENGTH(view, pos)[0]
+            if unserved < frame_bytes < room:
+                return frame_bytes
+        return room
+
+    def _room_for_the_rest(self) -> memoryview:
+        """Where the rest of an unfinished frame goes; moves and grows the buffer as needed."""
+        own = self._buffer
+        assert own is not None
+        unserved = self._end - self._pos
+        frame_bytes = 4 + _LENGTH(own.view, self._pos)[0] if unserved >= 4 else 4
+        if self._end == own.capacity or (self._pos and self._pos + frame_bytes > own.capacity):
+            bigger = self._server.pool.take(self._room_for(own.view, self._pos, unserved))
+            bigger.view[:unserved] = own.view[self._pos : self._end]
+            own.release()
+            self._buffer = own = bigger
+            self._pos = 0
+            self._end = unserved
+        if frame_bytes >= _LARGE_FRAME_BYTES:
+            return own.view[self._end : min(own.capacity, self._pos + frame_bytes)]
+        return own.view[self._end :]
+
+    def _release_own(self) -> None:
+        if self._buffer is not None:
+            self._buffer.release()
+            self._buffer = None
+
+    def _read(self, wanted: bool) -> None:
+        """Start or stop reading from the socket; over the server's budget of queued bytes nothing more is read."""
+        if wanted and self._buffer is not None and self._server.over_budget(self):
+            wanted = False
+        if wanted == self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = not wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def read_again(self) -> None:
+        """Called by the server when there is room for received bytes again."""
+        if not self.closed:
+            self._read(self._buffer is None or not self._holds_whole_frame())
+
+    # --- dispatching -----------------------------------------------------------------------------------------------
+
+    def _dispatch(self, frame: memoryview) -> None:
+        """Decode one request, run its handler, and send, park or drop the reply."""
+        endpoints = self._server.dispatcher.endpoints
+        context = self._context
+        try:
+            key_and_version, correlation_id, client_id_bytes = _REQUEST_HEADER(frame)
+            endpoint = endpoints.get(key_and_version) or self._server.dispatcher.resolve(key_and_version)
+            pos = _CLIENT_ID_AT + client_id_bytes if client_id_bytes > 0 else _CLIENT_ID_AT
+            if frame[_CLIENT_ID_AT:pos] != self._client_id_raw or client_id_bytes <= 0:
+                self._learn_client_id(frame, client_id_bytes)
+            if endpoint.flexible_request:
+                pos = pos + 1 if frame[pos] == 0 else skip_tagged_fields(frame, pos)
+            request, pos = endpoint.decode(frame, pos)
+            if pos != len(frame):
+                raise ProtocolError(f"{len(frame) - pos} bytes after the end of the request")
+        except (ProtocolError, struct.error, IndexError, UnicodeDecodeError, UnknownApiKey) as error:
+            self.refuse(str(error))
+            return
+        except UnsupportedApiVersion as error:
+            self._answer_unsupported_version(error, correlation_id)
+            return
+        context.api_key = endpoint.api_key
+        context.api_version = endpoint.api_version
+        context.correlation_id = correlation_id
+        context.client_id = self._client_id
+        try:
+            response = endpoint.handle(context, request)
+        except CloseConnection as error:
+            self.refuse(str(error))
+            return
+        except Exception:
+            log.exception("handler of %s failed; closing the connection of %s", request.__class__.__name__, self)
+            self.close()
+            return
+        if response.__class__ is Parked:
+            self._park(endpoint, correlation_id, response, len(frame))
+        elif response is not None:
+            if self._waiting:
+                reply = _WaitingReply(self, endpoint, correlation_id, None, 0)
+                self._waiting.append(reply)
+                reply.deliver(response)
+            else:
+                self._send(endpoint, correlation_id, response)
+
+    def _park(self, endpoint: Endpoint, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
+        """Keep the reply's place in the order; the context belongs to the parked request from now on."""
+        reply = _WaitingReply(self, endpoint, correlation_id, parked, frame_bytes)
+        self._waiting.append(reply)
+        self._waiting_bytes += frame_bytes
+        self._context = self._new_context()
+        parked.subscribe(reply.deliver)
+
+    def on_reply_ready(self) -> None:
+        """A waiting reply is there: send it and those behind it that are there too, then go on serving."""
+        waiting = self._waiting
+        while waiting and waiting[0].done:
+            reply = waiting.popleft()
+            self._waiting_bytes -= reply.frame_bytes
+            if reply.response is None:
+                self.refuse("the request cannot be answered")
+                return
+            self._send(reply.endpoint, reply.correlation_id, reply.response)
+        if not self._serving:
+            self._serve_on()
+            if self._out:
+                self._flush()
+
+    def _learn_client_id(self, frame: memoryview, client_id_bytes: int) -> None:
+        """Decode the header's client id; remembered, because a client sends the same one with every request."""
+        if client_id_bytes <= 0:
+            if client_id_bytes < -1:
+                raise ProtocolError(f"a client id of {client_id_bytes} bytes")
+            self._client_id_raw = b""
+            self._client_id = "" if client_id_bytes == 0 else None
+            return
+        raw = bytes(frame[_CLIENT_ID_AT : _CLIENT_ID_AT + client_id_bytes])
+        if len(raw) != client_id_bytes:
+            raise ProtocolError("the frame ends inside of the client id")
+        self._client_id = raw.decode()
+        self._client_id_raw = raw
+
+    def _new_context(self) -> RequestContext:
+        context = RequestContext()
+        context.services = self._server.services
+        context.client_host = self.peer_host
+        context.listener = self._listener.name
+        context.principal = "User:ANONYMOUS"
+        context.connection = self
+        return context
+
+    # --- replying --------------------------------------------------------------------------------------------------
+
+    def _send(self, endpoint: Endpoint, correlation_id: int, response: Any) -> None:
+        """Encode a reply behind those that wait for the end of this turn."""
+        parts: list[Any] = [b""]
+        endpoint.encode(response, parts)
+        size = sum(map(len, parts))
+        if endpoint.flexible_reply:
+            parts[0] = _FLEXIBLE_REPLY_HEADER(size + 5, correlation_id, 0)
+        else:
+            parts[0] = _REPLY_HEADER(size + 4, correlation_id)
+        self._out += parts
+        self._out_bytes += size
+
+    def _flush(self) -> None:
+        """Hand everything that this turn produced to the transport: short replies joined, long views as they are."""
+        out, self._out = self._out, []
+        size, self._out_bytes = self._out_bytes, 0
+        if self._transport.is_closing():
+            return
+        if size <= limits.JOIN_BYTES:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(_joined(out))
+
+    def _answer_unsupported_version(self, error: UnsupportedApiVersion, correlation_id: int) -> None:
+        """ApiVersions in a version of the future gets error 35 in the oldest body; any other request, a closed door."""
+        if error.api.key != API_VERSIONS_KEY:
+            self.refuse(str(error))
+            return
+        endpoint = self._server.dispatcher.resolve(API_VERSIONS_KEY << 16)
+        from pybroker.handlers.api_versions import unsupported_version
+
+        self._send(endpoint, correlation_id, unsupported_version())
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection because of what the peer sent, with one log line."""
+        if not self.closed:
+            log.warning("closing the connection of %s: %s", self, reason)
+            self.close()
+
+    def close(self) -> None:
+        """Close after what is already handed to the transport has been sent."""
+        if self._out and not self._transport.is_closing():
+            self._flush()
+        self.closed = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
+        self.closed = True
+        self._transport.abort()
+
+    def set_no_delay(self) -> None:
+        """Replies are small and waited for: never hold one back to fill a packet."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def look_after(self, idle_since_sweep: int) -> None:
+        """Called by the server now and then: close the idle, and those that take nothing of their replies."""
+        if self.closed:
+            self._transport.abort()  # closing since an earlier sweep, and the peer does not take what is left
+        elif self._write_paused:
+            unsent = self._transport.get_write_buffer_size()
+            self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
+            self._last_unsent_bytes = unsent
+            if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:
+                log.warning("closing the connection of %s: it takes nothing of its replies", self)
+                self.abort()
+        elif self.last_seen_sweep < idle_since_sweep and not self._waiting:
+            log.info("closing the connection of %s: idle", self)
+            self.close()
+
+    def __str__(self) -> str:
+        return f"{self.peer_host} (client {self._client_id!r}, listener {self._listener.name})"
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """Neighbours that are short become one buffer, because each buffer of a vectored write costs something."""
+    joined: list[Any] = []
+    short: list[Any] = []
+    for part in parts:
+        if len(part) < limits.JOIN_BYTES:
+            short.append(part)
+            continue
+        if short:
+            joined.append(b"".join(short))
+            short = []
+        joined.append(part)
+    if short:
+        joined.append(b"".join(short))
+    return joined
