@@ -58,7 +58,7 @@ class MetadataCache:
         return None if topic is None else topic.name
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Where clients of ``listener`` reach the broker, or None when it is unknown, fenced or without that listener."""
+        """Where clients of ``listener`` reach the broker; None when it is unknown, fenced or without that listener."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None

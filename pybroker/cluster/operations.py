@@ -46,7 +46,7 @@ class TopicDeletion(NamedTuple):
 
 
 class MorePartitions(NamedTuple):
-    """Grow a topic to ``total_count`` partitions; ``assignments`` has the replicas of each new one, None lets us choose."""
+    """Grow a topic to ``total_count`` partitions; ``assignments`` has the replicas of each new one (None: choose)."""
 
     name: str
     total_count: int

@@ -1,0 +1,197 @@
+"""The embedded ``MetadataStore``: one SQLite file, one thread.
+
+Owns: the file ``pybroker-metadata.db`` and the thread that writes it.  The file lies in ``metadata.log.dir``, or
+else in the first of the log dirs, where Apache Kafka keeps ``__cluster_metadata-0``: whoever moves or copies the data
+directory takes the topics' ids and configs along with their records, and the directory's ``.lock`` guards both.
+
+Not owned: which keys there are (``store_codec``), and other processes: the file has one user at a time, so whatever
+ephemeral keys an earlier session left are removed at open, and watchers hear of this process's transactions only.
+
+Invariants: a committed transaction survives the death of the process, and with ``fsync`` also the loss of power (WAL
+with ``synchronous=FULL``); after ``open`` only the store's thread touches the connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
+from pybroker.env import Env, Executor
+
+FILE_NAME: Final = "pybroker-metadata.db"
+
+SCHEMA_VERSION: Final = 1
+# Told apart from other SQLite files by `file` and by ourselves: "pybk" in ASCII.
+APPLICATION_ID: Final = 0x7079626B
+
+_SCHEMA: Final = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS entries (
+    key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, ephemeral INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS revision (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL);
+INSERT OR IGNORE INTO revision VALUES (1, 0);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+_PUT: Final = """
+INSERT INTO entries VALUES (?, ?, 0, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = version + 1, ephemeral = excluded.ephemeral
+"""
+
+
+class SqliteStore:
+    """``MetadataStore`` on the SQLite file at ``path``.
+
+    With ``fsync=False`` (dev, in-process brokers) a commit survives kill -9 but not the loss of power.
+    """
+
+    def __init__(self, path: str, env: Env, *, fsync: bool = True) -> None:
+        self._path = path
+        self._env = env
+        self._fsync = fsync
+        self._connection: sqlite3.Connection | None = None
+        self._executor: Executor | None = None
+        self._watchers: list[tuple[str, Callable[[Changes], None]]] = []
+
+    def open(self) -> None:
+        try:
+            self._connection = connection = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False, cached_statements=32
+            )
+            self._prepare(connection)
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+        except StoreError:
+            self.close()
+            raise
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise StoreError(f"{self._path} is not a metadata store of pybroker")
+        if version > SCHEMA_VERSION:
+            raise StoreError(f"the metadata store {self._path} was written by a newer pybroker (schema {version})")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        if version == 0:
+            connection.executescript(_SCHEMA)
+        else:
+            connection.execute("DELETE FROM entries WHERE ephemeral")
+
+    def load(self, prefix: str) -> dict[str, Entry]:
+        assert self._connection is not None, "the store is open"
+        try:
+            return _select(self._connection, prefix)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
+
+    def commit_at_start(self, transaction: Transaction) -> CommitResult:
+        assert self._executor is None, "the store's thread runs: commit"
+        return self._commit(transaction)
+
+    def commit(self, transaction: Transaction, done: Callable[[CommitResult], None]) -> None:
+        def finish(result: CommitResult | None, error: BaseException | None) -> None:
+            if result is None:
+                result = CommitResult(error=StoreError(f"the metadata store failed: {error!r}"))
+            done(result)
+            if result.revision is not None:
+                self._tell_watchers(transaction, result.revision)
+
+        self._thread().submit(lambda: self._commit(transaction), finish)
+
+    def read(self, prefix: str, done: Callable[[dict[str, Entry] | None, StoreError | None], None]) -> None:
+        def finish(entries: dict[str, Entry] | None, error: BaseException | None) -> None:
+            done(entries, None if error is None else StoreError(str(error)))
+
+        self._thread().submit(lambda: self.load(prefix), finish)
+
+    def watch(self, prefix: str, callback: Callable[[Changes], None]) -> Callable[[], None]:
+        watcher = (prefix, callback)
+        self._watchers.append(watcher)
+
+        def unwatch() -> None:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+        return unwatch
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # what stays goes at the next open
+                self._connection.execute("DELETE FROM entries WHERE ephemeral")
+            self._connection.close()
+            self._connection = None
+
+    def _thread(self) -> Executor:
+        """The store's thread, started at the first write after the start."""
+        assert self._connection is not None, "the store is open"
+        if self._executor is None:
+            self._executor = self._env.executor("metadata-store")
+        return self._executor
+
+    def _commit(self, transaction: Transaction) -> CommitResult:
+        connection = self._connection
+        assert connection is not None, "the store is open"
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            conflict = _first_conflict(connection, transaction.checks.items())
+            if conflict is not None:
+                connection.execute("ROLLBACK")
+                return CommitResult(conflict=conflict)
+            revision = _write(connection, transaction)
+            connection.execute("COMMIT")
+            return CommitResult(revision=revision)
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            return CommitResult(error=StoreError(f"cannot write the metadata store {self._path}: {error}"))
+
+    @staticmethod
+    def _roll_back(connection: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):  # SQLite rolls back by itself when the file is opened again
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _tell_watchers(self, transaction: Transaction, revision: int) -> None:
+        puts = {**transaction.puts, **transaction.ephemerals}
+        for prefix, callback in tuple(self._watchers):
+            below = {key: value for key, value in puts.items() if key.startswith(prefix)}
+            deleted = tuple(key for key in transaction.deletes if key.startswith(prefix))
+            if below or deleted:
+                callback(Changes(revision, below, deleted))
+
+
+def _select(connection: sqlite3.Connection, prefix: str) -> dict[str, Entry]:
+    # The first text that sorts after every key with the prefix: U+10FFFF is the greatest character and in no key.
+    rows = connection.execute(
+        "SELECT key, value, version FROM entries WHERE key >= ? AND key < ? ORDER BY key",
+        (prefix, prefix + "\U0010ffff"),
+    )
+    return {key: Entry(value, version) for key, value, version in rows}
+
+
+def _first_conflict(connection: sqlite3.Connection, checks: Iterable[tuple[str, int]]) -> str | None:
+    for key, expected in checks:
+        row = connection.execute("SELECT version FROM entries WHERE key = ?", (key,)).fetchone()
+        if (ABSENT if row is None else row[0]) != expected:
+            return key
+    return None
+
+
+def _write(connection: sqlite3.Connection, transaction: Transaction) -> int:
+    connection.executemany("DELETE FROM entries WHERE key = ?", ((key,) for key in transaction.deletes))
+    connection.executemany(_PUT, ((key, value, 0) for key, value in transaction.puts.items()))
+    connection.executemany(_PUT, ((key, value, 1) for key, value in transaction.ephemerals.items()))
+    (revision,) = connection.execute("UPDATE revision SET value = value + 1 RETURNING value").fetchone()
+    assert isinstance(revision, int)
+    return revision
