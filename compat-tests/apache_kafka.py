@@ -1,0 +1,194 @@
+"""Apache Kafka 4.3.1 as a test partner: one broker in KRaft combined mode, and Kafka's own tools.
+
+Owns: the class path, formatting, start, stop and kill -9 of one broker on free loopback ports, and running its
+command-line tools.  The jars come from ``scripts/kafka-jars``; nothing is downloaded here.
+
+    with ApacheKafka(tmp_path / "kafka", properties={"offsets.topic.num.partitions": "5"}) as kafka:
+        run_kafka_tool(TOPIC_COMMAND, "--bootstrap-server", kafka.bootstrap, "--list")
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker_probe import free_port, wait_until_ready
+from child_process import ChildProcess
+
+KAFKA_VERSION = "4.3.1"
+JARS_DIRECTORY = Path(__file__).resolve().parent.parent / ".cache" / "jars" / f"kafka-{KAFKA_VERSION}" / "lib"
+LOG4J_CONFIGURATION = Path(__file__).resolve().parent / "log4j2.properties"
+CLUSTER_ID = "pybrokerCompatTestsIdA"  # 22 characters of base64: 16 bytes, as Kafka wants them
+
+# Main classes of Kafka's tools, which moved between packages over the years.
+ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
+BROKER_API_VERSIONS_COMMAND = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+CLIENT_METRICS_COMMAND = "org.apache.kafka.tools.ClientMetricsCommand"
+CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
+CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER_GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
+DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
+DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
+END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
+FEATURE_COMMAND = "org.apache.kafka.tools.FeatureCommand"
+GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
+GROUPS_COMMAND = "org.apache.kafka.tools.GroupsCommand"
+LOG_DIRS_COMMAND = "org.apache.kafka.tools.LogDirsCommand"
+METADATA_QUORUM_COMMAND = "org.apache.kafka.tools.MetadataQuorumCommand"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+STORAGE_TOOL = "kafka.tools.StorageTool"
+TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+
+# What Kafka's own start script hands to the JVM.
+SERVER_JVM_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+TOOL_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+def missing_requirement() -> str | None:
+    """Why Apache Kafka cannot be run here, as one sentence; ``None`` when it can."""
+    if shutil.which("java") is None:
+        return "there is no java on the PATH"
+    if not any(JARS_DIRECTORY.glob("kafka_2.13-*.jar")):
+        return "Kafka's jars are missing: run scripts/kafka-jars"
+    return None
+
+
+def java_command(main_class: str, *arguments: str, jvm_options: Sequence[str]) -> list[str]:
+    """The command line of a Java program on Kafka's class path."""
+    log4j = f"-Dlog4j2.configurationFile={LOG4J_CONFIGURATION}"
+    return ["java", *jvm_options, log4j, "-cp", f"{JARS_DIRECTORY}/*", main_class, *arguments]
+
+
+def run_kafka_tool(
+    main_class: str,
+    *arguments: str,
+    timeout_s: float = 60,
+    check: bool = True,
+    standard_input: str | None = None,
+    jvm_options: Sequence[str] = TOOL_JVM_OPTIONS,
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's tools to its end; with ``check`` a failure raises ``RuntimeError`` with all of its output."""
+    result = subprocess.run(
+        java_command(main_class, *arguments, jvm_options=jvm_options),
+        input=standard_input,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if check and result.returncode != 0:
+        raise RuntimeError(f"{main_class} exited with {result.returncode}\n{result.stdout}\n{result.stderr}")
+    return result
+
+
+class ApacheKafka:
+    """One Apache Kafka broker; broker and controller in one process, replication factors of one.
+
+    ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum.  ``start`` formats the
+    directory the first time, so a stopped or killed broker starts again on its data with the same ports.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = 512,
+        jvm_options: Sequence[str] = SERVER_JVM_OPTIONS,
+        port: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self.data_directory = directory / "data"
+        self.log_path = directory / "broker.log"
+        self.port = port or free_port()
+        self._jvm_options = [f"-Xmx{heap_mb}m", *jvm_options]
+        self._properties_path = directory / "server.properties"
+        self._properties = {**self._default_properties(), **(properties or {})}
+        self._process: ChildProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    def start(self, timeout_s: float = 60) -> Self:
+        """Start and wait until the broker answers ApiVersions and Metadata."""
+        assert self._process is None, "the broker runs already"
+        self._format()
+        command = java_command("kafka.Kafka", str(self._properties_path), jvm_options=self._jvm_options)
+        self._process = ChildProcess(command, self.log_path)
+        try:
+            wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
+        except Exception:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """Shut down cleanly; does nothing when it is not running."""
+        if self._process is not None:
+            self._process.terminate(timeout_s)
+            self._process = None
+
+    def kill(self) -> None:
+        """Kill -9; does nothing when it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _default_properties(self) -> dict[str, str]:
+        controller = f"{self.host}:{free_port()}"
+        return {
+            "node.id": "1",
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@{controller}",
+            "log.dirs": str(self.data_directory),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+        }
+
+    def _format(self) -> None:
+        """Write the properties, and Kafka's meta.properties and bootstrap metadata unless they are there."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={value}\n" for name, value in self._properties.items()]
+        self._properties_path.write_text("".join(lines))
+        if not (self.data_directory / "meta.properties").exists():
+            run_kafka_tool(STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(self._properties_path))
+
+    def _check_alive(self) -> None:
+        assert self._process is not None
+        if (exit_code := self._process.exit_code) is not None:
+            raise RuntimeError(f"Apache Kafka exited with {exit_code}\n{self._process.log_tail()}")

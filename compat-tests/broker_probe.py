@@ -1,0 +1,69 @@
+"""Is there a Kafka broker behind this port, and can it serve?
+
+Owns: free ports, and the wait for the first sensible replies to ApiVersions and Metadata.
+The frames are built by hand, so that a wait for a broker depends on no client and on none of our codecs.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+METADATA, API_VERSIONS = 3, 18
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def answers_as_broker(host: str, port: int, timeout_s: float = 2.0) -> bool:
+    """Whether ApiVersions v0 succeeds and Metadata v1 names at least one broker."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            error_code = _int16(_call(connection, API_VERSIONS, 0, b""))
+            # Metadata v1 with an empty array of topics asks for the brokers alone.
+            broker_count = _int32(_call(connection, METADATA, 1, struct.pack(">i", 0)))
+    except (OSError, EOFError):
+        return False
+    return error_code == 0 and broker_count > 0
+
+
+def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callable[[], None]) -> None:
+    """Poll until the broker answers; ``check_alive`` raises when there is nothing to wait for any more."""
+    deadline = time.monotonic() + timeout_s
+    while not answers_as_broker(host, port):
+        check_alive()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no broker answered on {host}:{port} within {timeout_s} s")
+        time.sleep(0.02)
+
+
+def _call(connection: socket.socket, api_key: int, api_version: int, body: bytes) -> bytes:
+    """One request with a version 1 header and a null client id; returns the reply after its correlation id."""
+    header = struct.pack(">hhih", api_key, api_version, 1, -1)
+    connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+    return _receive_exactly(connection, _int32(_receive_exactly(connection, 4)))[4:]
+
+
+def _int16(reply: bytes) -> int:
+    return int.from_bytes(reply[:2], "big", signed=True)
+
+
+def _int32(reply: bytes) -> int:
+    return int.from_bytes(reply[:4], "big", signed=True)
+
+
+def _receive_exactly(connection: socket.socket, length: int) -> bytes:
+    received = bytearray()
+    while len(received) < length:
+        chunk = connection.recv(length - len(received))
+        if not chunk:
+            raise EOFError("the broker closed the connection")
+        received += chunk
+    return bytes(received)

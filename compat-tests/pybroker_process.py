@@ -1,0 +1,112 @@
+"""pybroker as a process of its own, with the same handles as ``ApacheKafka``.
+
+Owns: start, clean stop and kill -9 of ``pybroker serve`` on a free loopback port, and its log.
+The port is read from the line that the command contract promises: ``pybroker ready on HOST:PORT``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker_probe import wait_until_ready
+from child_process import ChildProcess
+
+COMMAND = Path(sys.executable).parent / "pybroker"
+READY_LINE = re.compile(r"^pybroker ready on (?P<host>\S+):(?P<port>\d+)$", re.MULTILINE)
+
+
+class PybrokerProcess:
+    """One pybroker; a stopped or killed one starts again on its data with the same port."""
+
+    host = "127.0.0.1"
+
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        port: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.data_directory = directory / "data"
+        self.log_path = directory / "broker.log"
+        self.port = port
+        self._properties = dict(properties or {})
+        self._arguments = list(arguments)
+        self._environment = environment
+        self._process: ChildProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    def start(self, timeout_s: float = 30) -> Self:
+        """Start and wait for the ready line, then for the first replies."""
+        assert self._process is None, "the broker runs already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._process = ChildProcess(self._command(), self.log_path, self._environment)
+        try:
+            self.port = self._wait_for_port(log_start, timeout_s)
+            wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
+        except Exception:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """Shut down cleanly, which must exit with 0; does nothing when it is not running."""
+        if self._process is None:
+            return
+        exit_code = self._process.terminate(timeout_s)
+        process, self._process = self._process, None
+        if exit_code != 0:
+            raise RuntimeError(f"pybroker exited with {exit_code}\n{process.log_tail()}")
+
+    def kill(self) -> None:
+        """Kill -9; does nothing when it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _command(self) -> list[str]:
+        settings = [argument for name, value in self._properties.items() for argument in ("--set", f"{name}={value}")]
+        listen = f"{self.host}:{self.port}"
+        directory = str(self.data_directory)
+        return [str(COMMAND), "serve", "--listen", listen, "--data-dir", directory, *settings, *self._arguments]
+
+    def _wait_for_port(self, log_start: int, timeout_s: float) -> int:
+        """The port in the ready line, which is looked for in what this start has written."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            self._check_alive()
+            written = self.log_path.read_bytes()[log_start:].decode(errors="replace")
+            if found := READY_LINE.search(written):
+                return int(found["port"])
+            time.sleep(0.005)
+        raise TimeoutError(f"pybroker was not ready within {timeout_s} s")
+
+    def _check_alive(self) -> None:
+        assert self._process is not None
+        if (exit_code := self._process.exit_code) is not None:
+            raise RuntimeError(f"pybroker exited with {exit_code}\n{self._process.log_tail()}")

@@ -1,0 +1,59 @@
+# Shared by the scripts of this folder; sourced, never run.
+# shellcheck shell=bash
+
+# The checkout, whatever directory a script is called from.
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="$root/.venv"
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+# apt_install REASON PACKAGE...: install Debian packages when that is possible, and say what to do when it is not.
+apt_install() {
+    local reason="$1"
+    shift
+    if [[ "$(id -u)" -ne 0 ]] || ! command -v apt-get >/dev/null; then
+        fail "$reason: please install $* (on Debian: sudo apt-get install $*) and try again"
+    fi
+    say "$reason: installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1 && return
+    # The package lists of a fresh machine are empty or old.
+    apt-get update -q >/dev/null || fail "apt-get update failed"
+    apt-get install -y -q --no-install-recommends "$@" >/dev/null || fail "apt-get could not install $*"
+}
+
+# need_java: Java 17 or newer and Maven, for Apache Kafka and Spark.
+need_java() {
+    local packages=()
+    command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
+    command -v mvn >/dev/null || packages+=(maven)
+    if [[ ${#packages[@]} -gt 0 ]]; then
+        apt_install "Apache Kafka and Spark run on Java" "${packages[@]}"
+    fi
+}
+
+# copy_jars POM DIRECTORY: resolve a pom's jars with Maven into a directory, all or nothing, once.
+copy_jars() {
+    local pom="$1" directory="$2" stamp partial
+    stamp="$directory/.pom.sha256"
+    if [[ -f "$stamp" ]] && [[ "$(<"$stamp")" == "$(checksum "$pom")" ]]; then
+        return
+    fi
+    need_java
+    say "resolving $pom with Maven"
+    partial="$directory.partial"
+    rm -rf "$partial"
+    mvn -B -q -ntp -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
+        fail "Maven could not resolve $pom"
+    checksum "$pom" >"$partial/.pom.sha256"
+    rm -rf "$directory"
+    mv "$partial" "$directory"
+}
+
+# checksum FILE...: one hash over the contents of all the files.
+checksum() { cat -- "$@" | sha256sum | cut -d ' ' -f 1; }
