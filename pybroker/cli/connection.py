@@ -1,0 +1,139 @@
+"""Clients for the commands: kafka-python's admin client, producer and consumer with the user's settings.
+
+Owns: the translation of ``-X key=value`` into kafka-python's keyword arguments, time-outs that suit a person who
+waits, and the retry of answers that Kafka calls retriable.  Every client is a context manager and is closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from pybroker.cli.failure import CommandFailed
+
+T = TypeVar("T")
+
+# A person at a prompt should learn in seconds that nobody listens there; kafka-python would try for half a minute.
+BOOTSTRAP_TIMEOUT_MS = 5_000
+
+# How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
+RETRY_TIMEOUT_S = 20.0
+RETRY_BACKOFF_S = 0.1
+
+# librdkafka's names for what kafka-python calls otherwise; every other name differs by its dots only.
+ALIASES: Mapping[str, str] = {
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+
+
+def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
+    """``KEY=VALUE`` texts as a dict, in order; the value may be empty and may hold further ``=``."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise CommandFailed(f"{what} must be KEY=VALUE, got {text!r}")
+        pairs[name] = value
+    return pairs
+
+
+def coerce(value: str, default: Any) -> Any:
+    """``value`` in the type of kafka-python's default for the same setting."""
+    if isinstance(default, bool):
+        return value.strip().lower() in {"true", "1", "yes"}
+    if isinstance(default, (int, float)):
+        return int(value) if value.lstrip("-").isdigit() else float(value)
+    return value
+
+
+def client_config(properties: Iterable[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """kafka-python's keyword arguments for the user's ``-X`` properties.
+
+    Raises ``CommandFailed`` for a name that this kind of client does not have, and for a value of the wrong type.
+    """
+    config: dict[str, Any] = {}
+    for name, value in parse_pairs(properties, "-X").items():
+        argument = ALIASES.get(name, name.replace(".", "_"))
+        if argument not in defaults:
+            raise CommandFailed(f"unknown client setting {name!r}")
+        try:
+            config[argument] = coerce(value, defaults[argument])
+        except ValueError:
+            raise CommandFailed(f"client setting {name!r} does not take {value!r}") from None
+    return config
+
+
+def _open(client_class: Any, bootstrap: str, properties: Iterable[str], own: Mapping[str, Any]) -> Any:
+    from kafka.errors import KafkaError
+
+    config = {
+        "bootstrap_servers": [address.strip() for address in bootstrap.split(",") if address.strip()],
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        "client_id": "pybroker",
+        **own,
+        **client_config(properties, client_class.DEFAULT_CONFIG),
+    }
+    try:
+        return client_class(**config)
+    except KafkaError as error:
+        raise CommandFailed(f"no broker answers at {bootstrap} ({type(error).__name__})") from error
+
+
+@contextmanager
+def admin_client(bootstrap: str, properties: Iterable[str]) -> Iterator[Any]:
+    """A ``KafkaAdminClient``."""
+    from kafka import KafkaAdminClient
+
+    client = _open(KafkaAdminClient, bootstrap, properties, {})
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def producer(bootstrap: str, properties: Iterable[str], **config: Any) -> Iterator[Any]:
+    """A ``KafkaProducer``; what was sent but not flushed when the block raises is given up."""
+    from kafka import KafkaProducer
+
+    client = _open(KafkaProducer, bootstrap, properties, config)
+    try:
+        yield client
+    except BaseException:
+        client.close(timeout=0)
+        raise
+    client.close()
+
+
+@contextmanager
+def consumer(bootstrap: str, properties: Iterable[str], **config: Any) -> Iterator[Any]:
+    """A ``KafkaConsumer``; leaving the block commits (with a group) and leaves the group."""
+    from kafka import KafkaConsumer
+
+    client = _open(KafkaConsumer, bootstrap, properties, config)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def retried(call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S) -> T:
+    """``call()``, again while it raises what Kafka calls retriable, until ``timeout_s`` is over."""
+    from kafka.errors import RetriableError
+
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call()
+        except RetriableError:
+            if time.monotonic() >= deadline_s:
+                raise
+            time.sleep(RETRY_BACKOFF_S)

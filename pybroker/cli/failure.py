@@ -1,0 +1,54 @@
+"""How a client command fails: one exception, one line on stderr, one exit code.
+
+Owns: ``CommandFailed``, the exit codes, and the translation of kafka-python's exceptions into sentences.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What scripts may rely on; 130 and 143 are the shell's own codes for the two signals."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class CommandFailed(Exception):
+    """The command could not do what it was asked; the message is for the user, without a trace."""
+
+
+class OutputClosed(Exception):
+    """Whoever read our stdout has had enough (``pybroker consume … | head``): end quietly, as a success."""
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether ``error`` is the user's, the broker's or the system's fault; anything else is a bug of ours."""
+    if isinstance(error, (CommandFailed, OSError)):
+        return True
+    # Looked up, not imported: a command that never reached the client library should not load it to fail.
+    kafka_errors = sys.modules.get("kafka.errors")
+    return kafka_errors is not None and isinstance(error, kafka_errors.KafkaError)
+
+
+def describe_error(error: Exception) -> str:
+    """One line for a person: Kafka's own error name first, then what the broker or the client said of it."""
+    if isinstance(error, CommandFailed):
+        return str(error)
+    name = type(error).__name__
+    detail = str(error).strip()
+    if not detail or detail == name:
+        return name
+    return detail if name in detail else f"{name}: {detail}"
+
+
+def describe_error_code(code: int) -> str:
+    """The name of one of Kafka's error codes, as the protocol guide spells it."""
+    from kafka.errors import for_code
+
+    return str(getattr(for_code(code), "message", None) or f"error code {code}")

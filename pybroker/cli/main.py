@@ -1,0 +1,22 @@
+"""The console script ``pybroker``.
+
+Owns: the fork in the road between ``serve`` (standard library only, start-up counts) and the client commands
+(typer, rich, kafka-python).  Owns no command.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its code: 0 done, 1 failed, 2 used wrongly."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["serve"]:
+        from pybroker.cli.serve import run_serve
+
+        sys.exit(run_serve(arguments[1:]))
+
+    from pybroker.cli.app import run_client
+
+    sys.exit(run_client(arguments))

@@ -1,0 +1,64 @@
+"""``pybroker serve``: parse the options of the broker's process and start it.
+
+Owns: the options.  Owns nothing of the broker: ``pybroker.server.serve`` wires it, prints the ready line and
+handles the signals.  Imports the standard library alone, as the start-up budget asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+DESCRIPTION = "Run a broker.  Prints `pybroker ready on HOST:PORT` when it serves; SIGTERM and SIGINT end it cleanly."
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """``key=value`` as a pair; the value may be empty and may hold further ``=``."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    return name.strip(), value.strip()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of everything that may follow ``pybroker serve``."""
+    parser = argparse.ArgumentParser(prog="pybroker serve", description=DESCRIPTION, allow_abbrev=False)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        default=[],
+        help="address to listen on and to advertise; repeatable, IPv6 as [::1]:9092, port 0 picks a free port",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="directory of the log; made if missing, locked while in use")
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file with Kafka's own settings")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        dest="settings",
+        type=parse_setting,
+        action="append",
+        default=[],
+        help="one of Kafka's broker settings; repeatable, wins over --config",
+    )
+    parser.add_argument(
+        "--dev",
+        action="store_true",
+        help="for a laptop or a test: no join delay, five partitions per internal topic, no fsync",
+    )
+    return parser
+
+
+def run_serve(arguments: Sequence[str]) -> int:
+    """Run the broker until it is told to stop; returns the exit code."""
+    options = build_parser().parse_args(arguments)
+    from pybroker.server import serve
+
+    exit_code: int = serve(
+        listen=options.listen,
+        data_dir=options.data_dir,
+        config_file=options.config,
+        settings=options.settings,
+        dev=options.dev,
+    )
+    return exit_code
