@@ -1,0 +1,52 @@
+"""What the coordinators need of the layers above and beside them.
+
+Owns: ``PartitionWriter`` and ``PartitionReader``, by which a coordinator reaches the log of its internal topic.
+Owns no implementation: the replication layer has one, tests have another.
+
+Counterpart in Kafka: ``PartitionWriter`` and ``CoordinatorLoader`` of coordinator-common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+# done(error_code, last_offset): last_offset is -1 when error_code is not 0.
+AppendDone = Callable[[int, int], None]
+# done(error_code, records): whole record batches; the view is valid only during the call.
+ReadDone = Callable[[int, memoryview], None]
+
+
+class PartitionWriter(Protocol):
+    """Appends batches that a coordinator built to a partition that this broker leads."""
+
+    def append(self, topic: str, partition: int, batch: bytes, done: AppendDone) -> None:
+        """Append one record batch, without waiting for replication.
+
+        ``done`` runs exactly once, inside this call or later on the loop, as soon as the batch lies in the leader's
+        log or is known not to.  Errors are Kafka's codes (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
+        KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...), never exceptions.
+        """
+        ...
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The partition's high watermark, or -1 when this broker does not lead it.
+
+        Every later advance is told to ``GroupCoordinator.on_high_watermark``.
+        """
+        ...
+
+
+class PartitionReader(Protocol):
+    """Reads a partition that this broker leads, committed or not, from its start to its end."""
+
+    def log_range(self, topic: str, partition: int) -> tuple[int, int]:
+        """(log_start_offset, log_end_offset); both 0 when nothing was ever appended."""
+        ...
+
+    def read(self, topic: str, partition: int, offset: int, max_bytes: int, done: ReadDone) -> None:
+        """Hand whole batches from the one that holds ``offset`` on to ``done``: about ``max_bytes``, at least one batch.
+
+        ``done`` runs exactly once, inside this call or later on the loop.
+        """
+        ...

@@ -1,0 +1,75 @@
+"""What an operation of a coordinator gives back.
+
+Owns: ``Result``, ``Waiter`` and ``TimerChange``, the whole vocabulary between a pure state and the runtime that
+drives it.  Knows no log, no clock and no loop.
+
+An operation changes nothing that a reload would have to bring back: it returns the records that will, and only
+``replay`` applies those.  What a reload forgets anyway (parked requests, sessions, members of a rebalance that has
+no assignment yet) the operation changes itself.
+
+Counterpart in Kafka: ``CoordinatorResult`` and ``CoordinatorTimer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# (key, value): the bytes of one record; a value of None is a tombstone.
+Record = tuple[bytes, bytes | None]
+# (kind, group id, member id): names one timer of a shard; setting it again replaces it.
+TimerKey = tuple[str, str, str]
+# operation(now_ms) -> Result: a continuation that the runtime runs on the same shard.
+Continuation = Callable[[int], "Result"]
+
+
+class Waiter(NamedTuple):
+    """Somebody who waits for a response: exactly one is delivered, by ``done``.
+
+    ``error(code)`` makes the response that carries one of Kafka's error codes, as the log or the runtime reports it.
+    """
+
+    done: Callable[[Any], None]
+    error: Callable[[int], Any]
+
+
+class TimerChange(NamedTuple):
+    """Set the timer ``key`` to expire in ``delay_ms``, or cancel it when ``delay_ms`` is None."""
+
+    key: TimerKey
+    delay_ms: int | None
+
+
+class Result:
+    """The outcome of one operation.
+
+    ``records``: to be appended as one batch, then replayed.
+    ``response``: the answer to the request that caused the operation; None while that request stays parked.
+    ``replies``: answers to requests that were parked before.
+    ``timers``: changes of timers, in order.
+    ``then``: runs after the records are replayed, before any other operation of the shard.
+    ``on_failure``: runs in place of ``then`` when the append failed, with the error code of the log already mapped
+    to what clients of the coordinator understand; without it the causing request is answered with that error.
+    Nothing of a result with records reaches a client before those records are committed.
+    """
+
+    __slots__ = ("on_failure", "records", "replies", "response", "then", "timers")
+
+    def __init__(self, response: Any = None, records: list[Record] | None = None) -> None:
+        self.response = response
+        self.records: list[Record] = [] if records is None else records
+        self.replies: list[tuple[Waiter, Any]] = []
+        self.timers: list[TimerChange] = []
+        self.then: Continuation | None = None
+        self.on_failure: Callable[[int, int], Result] | None = None
+
+    def reply(self, waiter: Waiter | None, response: Any) -> None:
+        """Answer a parked request (None: nobody waits)."""
+        if waiter is not None:
+            self.replies.append((waiter, response))
+
+    def schedule(self, key: TimerKey, delay_ms: int) -> None:
+        self.timers.append(TimerChange(key, delay_ms))
+
+    def cancel(self, key: TimerKey) -> None:
+        self.timers.append(TimerChange(key, None))

@@ -1,0 +1,271 @@
+"""One partition of a coordinator's internal topic, and everything that happens in it.
+
+Owns: the order of its operations, appending and replaying their records, who waits for which offset, its timers.
+Owns no rule of any group: those are in the state.
+
+Invariants:
+- Operations run one after another, in order of arrival; while an append is on its way to the log the next ones wait
+  behind it.  Records are replayed only once they lie in the log, so nothing ever runs on state that a failed append
+  would have to take back.
+- No response leaves before everything that was written when it was made is committed (high watermark).
+- A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
+  lost, or the commit takes longer than the write timeout.
+
+Counterpart in Kafka: ``CoordinatorRuntime.CoordinatorContext``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pybroker.coordinators.loader import Loader
+from pybroker.coordinators.ports import PartitionWriter
+from pybroker.coordinators.result import Result, TimerKey, Waiter
+from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
+from pybroker.coordinators.timers import TimerTable
+from pybroker.env import Cancellable, Env
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.record_codec import build_batch
+
+logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=CoordinatorState)
+# operation(state, now_ms) -> Result
+Operation = Callable[[S, int], Result]
+
+# What the log says, and what a client of a coordinator is told: it looks for the coordinator anew, or tries again.
+_RESPONSE_ERRORS: dict[int, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def response_error(log_error: int) -> int:
+    """The error code that a coordinator answers when the log reported ``log_error``."""
+    return _RESPONSE_ERRORS.get(log_error, log_error)
+
+
+class _Uncommitted(NamedTuple):
+    """A response that waits until the high watermark reaches ``offset``."""
+
+    offset: int
+    deadline_ms: int
+    waiter: Waiter
+    response: Any
+
+
+class _Append:
+    """One append on its way: remembers whether it ended inside the call that began it."""
+
+    __slots__ = ("now_ms", "outcome", "pending", "result", "shard", "waiter")
+
+    def __init__(self, shard: Shard[Any], result: Result, waiter: Waiter | None, now_ms: int) -> None:
+        self.shard = shard
+        self.result = result
+        self.waiter = waiter
+        self.now_ms = now_ms
+        self.outcome: tuple[int, int] | None = None
+        self.pending = False
+
+    def done(self, error_code: int, last_offset: int) -> None:
+        self.outcome = (error_code, last_offset)
+        if self.pending:
+            self.shard.resume(self)
+
+
+class Shard(Generic[S]):
+    """One partition: its state, its queue of operations, its timers, and the responses that wait for the commit."""
+
+    __slots__ = (
+        "_append",
+        "_busy",
+        "_env",
+        "_expiry",
+        "_partition",
+        "_queue",
+        "_topic",
+        "_uncommitted",
+        "_write_timeout_ms",
+        "_writer",
+        "closed",
+        "high_watermark",
+        "last_written_offset",
+        "loader",
+        "state",
+        "timers",
+    )
+
+    def __init__(
+        self, env: Env, writer: PartitionWriter, topic: str, partition: int, state: S, write_timeout_ms: int
+    ) -> None:
+        self._env = env
+        self._writer = writer
+        self._topic = topic
+        self._partition = partition
+        self._write_timeout_ms = write_timeout_ms
+        self._queue: deque[tuple[Operation[S], Waiter | None]] = deque()
+        self._busy = False
+        self._append: _Append | None = None
+        self._uncommitted: deque[_Uncommitted] = deque()
+        self._expiry: Cancellable | None = None
+        self.state = state
+        self.timers = TimerTable(env, self._on_timer)
+        self.closed = False
+        self.loader: Loader | None = None  # set while the log is being replayed
+        # One past the last record written: a response may leave when the high watermark has come this far.
+        self.last_written_offset = 0
+        self.high_watermark = 0
+
+    # --- operations -----------------------------------------------------------------------------------------------
+
+    def submit(self, operation: Operation[S], waiter: Waiter | None) -> None:
+        """Run the operation now, or as soon as the operations before it, and their appends, are done."""
+        self._queue.append((operation, waiter))
+        if not self._busy:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._busy = True
+        while self._queue:
+            operation, waiter = self._queue.popleft()
+            if not self._settle(self._perform(operation, waiter), waiter):
+                return  # resume() goes on from here
+        self._busy = False
+
+    def _perform(self, operation: Operation[S], waiter: Waiter | None) -> Result:
+        try:
+            return operation(self.state, self._env.clock.now_ms())
+        except Exception:
+            # A bug in a rule must not freeze the partition for everybody else.
+            logger.exception("an operation on %s-%d failed", self._topic, self._partition)
+            return Result(None if waiter is None else waiter.error(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _settle(self, result: Result | None, waiter: Waiter | None) -> bool:
+        """See the result and what follows from it through; False when an append is on its way."""
+        while result is not None:
+            if not result.records:
+                self._publish(result, waiter)
+                return True
+            now_ms = self._env.clock.now_ms()
+            append = _Append(self, result, waiter, now_ms)
+            batch = build_batch(result.records, timestamp_ms=now_ms)
+            self._writer.append(self._topic, self._partition, batch, append.done)
+            if append.outcome is None:
+                append.pending = True
+                self._append = append
+                return False
+            result = self._appended(append)
+        return True
+
+    def resume(self, append: _Append) -> None:
+        """An append that had not ended inside its call has ended now."""
+        if self.closed:
+            return
+        self._append = None
+        if self._settle(self._appended(append), append.waiter):
+            self._drain()
+
+    def _appended(self, append: _Append) -> Result | None:
+        """Replay what lies in the log now and publish; returns what the operation has still to do."""
+        assert append.outcome is not None
+        error_code, last_offset = append.outcome
+        result, waiter, now_ms = append.result, append.waiter, append.now_ms
+        if error_code != 0:
+            return self._append_failed(result, waiter, now_ms, response_error(error_code))
+        replay = self.state.replay
+        offset = last_offset + 1 - len(result.records)
+        for key, value in result.records:
+            replay(key, value, offset, NO_PRODUCER_ID, now_ms)
+            offset += 1
+        self.last_written_offset = offset
+        self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
+        self._publish(result, waiter)
+        return None if result.then is None else result.then(now_ms)
+
+    def _append_failed(self, result: Result, waiter: Waiter | None, now_ms: int, code: int) -> Result | None:
+        logger.warning("could not append to %s-%d: error %d", self._topic, self._partition, code)
+        follow_up = Result() if result.on_failure is None else result.on_failure(now_ms, code)
+        if follow_up.response is None and waiter is not None:
+            follow_up.response = waiter.error(code)
+        return follow_up
+
+    # --- responses ------------------------------------------------------------------------------------------------
+
+    def _publish(self, result: Result, waiter: Waiter | None) -> None:
+        for key, delay_ms in result.timers:
+            if delay_ms is None:
+                self.timers.cancel(key)
+            else:
+                self.timers.schedule(key, delay_ms)
+        if result.response is not None and waiter is not None:
+            self._deliver(waiter, result.response)
+        for parked, response in result.replies:
+            self._deliver(parked, response)
+
+    def _deliver(self, waiter: Waiter, response: Any) -> None:
+        if self.high_watermark >= self.last_written_offset:
+            waiter.done(response)
+            return
+        deadline_ms = self._env.clock.monotonic_ms() + self._write_timeout_ms
+        self._uncommitted.append(_Uncommitted(self.last_written_offset, deadline_ms, waiter, response))
+        if self._expiry is None:
+            self._expiry = self._env.timers.call_later(self._write_timeout_ms, self._expire_uncommitted)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Deliver what was waiting for the commit; a high watermark never goes back under one leader."""
+        if high_watermark <= self.high_watermark:
+            return
+        self.high_watermark = high_watermark
+        while self._uncommitted and self._uncommitted[0].offset <= high_watermark:
+            committed = self._uncommitted.popleft()
+            committed.waiter.done(committed.response)
+
+    def _expire_uncommitted(self) -> None:
+        """Tell those who waited too long that it is not known whether their write will be committed."""
+        self._expiry = None
+        now_ms = self._env.clock.monotonic_ms()
+        while self._uncommitted and self._uncommitted[0].deadline_ms <= now_ms:
+            waiter = self._uncommitted.popleft().waiter
+            waiter.done(waiter.error(response_error(ErrorCode.REQUEST_TIMED_OUT)))
+        if self._uncommitted and self._expiry is None:
+            remaining_ms = self._uncommitted[0].deadline_ms - now_ms
+            self._expiry = self._env.timers.call_later(remaining_ms, self._expire_uncommitted)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def activate(self, log_end_offset: int) -> None:
+        """The log is replayed up to ``log_end_offset``: serve."""
+        self.loader = None
+        self.last_written_offset = log_end_offset
+        self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
+        self.submit(lambda state, now_ms: state.on_loaded(now_ms), None)
+
+    def close(self) -> None:
+        """The partition is lost: answer everybody, forget everything."""
+        self.closed = True
+        if self.loader is not None:
+            self.loader.cancel()
+        self.timers.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        waiters = [entry.waiter for entry in self._uncommitted]
+        waiters += [waiter for _, waiter in self._queue if waiter is not None]
+        if self._append is not None and self._append.waiter is not None:
+            waiters.append(self._append.waiter)
+        waiters += self.state.on_unloaded()
+        self._uncommitted.clear()
+        self._queue.clear()
+        for waiter in waiters:
+            waiter.done(waiter.error(ErrorCode.NOT_COORDINATOR))
+
+    def _on_timer(self, key: TimerKey) -> None:
+        self.submit(lambda state, now_ms: state.on_timer(key, now_ms), None)

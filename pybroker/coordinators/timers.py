@@ -1,0 +1,74 @@
+"""Keyed one-shot timers of one shard.
+
+Owns: which timers of a shard are set and when they expire.  Owns no clock: ``env`` hands one in.
+
+A heartbeat pushes a session's end back thousands of times before it ever expires, so moving a deadline later only
+writes a number; the loop's timer runs at the old time, sees the new deadline and arms itself for the rest.
+
+Counterpart in Kafka: ``CoordinatorTimerImpl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pybroker.coordinators.result import TimerKey
+from pybroker.env import Cancellable, Env
+
+
+class _Timer:
+    __slots__ = ("deadline_ms", "fires_at_ms", "handle")
+
+    def __init__(self, deadline_ms: int, handle: Cancellable) -> None:
+        self.deadline_ms = deadline_ms
+        self.fires_at_ms = deadline_ms
+        self.handle = handle
+
+
+class TimerTable:
+    """``expired(key)`` is called on the loop, once for each timer that was neither replaced nor cancelled."""
+
+    __slots__ = ("_env", "_expired", "_timers")
+
+    def __init__(self, env: Env, expired: Callable[[TimerKey], None]) -> None:
+        self._env = env
+        self._expired = expired
+        self._timers: dict[TimerKey, _Timer] = {}
+
+    def __contains__(self, key: TimerKey) -> bool:
+        return key in self._timers
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def schedule(self, key: TimerKey, delay_ms: int) -> None:
+        """Let ``key`` expire ``delay_ms`` from now, whatever it was set to before."""
+        deadline_ms = self._env.clock.monotonic_ms() + delay_ms
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.fires_at_ms <= deadline_ms:
+                timer.deadline_ms = deadline_ms
+                return
+            timer.handle.cancel()
+        self._timers[key] = _Timer(deadline_ms, self._env.timers.call_later(delay_ms, self._fire, key))
+
+    def cancel(self, key: TimerKey) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.handle.cancel()
+
+    def clear(self) -> None:
+        """Cancel all."""
+        for timer in self._timers.values():
+            timer.handle.cancel()
+        self._timers.clear()
+
+    def _fire(self, key: TimerKey) -> None:
+        timer = self._timers[key]
+        remaining_ms = timer.deadline_ms - self._env.clock.monotonic_ms()
+        if remaining_ms > 0:
+            timer.fires_at_ms = timer.deadline_ms
+            timer.handle = self._env.timers.call_later(remaining_ms, self._fire, key)
+            return
+        del self._timers[key]
+        self._expired(key)
