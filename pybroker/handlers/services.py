@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pybroker.config.service import ConfigService
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.env import Env
+    from pybroker.replication.producer_ids import ProducerIds
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.storage.log_manager import LogManager
     from pybroker.telemetry import ClientTelemetry
@@ -32,6 +33,7 @@ class Services:
         "groups",
         "logs",
         "metadata",
+        "producer_ids",
         "replicas",
         "telemetry",
     )
@@ -44,6 +46,7 @@ class Services:
     controller: Controller
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
     logs: LogManager
+    producer_ids: ProducerIds
     replicas: ReplicaManager
     groups: GroupCoordinator
     telemetry: ClientTelemetry

@@ -1,0 +1,56 @@
+"""DeleteRecords (key 21), versions 0 to 2.
+
+Behaviour: moves the log's start to the offset asked for, -1 meaning the high watermark; segments below it go away with
+the next look at retention (KIP-107).  A topic that is only compacted is refused with POLICY_VIOLATION.
+Not done: waiting for followers; with one replica the log's start is the low watermark.
+"""
+
+from __future__ import annotations
+
+from pybroker.handlers.context import RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_TO_HIGH_WATERMARK = -1
+_NO_OFFSET = -1
+
+
+def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Move the start of every partition's log."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_delete(ctx, topic.name, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    replicas = ctx.services.replicas
+    partition = replicas.partition(topic, asked.partition_index)
+    if partition is None:
+        return _result(asked, replicas.error_of(topic, asked.partition_index))
+    log = partition.log
+    if "delete" not in log.config.cleanup_policy:
+        return _result(asked, ErrorCode.POLICY_VIOLATION)
+    offset = log.high_watermark if asked.offset == _TO_HIGH_WATERMARK else asked.offset
+    if not 0 <= offset <= log.high_watermark:
+        return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
+    log.increment_log_start_offset(offset)
+    return _result(asked, ErrorCode.NONE, log.log_start_offset)
+
+
+def _result(
+    asked: DeleteRecordsPartition, error: ErrorCode, low_watermark: int = _NO_OFFSET
+) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error
+    )

@@ -1,0 +1,152 @@
+"""Fetch (key 1), versions 4 to 18.
+
+Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
+``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74).  ``read_committed``
+stops at the last stable offset.
+Not done: followers.  A request with a replica id is refused with CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from pybroker import limits
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchPartition,
+    FetchSession,
+    PartitionKey,
+)
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+_BY_ID = 13
+_SESSIONS = 7
+_READ_COMMITTED = 1
+
+
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
+    """Answer at once or when enough is there."""
+    replica_id = request.replica_state.replica_id if ctx.api_version >= 15 else request.replica_id
+    if replica_id >= 0:
+        return _refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    by_id = ctx.api_version >= _BY_ID
+    session, partitions, error = _session(ctx, request, by_id)
+    if error:
+        return FetchResponse(error_code=error)
+    parked = Parked()
+    operation = FetchOperation(
+        ctx.services.replicas,
+        partitions,
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, ctx.services.config.fetch_max_bytes, limits.FETCH_REPLY_BYTES),
+        read_committed=request.isolation_level == _READ_COMMITTED,
+        done=lambda: parked.complete(_response(ctx, session, partitions, by_id, request.session_epoch)),
+    )
+    parked.on_abandon = operation.abandon
+    operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
+    return parked
+
+
+def _session(
+    ctx: RequestContext, request: FetchRequest, by_id: bool
+) -> tuple[FetchSession | None, list[FetchPartition], int]:
+    """The session that the request starts, continues or does without, and the partitions to read."""
+    sessions = ctx.services.replicas.sessions
+    epoch = request.session_epoch if ctx.api_version >= _SESSIONS else FINAL_EPOCH
+    asked = _asked(ctx, request, by_id)
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != INVALID_SESSION_ID:
+            sessions.remove(request.session_id)
+        session = sessions.create(asked, by_id) if epoch == INITIAL_EPOCH and asked else None
+        return session, list(session.partitions.values()) if session else asked, 0
+    resumed = sessions.resume(request.session_id, epoch, by_id)
+    if not isinstance(resumed, FetchSession):
+        return None, [], resumed
+    resumed.put(asked)
+    resumed.forget(_forgotten(request, by_id))
+    if not resumed.partitions:
+        sessions.remove(resumed.session_id)
+        return None, [], 0
+    return resumed, list(resumed.partitions.values()), 0
+
+
+def _asked(ctx: RequestContext, request: FetchRequest, by_id: bool) -> list[FetchPartition]:
+    topics_by_id = ctx.services.metadata.image.topics_by_id
+    asked = []
+    for topic in request.topics:
+        name: str | None = topic.topic
+        if by_id:
+            image = topics_by_id.get(topic.topic_id)
+            name = image.name if image is not None else None
+        for wanted in topic.partitions:
+            fetched = FetchPartition(name, topic.topic_id, wanted.partition)
+            fetched.ask(wanted.fetch_offset, wanted.partition_max_bytes, wanted.current_leader_epoch)
+            asked.append(fetched)
+    return asked
+
+
+def _forgotten(request: FetchRequest, by_id: bool) -> list[PartitionKey]:
+    return [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+def _response(
+    ctx: RequestContext, session: FetchSession | None, partitions: list[FetchPartition], by_id: bool, epoch: int
+) -> FetchResponse:
+    """Everything in a full reply, only the news in an incremental one."""
+    news = partitions
+    if session is not None:
+        # A full reply tells everything, and what it tells is remembered all the same.
+        told = [fetched for fetched in partitions if fetched.has_news()]
+        if epoch != INITIAL_EPOCH:
+            news = told
+        session.rotate([fetched for fetched in told if len(fetched.records)])
+    topics: list[FetchableTopicResponse] = []
+    topic: FetchableTopicResponse | None = None
+    for fetched in news:
+        if topic is None or (topic.topic_id != fetched.topic_id if by_id else topic.topic != fetched.topic):
+            topic = FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[])
+            topics.append(topic)
+        topic.partitions.append(_partition_data(fetched))
+    return FetchResponse(session_id=session.session_id if session else INVALID_SESSION_ID, responses=topics)
+
+
+def _partition_data(fetched: FetchPartition) -> PartitionData:
+    aborted = fetched.aborted_transactions
+    data = PartitionData(
+        partition_index=fetched.index,
+        error_code=fetched.error_code,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
+        log_start_offset=fetched.log_start_offset,
+        aborted_transactions=None
+        if aborted is None
+        else [AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in aborted],
+        records=fetched.records,
+    )
+    fetched.records = b""  # the reply owns the view now: a session must not pin a segment
+    return data
+
+
+def _refuse(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
+    topics = []
+    for asked in request.topics:
+        partitions = []
+        for wanted in asked.partitions:
+            refused = FetchPartition(asked.topic, asked.topic_id, wanted.partition)
+            refused.answer(error)
+            partitions.append(_partition_data(refused))
+        topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
+    return FetchResponse(error_code=error if ctx.api_version >= _SESSIONS else 0, responses=topics)

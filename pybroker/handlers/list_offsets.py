@@ -1,0 +1,83 @@
+"""ListOffsets (key 2), versions 1 to 11.
+
+Behaviour: by timestamp, and the special ones: -1 latest (the last stable offset for read_committed), -2 earliest,
+-3 the offset of the largest timestamp (KIP-734), -4 earliest local (KIP-405), -5 latest tiered (KIP-1005) and -6
+earliest pending upload (KIP-1023), which have no answer without tiered storage.
+Not done: tiered storage; followers ask as debug consumers only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from pybroker.replication.partition import Partition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The first version that knows each special timestamp.
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED = 1
+
+
+def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
+    """Answer every partition; searches by timestamp read the log's index and one stretch of a segment."""
+    topics = []
+    for topic in request.topics:
+        seen: set[int] = set()
+        duplicates = {p.partition_index for p in topic.partitions if p.partition_index in seen or seen.add(p.partition_index)}
+        replies = [
+            _failed(asked, ErrorCode.INVALID_REQUEST)
+            if asked.partition_index in duplicates
+            else _answer(ctx, topic.name, asked, request.isolation_level == _READ_COMMITTED)
+            for asked in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    ctx: RequestContext, topic: str, asked: ListOffsetsPartition, read_committed: bool
+) -> ListOffsetsPartitionResponse:
+    replicas = ctx.services.replicas
+    partition = replicas.partition(topic, asked.partition_index)
+    if partition is None:
+        return _failed(asked, replicas.error_of(topic, asked.partition_index))
+    if asked.current_leader_epoch not in (-1, partition.leader_epoch):
+        return _failed(asked, replicas.epoch_error(asked.current_leader_epoch, partition.leader_epoch))
+    if asked.timestamp < 0 and _SINCE.get(asked.timestamp, 1 << 15) > ctx.api_version:
+        return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+    offset, timestamp, leader_epoch = _find(partition, asked.timestamp, read_committed)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
+    )
+
+
+def _find(partition: Partition, timestamp: int, read_committed: bool) -> tuple[int, int, int]:
+    """(offset, timestamp, leader epoch) for a timestamp; -1 where there is none."""
+    log = partition.log
+    if timestamp == LATEST:
+        return partition.upper_bound(read_committed), -1, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, -1, log.leader_epochs.epoch_of(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1
+    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= partition.upper_bound(read_committed):
+        return -1, -1, -1
+    return found.offset, found.timestamp, found.leader_epoch
+
+
+def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1, leader_epoch=-1
+    )

@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4.
+
+Behaviour: the end offset of the largest leader epoch that is not larger than the one asked for (KIP-101, KIP-320).
+Not done: followers are not told apart from consumers.
+"""
+
+from __future__ import annotations
+
+from pybroker.handlers.context import RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    """Answer every partition from the log's leader-epoch cache."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_answer(ctx, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    replicas = ctx.services.replicas
+    partition = replicas.partition(topic, asked.partition)
+    if partition is None:
+        return _failed(asked, replicas.error_of(topic, asked.partition))
+    if asked.current_leader_epoch not in (-1, partition.leader_epoch):
+        return _failed(asked, replicas.epoch_error(asked.current_leader_epoch, partition.leader_epoch))
+    leader_epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch, partition.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset)
+
+
+def _failed(asked: OffsetForLeaderPartition, error: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(partition=asked.partition, error_code=error, leader_epoch=-1, end_offset=-1)

@@ -1,0 +1,165 @@
+"""A fetch: reading many partitions within one limit, and waiting until there is enough.
+
+Owns: ``FetchOperation``: one request's reads, its wait for ``min_bytes``, and its cold reads.
+Does not own sessions (``fetch_session``), the wire or the log.
+
+Invariants: an operation completes exactly once; while it waits it stands in ``waiting`` of each of its partitions, and
+in none afterwards; records of one partition are one view; the first partition with data gets at least one batch,
+whatever the limits are (KIP-74).
+
+A waiting fetch completes when any of these holds
+  A  ``min_bytes`` are there to be read,
+  B  a partition of it is gone, led by somebody else, or its leader epoch changed,
+  C  its time is over,
+  D  its session's connection is gone (then nobody is answered).
+
+Kafka counterpart: ReplicaManager.fetchMessages and DelayedFetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker.storage.log import ColdRead
+from pybroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.replication.partition import Partition
+    from pybroker.replication.replica_manager import ReplicaManager
+
+_NONE = int(ErrorCode.NONE)
+_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+class FetchOperation:
+    """See the module's docstring.  ``done()`` is called when every partition of it is answered."""
+
+    __slots__ = ("_cold_reads", "_done", "_finished", "_max_bytes", "_min_bytes", "_partitions", "_read_committed", "_replicas")
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        partitions: list[FetchPartition],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        read_committed: bool,
+        done: Callable[[], None],
+    ) -> None:
+        self._replicas = replicas
+        self._partitions = partitions
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._read_committed = read_committed
+        self._done = done
+        self._finished = False
+        self._cold_reads = 0
+
+    def start(self, max_wait_ms: int) -> None:
+        """Read; wait when there is too little and the client wants to wait."""
+        total, failed = self._read_all()
+        if self._cold_reads:
+            self._finished = True
+        elif failed or total >= self._min_bytes or max_wait_ms <= 0 or not self._partitions:
+            self._finish()
+        else:
+            for fetched in self._partitions:
+                assert fetched.partition is not None
+                fetched.partition.waiting[self] = None
+            self._replicas.wheel.add(self, max_wait_ms)
+
+    def on_data(self, partition: Partition) -> None:
+        """A partition of this operation has more to read, or changed its role: complete if that is enough."""
+        if self._finished:
+            return
+        if partition.gone or self._min_bytes <= 1 or self._available_bytes() >= self._min_bytes:
+            self.expire()
+
+    def expire(self) -> None:
+        """The wait is over, for whatever reason: answer with what is there."""
+        if self._finished:
+            return
+        self.abandon()
+        self._read_all()
+        if not self._cold_reads:
+            self._finish()
+
+    def abandon(self) -> None:
+        """Nobody waits any more."""
+        self._finished = True
+        for fetched in self._partitions:
+            if fetched.partition is not None:
+                fetched.partition.waiting.pop(self, None)
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._done()
+
+    def _available_bytes(self) -> int:
+        """Bytes that a reader would get now, over all partitions."""
+        total = 0
+        for fetched in self._partitions:
+            partition = fetched.partition
+            if partition is not None:
+                upper = partition.upper_bound(self._read_committed)
+                if fetched.fetch_offset < upper:
+                    total += min(partition.log.bytes_between(fetched.fetch_offset, upper), fetched.max_bytes)
+        return total
+
+    def _read_all(self) -> tuple[int, bool]:
+        """Read every partition in order; the bytes read, and whether any partition failed."""
+        total = 0
+        failed = False
+        for fetched in self._partitions:
+            size = self._read(fetched, self._max_bytes - total, total == 0)
+            total += size
+            failed = failed or fetched.error_code != _NONE
+        return total, failed
+
+    def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
+        """Read one partition into ``fetched``; the bytes read (of a cold read: those that it will bring)."""
+        partition = fetched.partition
+        if partition is None or partition.gone:
+            partition = self._replicas.resolve(fetched)
+            if partition is None:
+                return 0
+        if fetched.current_leader_epoch >= 0 and fetched.current_leader_epoch != partition.leader_epoch:
+            fetched.answer(self._replicas.epoch_error(fetched.current_leader_epoch, partition.leader_epoch))
+            return 0
+        log = partition.log
+        offset = fetched.fetch_offset
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            fetched.answer(_OUT_OF_RANGE)
+            return 0
+        upper = log.last_stable_offset if self._read_committed else log.high_watermark
+        fetched.error_code = _NONE
+        fetched.high_watermark = log.high_watermark
+        fetched.last_stable_offset = log.last_stable_offset
+        fetched.log_start_offset = log.log_start_offset
+        fetched.aborted_transactions = [] if self._read_committed else None
+        fetched.records = b""
+        max_bytes = fetched.max_bytes if fetched.max_bytes < bytes_left else bytes_left
+        if offset >= upper or (max_bytes <= 0 and not min_one_batch):
+            return 0
+        return self._read_log(fetched, partition, max_bytes, upper, min_one_batch)
+
+    def _read_log(
+        self, fetched: FetchPartition, partition: Partition, max_bytes: int, upper: int, min_one_batch: bool
+    ) -> int:
+        result = partition.log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)
+        if result.__class__ is ColdRead:
+            self._cold_reads += 1
+            result.start(lambda read: self._on_cold_read(fetched, read))
+            return result.size
+        fetched.error_code = result.error_code
+        fetched.records = result.records
+        return len(result.records)
+
+    def _on_cold_read(self, fetched: FetchPartition, read: object) -> None:
+        fetched.error_code = read.error_code  # type: ignore[attr-defined]
+        fetched.records = read.records  # type: ignore[attr-defined]
+        self._cold_reads -= 1
+        if self._cold_reads == 0:
+            self._finish()

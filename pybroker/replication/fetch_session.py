@@ -1,0 +1,200 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches, remembered between its requests.
+
+Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client was told last),
+``FetchSession`` and the bounded cache of sessions.  Owns no reading (``fetch``).
+
+Invariants: a session belongs to the principal's connection only by its id; its epoch grows by one with each request;
+the cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions, and a session is evicted for a new one
+only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.
+
+Kafka counterpart: kafka.server.FetchSession, FetchManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pybroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pybroker.replication.partition import Partition
+
+INVALID_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_MS = 120_000
+_EPOCH_MAX = 0x7FFFFFFF
+
+# A partition of a session: (topic id or topic name, partition index).
+PartitionKey = tuple[bytes | str, int]
+
+
+class FetchPartition:
+    """One partition of a fetch.  In a session the object lives on and only what the client changes is replaced."""
+
+    __slots__ = (
+        "aborted_transactions",
+        "current_leader_epoch",
+        "error_code",
+        "fetch_offset",
+        "high_watermark",
+        "index",
+        "last_stable_offset",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "records",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, index: int) -> None:
+        self.topic = topic  # None while nobody knows the topic id
+        self.topic_id = topic_id
+        self.index = index
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.partition: Partition | None = None
+        self.error_code = 0
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.records: Any = b""
+        self.aborted_transactions: list[tuple[int, int]] | None = None
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    def key(self, by_id: bool) -> PartitionKey:
+        """The partition's key in a session that goes by topic ids or by names."""
+        return (self.topic_id if by_id else self.topic or "", self.index)
+
+    def ask(self, fetch_offset: int, max_bytes: int, current_leader_epoch: int) -> None:
+        """What the client wants from now on."""
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+
+    def answer(self, error_code: int) -> None:
+        """An answer without records."""
+        self.error_code = error_code
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+        self.records = b""
+        self.aborted_transactions = None
+
+    def has_news(self) -> bool:
+        """Whether an incremental reply must mention the partition; remembers what is told."""
+        news = (
+            self.error_code != 0
+            or len(self.records) > 0
+            or self.high_watermark != self.sent_high_watermark
+            or self.log_start_offset != self.sent_log_start_offset
+        )
+        # After an error the client is told of the partition again, even if nothing else changes.
+        self.sent_high_watermark = -1 if self.error_code else self.high_watermark
+        self.sent_log_start_offset = -1 if self.error_code else self.log_start_offset
+        return news
+
+
+class FetchSession:
+    """The partitions that a client fetches, in the order in which they are read."""
+
+    __slots__ = ("by_id", "created_ms", "epoch", "last_used_ms", "partitions", "session_id")
+
+    def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        self.epoch = 1
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
+
+    def put(self, asked: Iterable[FetchPartition]) -> None:
+        """Add partitions, or replace what is asked of those that are there."""
+        for new in asked:
+            key = new.key(self.by_id)
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = new
+            else:
+                known.ask(new.fetch_offset, new.max_bytes, new.current_leader_epoch)
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        """Remove partitions; those that are not there are ignored."""
+        for key in keys:
+            self.partitions.pop(key, None)
+
+    def rotate(self, served: Iterable[FetchPartition]) -> None:
+        """Move partitions that were served to the end, so that a small ``max_bytes`` starves nobody."""
+        partitions = self.partitions
+        for fetched in served:
+            key = fetched.key(self.by_id)
+            if key in partitions:
+                partitions[key] = partitions.pop(key)
+
+    def advance(self) -> None:
+        """The epoch that the next request must carry; it skips 0, which means a new session."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+
+class FetchSessionCache:
+    """All sessions of a broker, by id."""
+
+    __slots__ = ("_now_ms", "_random", "_sessions", "_slots_max")
+
+    def __init__(self, slots_max: int, now_ms: Callable[[], int], random: Random) -> None:
+        self._slots_max = slots_max
+        self._now_ms = now_ms
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, partitions: list[FetchPartition], by_id: bool) -> FetchSession | None:
+        """A new session over ``partitions``, or None when the cache is full of sessions in use."""
+        if self._slots_max <= 0 or (len(self._sessions) >= self._slots_max and not self._evict(len(partitions))):
+            return None
+        session_id = INVALID_SESSION_ID
+        while session_id == INVALID_SESSION_ID or session_id in self._sessions:
+            session_id = self._random.randint(1, _EPOCH_MAX)
+        session = FetchSession(session_id, by_id, self._now_ms())
+        session.put(partitions)
+        self._sessions[session_id] = session
+        return session
+
+    def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession | ErrorCode:
+        """The session that an incremental request continues, or the error that makes the client start anew."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.by_id != by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        # Used sessions stand at the end, so that the one to evict stands at the front.
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        session.last_used_ms = self._now_ms()
+        session.advance()
+        return session
+
+    def remove(self, session_id: int) -> None:
+        """End a session; one that is not there is ignored."""
+        self._sessions.pop(session_id, None)
+
+    def _evict(self, size: int) -> bool:
+        """Make room for a session of ``size`` partitions."""
+        now_ms = self._now_ms()
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            del self._sessions[oldest.session_id]
+            return True
+        for session in self._sessions.values():
+            if len(session.partitions) < size and now_ms - session.created_ms > EVICTION_MS:
+                del self._sessions[session.session_id]
+                return True
+        return False

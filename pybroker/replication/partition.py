@@ -1,0 +1,77 @@
+"""One partition on this broker: its leader epoch, its high watermark, and who waits for it.
+
+Owns: the partition's role, the rule by which the high watermark moves, the fetches parked on it.
+Does not own bytes (``storage.log``), the wire or time.
+
+Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
+consumer sees.  With one replica it is the end of the log as soon as the bytes are written.
+
+Kafka counterpart: kafka.cluster.Partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.replication.fetch import FetchOperation
+    from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.storage.log import AppendResult, Log
+
+AppendDone = Callable[["AppendResult"], None]
+
+
+class Partition:
+    """A partition that this broker leads."""
+
+    __slots__ = ("gone", "index", "leader_epoch", "log", "marked", "replicas", "topic", "topic_id", "waiting")
+
+    def __init__(
+        self, replicas: ReplicaManager, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: Log
+    ) -> None:
+        self.replicas = replicas
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.log = log
+        self.gone = False  # deleted, or led by another broker: look it up again
+        self.marked = False  # appended to in this turn, its waiting fetches are not looked at yet
+        self.waiting: dict[FetchOperation, None] = {}
+
+    def append_as_leader(self, records: memoryview, produce_version: int, done: AppendDone) -> AppendResult | None:
+        """Append one batch of a client.  The result now, or None and ``done(result)`` later on the loop.
+
+        ``records`` is a writable view; its bytes must stay as they are until the result is there.
+        """
+        result = self.log.append_as_leader(records, self.leader_epoch, produce_version, self._then(done))
+        if result is not None:
+            self._on_appended()
+        return result
+
+    def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
+        """Append a batch that the broker itself built (coordinators)."""
+        result = self.log.append_internal(records, self.leader_epoch, self._then(done))
+        if result is not None:
+            self._on_appended()
+        return result
+
+    def _then(self, done: AppendDone) -> AppendDone:
+        def written(result: AppendResult) -> None:
+            self._on_appended()
+            done(result)
+
+        return written
+
+    def _on_appended(self) -> None:
+        """The log's end may have moved: so does the high watermark, and whoever waits is looked at after this turn."""
+        log = self.log
+        if log.log_end_offset > log.high_watermark:
+            log.update_high_watermark(log.log_end_offset)
+            if self.waiting and not self.marked:
+                self.replicas.mark(self)
+
+    def upper_bound(self, read_committed: bool) -> int:
+        """The offset that a consumer's fetch stops at."""
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark

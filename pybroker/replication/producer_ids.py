@@ -1,0 +1,58 @@
+"""Producer ids, handed out of blocks that belong to this broker alone.
+
+Owns: the broker's current block and who waits for the next one.  Does not own the blocks (the controller allocates
+them durably, so that no id is ever given twice).
+
+Kafka counterpart: RPCProducerIdManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Block(Protocol):
+    """Ids ``first_producer_id`` up to ``first_producer_id + size`` exclusive."""
+
+    @property
+    def first_producer_id(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+Allocate = Callable[[Callable[[Block | None], None]], None]
+IdDone = Callable[[int | None], None]
+
+
+class ProducerIds:
+    """Hands out one id after another; asks for the next block when one is used up."""
+
+    __slots__ = ("_allocate", "_end", "_next", "_waiting")
+
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._next = 0
+        self._end = 0
+        self._waiting: list[IdDone] = []
+
+    def next(self, done: IdDone) -> None:
+        """``done(producer_id)``, at once while the block lasts; ``done(None)`` when no block could be had."""
+        if self._next < self._end:
+            self._next += 1
+            done(self._next - 1)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            self._allocate(self._on_block)
+
+    def _on_block(self, block: Block | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        if block is None:
+            for done in waiting:
+                done(None)
+            return
+        self._next, self._end = block.first_producer_id, block.first_producer_id + block.size
+        for done in waiting:
+            self.next(done)

@@ -1,0 +1,78 @@
+"""Waiting with a deadline: a coarse wheel for everything that is parked.
+
+Owns: when parked operations expire.  Does not own what they wait for: whoever parks an operation completes it, and
+the wheel only finds out that it did.
+
+Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
+never before its deadline; a completed operation leaves no more than a reference in its slot until the slot passes.
+
+Kafka counterpart: DelayedOperationPurgatory and its TimingWheel.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker import limits
+
+if TYPE_CHECKING:
+    from pybroker.env import Cancellable, Env
+
+
+class Expiring(Protocol):
+    """Something that waits.  ``expire`` is called when its time is over; it ignores the call when it is done."""
+
+    def expire(self) -> None: ...
+
+
+class Wheel:
+    """Operations by the tick of their deadline."""
+
+    __slots__ = ("_env", "_next_tick", "_slots", "_ticks", "_timer")
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._slots: dict[int, list[Expiring]] = {}
+        self._ticks: list[int] = []
+        self._timer: Cancellable | None = None
+        self._next_tick = 0
+
+    def add(self, operation: Expiring, wait_ms: int) -> None:
+        """Call ``operation.expire()`` in ``wait_ms``, up to a tick later."""
+        tick = (self._env.clock.monotonic_ms() + wait_ms) // limits.PURGATORY_TICK_MS + 1
+        slot = self._slots.get(tick)
+        if slot is not None:
+            slot.append(operation)
+            return
+        self._slots[tick] = [operation]
+        heappush(self._ticks, tick)
+        if self._timer is None or tick < self._next_tick:
+            self._schedule()
+
+    def close(self) -> None:
+        """Forget everything that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._slots.clear()
+        self._ticks.clear()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ticks:
+            self._next_tick = self._ticks[0]
+            delay_ms = self._next_tick * limits.PURGATORY_TICK_MS - self._env.clock.monotonic_ms()
+            self._timer = self._env.timers.call_later(max(delay_ms, 0), self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        now_tick = self._env.clock.monotonic_ms() // limits.PURGATORY_TICK_MS
+        due: list[Expiring] = []
+        while self._ticks and self._ticks[0] <= now_tick:
+            due += self._slots.pop(heappop(self._ticks))
+        self._schedule()
+        for operation in due:
+            operation.expire()

@@ -1,0 +1,203 @@
+"""The partitions that this broker leads, and the fetches that wait on them.
+
+Owns: which partitions are here (made at first use, so that 10,000 idle ones cost nothing), what the cluster image
+means for them, and the turn-end look at fetches whose partitions were appended to.
+Does not own the logs (``storage.log_manager``), the image (``cluster``) or any request's shape.
+
+Invariants: a partition object is made only for a partition that the image says this broker leads; when the image says
+otherwise the object is marked gone, its waiting fetches are answered, and the next request looks it up anew.
+
+Kafka counterpart: kafka.server.ReplicaManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.config.log_config import LogConfig
+from pybroker.replication.fetch_session import FetchSessionCache
+from pybroker.replication.partition import AppendDone, Partition
+from pybroker.replication.purgatory import Wheel
+from pybroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage, ImageDelta, TopicImage
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Env
+    from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.storage.log_manager import LogManager
+
+TOPIC_CONFIG = 2
+
+
+class ReplicaManager:
+    """See the module's docstring.  One per broker, on the broker's loop."""
+
+    def __init__(
+        self, env: Env, broker_id: int, metadata: MetadataCache, logs: LogManager, config: BrokerConfig
+    ) -> None:
+        self.wheel = Wheel(env)
+        self._env = env
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._logs = logs
+        self._config = config
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._by_id: dict[bytes, dict[int, Partition]] = {}
+        self._marked: list[Partition] = []
+        self.sessions = FetchSessionCache(
+            config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
+        )
+        metadata.subscribe(self.on_image)
+
+    def close(self) -> None:
+        """Forget every wait; nothing is answered."""
+        self.wheel.close()
+        self._marked.clear()
+
+    # --- looking up ------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition by its topic's name, or None when it is not led here (``error_of`` says why)."""
+        partitions = self._by_name.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
+        return partition or self._make(self._metadata.image.topics_by_name.get(topic), index)
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        """The partition by its topic's id, or None when it is not led here (``error_of_id`` says why)."""
+        partitions = self._by_id.get(topic_id)
+        partition = partitions.get(index) if partitions is not None else None
+        return partition or self._make(self._metadata.image.topics_by_id.get(topic_id), index)
+
+    def error_of(self, topic: str, index: int) -> ErrorCode:
+        """Why ``partition(topic, index)`` gave None."""
+        return self._error(self._metadata.image.topics_by_name.get(topic), index)
+
+    def error_of_id(self, topic_id: bytes, index: int) -> ErrorCode:
+        """Why ``partition_by_id(topic_id, index)`` gave None."""
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self._error(topic, index)
+
+    @staticmethod
+    def epoch_error(asked: int, leader_epoch: int) -> ErrorCode:
+        """What a client is told whose leader epoch is not ours (KIP-320)."""
+        return ErrorCode.FENCED_LEADER_EPOCH if asked < leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def resolve(self, fetched: FetchPartition) -> Partition | None:
+        """Bind a partition of a fetch to its partition here, or answer it with the error."""
+        if fetched.topic is None:
+            topic = self._metadata.image.topics_by_id.get(fetched.topic_id)
+            if topic is None:
+                fetched.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+                return None
+            fetched.topic = topic.name
+        partition = self.partition(fetched.topic, fetched.index)
+        if partition is None:
+            fetched.answer(self.error_of(fetched.topic, fetched.index))
+        elif any(fetched.topic_id) and fetched.topic_id != partition.topic_id:
+            # The topic was deleted and made anew under its name: the session's id is that of the dead one.
+            known = fetched.topic_id in self._metadata.image.topics_by_id
+            fetched.answer(ErrorCode.INCONSISTENT_TOPIC_ID if known else ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = None
+        fetched.partition = partition
+        return partition
+
+    def _error(self, topic: TopicImage | None, index: int) -> ErrorCode:
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic.partitions[index].leader != self._broker_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _make(self, topic: TopicImage | None, index: int) -> Partition | None:
+        """Make the partition, at first use, if the image says that it is led here and its log can be had."""
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        state = topic.partitions[index]
+        if state.leader != self._broker_id:
+            return None
+        log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name))
+        if log is None:
+            return None
+        log.update_high_watermark(log.log_end_offset)
+        partition = Partition(self, topic.name, topic.topic_id, index, state.leader_epoch, log)
+        self._by_name.setdefault(topic.name, {})[index] = partition
+        self._by_id.setdefault(topic.topic_id, {})[index] = partition
+        return partition
+
+    def _log_config(self, topic: str) -> LogConfig:
+        return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC_CONFIG, topic), self._config)
+
+    # --- appending and waiting -------------------------------------------------------------------------------------
+
+    def mark(self, partition: Partition) -> None:
+        """A partition has more to read: look at its waiting fetches once, after this turn of the loop."""
+        partition.marked = True
+        if not self._marked:
+            self._env.timers.call_soon(self._wake)
+        self._marked.append(partition)
+
+    def _wake(self) -> None:
+        marked, self._marked = self._marked, []
+        for partition in marked:
+            partition.marked = False
+            for operation in list(partition.waiting):
+                operation.on_data(partition)
+
+    def append_internal(self, topic: str, index: int, batch: bytes, done: AppendDone) -> None:
+        """Append a coordinator's batch; ``done(result)`` runs when it is written, possibly before this returns."""
+        partition = self.partition(topic, index)
+        if partition is None:
+            from pybroker.storage.log import AppendResult
+
+            done(AppendResult.failed(self.error_of(topic, index)))
+            return
+        result = partition.append_internal(batch, done)
+        if result is not None:
+            done(result)
+
+    # --- the image -------------------------------------------------------------------------------------------------
+
+    def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Follow the cluster: drop deleted topics, take over leader epochs and settings."""
+        for topic in delta.topics_deleted:
+            self._drop_topic(topic)
+        for before, after in delta.topics_changed:
+            self._update_topic(before, after)
+        for resource_type, name in delta.configs_changed:
+            if resource_type == TOPIC_CONFIG:
+                self._reconfigure(name)
+
+    def on_broker_config(self) -> None:
+        """The broker's own settings changed: every log's defaults may have."""
+        for name in self._by_name:
+            self._reconfigure(name)
+
+    def _reconfigure(self, topic: str) -> None:
+        partitions = self._by_name.get(topic)
+        if partitions:
+            config = self._log_config(topic)
+            for partition in partitions.values():
+                partition.log.update_config(config)
+
+    def _drop_topic(self, topic: TopicImage) -> None:
+        for partition in self._by_id.pop(topic.topic_id, {}).values():
+            self._retire(partition)
+        here = self._by_name.get(topic.name)
+        if here and all(partition.topic_id == topic.topic_id for partition in here.values()):
+            del self._by_name[topic.name]
+        self._logs.delete(topic.name, topic.topic_id)
+
+    def _update_topic(self, before: TopicImage, after: TopicImage) -> None:
+        for index, partition in list(self._by_id.get(after.topic_id, {}).items()):
+            state = after.partitions[index]
+            if state.leader != self._broker_id or state.leader_epoch != partition.leader_epoch:
+                del self._by_id[after.topic_id][index]
+                del self._by_name[after.name][index]
+                self._retire(partition)
+
+    def _retire(self, partition: Partition) -> None:
+        partition.gone = True
+        for operation in list(partition.waiting):
+            operation.on_data(partition)
