@@ -1,0 +1,51 @@
+"""What every test of the project shares: Hypothesis' profile, the JVM's skip rule and the leak check."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from apache_kafka import missing_requirement
+from hypothesis import HealthCheck, settings
+
+LEAK_GRACE_S = 5.0
+
+# No deadline: a shared machine stalls now and then.  No database: a test run leaves no files behind.
+settings.register_profile("fast", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("fast"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing."""
+    reason = missing_requirement()
+    if reason is None:
+        return
+    for item in items:
+        if "jvm" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fail the session when a test leaves a thread or a child process behind.
+
+    It is set up before every other fixture, so it is torn down after them; what is just about to end is waited for.
+    """
+    threads_before = set(threading.enumerate())
+    children_before = set(psutil.Process().children())
+    yield
+    deadline = time.monotonic() + LEAK_GRACE_S
+    while leaks := _leaks(threads_before, children_before):
+        assert time.monotonic() < deadline, f"left behind by the tests of this session: {leaks}"
+        time.sleep(0.05)
+
+
+def _leaks(threads_before: set[threading.Thread], children_before: set[psutil.Process]) -> list[str]:
+    threads = [f"thread {thread.name}" for thread in threading.enumerate() if thread not in threads_before]
+    children = [f"process {child.pid}" for child in psutil.Process().children() if child not in children_before]
+    return threads + children

@@ -1,0 +1,76 @@
+"""The house rules that a machine can check: short functions, docstrings, nothing left over, no stray output."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from source_tree import BROKER, ROOT, WIRE, parsed, python_files, relative
+
+FUNCTION_LINES_MAX = 70
+
+# Functions that were longer when the rule came.  The list may only shrink, and its figures too.
+LONG_FUNCTIONS: dict[str, int] = {}
+
+PARTS_THAT_PRINT = ("pybroker/cli/", "pybroker/pipeline/")
+FOLDERS_WITH_DOCSTRINGS = (BROKER, WIRE, ROOT / "tests", ROOT / "compat-tests", ROOT / "bench", ROOT / "scripts")
+
+# Spelled in two pieces, so that this file does not find itself.
+LEFTOVER = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Every function of a file as (name with its path, lines from the signature to the end)."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield f"{relative(path)}:{node.name}", node.end_lineno - node.lineno + 1
+
+
+def test_functions_are_short() -> None:
+    too_long = [
+        f"{name}: {lines} lines"
+        for path in python_files(BROKER, WIRE)
+        for name, lines in functions(path)
+        if lines > LONG_FUNCTIONS.get(name, FUNCTION_LINES_MAX)
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_the_list_of_long_functions_only_shrinks() -> None:
+    lengths = {name: lines for path in python_files(BROKER, WIRE) for name, lines in functions(path)}
+    stale = [name for name, lines in LONG_FUNCTIONS.items() if lengths.get(name, 0) < lines]
+    assert not stale, f"shorter by now, or gone: {stale}"
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        relative(path)
+        for path in python_files(*FOLDERS_WITH_DOCSTRINGS)
+        if parsed(path).body and ast.get_docstring(parsed(path)) is None
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_nothing_is_left_to_be_done_in_a_comment() -> None:
+    sources = python_files(BROKER, WIRE, ROOT / "tests", ROOT / "compat-tests", ROOT / "bench")
+    found = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in sources
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if LEFTOVER.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_broker_does_not_print() -> None:
+    printing = [
+        f"{relative(path)}:{node.lineno}"
+        for path in python_files(BROKER, WIRE)
+        if not relative(path).startswith(PARTS_THAT_PRINT)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not printing, "\n".join(printing)

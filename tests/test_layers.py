@@ -1,0 +1,118 @@
+"""The arrows of DESIGN.md: who may import whom, and what the pure parts must not touch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from source_tree import BROKER, WIRE, Import, imports, python_files, relative
+
+# Which part may import which others of the project, besides itself and what everybody may import.
+EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "limits", "metrics"}
+SERVICES = {"coordinators", "replication", "cluster", "security", "telemetry"}
+BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", *SERVICES}
+ARROWS: dict[str, set[str]] = {
+    "cli": {"server", "testing", *BELOW_THE_SERVER},
+    "testing": {"server", *BELOW_THE_SERVER},
+    "console": {"server", *BELOW_THE_SERVER},
+    "server": BELOW_THE_SERVER,
+    "net": {"apis", "handlers"},
+    "handlers": {"apis", "storage", *SERVICES},
+    **{service: {"storage"} for service in SERVICES},
+    "storage": set(),
+    "apis": set(),
+    "pipeline": {"cli"},
+    "env": set(),
+    "config": set(),
+    "limits": set(),
+    "metrics": set(),
+}
+
+# Parts that are decisions alone: no I/O, no clock, no chance.
+PURE_PARTS = ("protocol/pybroker_protocol/", "pybroker/coordinators/group/", "pybroker/handlers/", "pybroker/apis.py")
+IMPURE_MODULES = {"asyncio", "socket", "mmap", "os", "time", "random", "threading"}
+
+ASYNCIO_PARTS = {"net", "testing", "cli", "console"}
+
+# What would slow the start of the broker down, or drag a client library into it.
+HEAVY_MODULES = {"typer", "rich", "kazoo", "construct", "kafka", "confluent_kafka", "pyspark"}
+PARTS_WITH_HEAVY_MODULES = {"cli", "testing", "pipeline", "console"}
+
+
+def part_of(path: Path) -> str:
+    """The part of the house that a source file belongs to: a folder or a module of ``pybroker``, or the wire."""
+    if path.is_relative_to(WIRE):
+        return "pybroker_protocol"
+    return path.relative_to(BROKER).parts[0].removesuffix(".py")
+
+
+def part_imported(imported: Import) -> str | None:
+    """The part that an import reaches into; ``None`` for anything that is not the project's."""
+    package, *rest = imported.module.split(".")
+    if package == "pybroker":
+        return rest[0]
+    return package if package == "pybroker_protocol" else None
+
+
+def where(path: Path, imported: Import) -> str:
+    return f"{relative(path)}:{imported.line} imports {imported.module}"
+
+
+def test_imports_follow_the_arrows() -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(BROKER)
+        for imported in imports(path)
+        if (target := part_imported(imported)) is not None
+        and (own := part_of(path)) not in {target, "__init__"}
+        and target not in EVERYBODY_MAY_IMPORT | ARROWS.get(own, set())
+        and target not in {"__version__"}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_part_of_the_broker_has_its_arrows() -> None:
+    parts = {part_of(path) for path in python_files(BROKER)} - {"__init__", "__main__"}
+    assert parts <= set(ARROWS), f"say in ARROWS what these may import: {sorted(parts - set(ARROWS))}"
+
+
+def test_the_wire_imports_nothing_of_the_broker() -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(WIRE)
+        for imported in imports(path)
+        if part_imported(imported) not in {None, "pybroker_protocol"}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_parts_touch_no_clock_no_chance_and_no_system() -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(BROKER, WIRE)
+        if relative(path).startswith(PURE_PARTS)
+        for imported in imports(path)
+        if imported.module.split(".")[0] in IMPURE_MODULES and not imported.for_types_only
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_asyncio_lives_at_the_edges() -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(BROKER)
+        if part_of(path) not in ASYNCIO_PARTS
+        for imported in imports(path)
+        if imported.module.split(".")[0] in {"asyncio", "uvloop"} and not imported.for_types_only
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_broker_imports_nothing_heavy() -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(BROKER, WIRE)
+        if part_of(path) not in PARTS_WITH_HEAVY_MODULES
+        for imported in imports(path)
+        if imported.module.split(".")[0] in HEAVY_MODULES and not imported.for_types_only
+    ]
+    assert not wrong, "\n".join(wrong)
