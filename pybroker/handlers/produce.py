@@ -25,7 +25,7 @@ from pybroker_protocol.messages.produce import (
 if TYPE_CHECKING:
     from pybroker.net.buffers import ReceiveBuffer
     from pybroker.replication.partition import Partition
-    from pybroker.storage.log import AppendResult
+    from pybroker.storage.results import AppendResult
 
 _BY_ID = 13
 _NO_RECORDS = memoryview(b"")

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker.storage.log import ColdRead
+from pybroker.storage.results import ColdRead, ReadResult
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -149,17 +149,17 @@ class FetchOperation:
         self, fetched: FetchPartition, partition: Partition, max_bytes: int, upper: int, min_one_batch: bool
     ) -> int:
         result = partition.log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)
-        if result.__class__ is ColdRead:
+        if isinstance(result, ColdRead):
             self._cold_reads += 1
             result.start(lambda read: self._on_cold_read(fetched, read))
-            return result.size
+            return result.max_bytes
         fetched.error_code = result.error_code
         fetched.records = result.records
         return len(result.records)
 
-    def _on_cold_read(self, fetched: FetchPartition, read: object) -> None:
-        fetched.error_code = read.error_code  # type: ignore[attr-defined]
-        fetched.records = read.records  # type: ignore[attr-defined]
+    def _on_cold_read(self, fetched: FetchPartition, read: ReadResult) -> None:
+        fetched.error_code = read.error_code
+        fetched.records = read.records
         self._cold_reads -= 1
         if self._cold_reads == 0:
             self._finish()

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pybroker.replication.fetch import FetchOperation
     from pybroker.replication.replica_manager import ReplicaManager
-    from pybroker.storage.log import AppendResult, Log
+    from pybroker.storage.log import Log
+    from pybroker.storage.results import AppendResult
 
 AppendDone = Callable[["AppendResult"], None]
 
@@ -25,7 +26,18 @@ AppendDone = Callable[["AppendResult"], None]
 class Partition:
     """A partition that this broker leads."""
 
-    __slots__ = ("gone", "index", "leader_epoch", "log", "marked", "replicas", "topic", "topic_id", "waiting")
+    __slots__ = (
+        "gone",
+        "high_watermark_listener",
+        "index",
+        "leader_epoch",
+        "log",
+        "marked",
+        "replicas",
+        "topic",
+        "topic_id",
+        "waiting",
+    )
 
     def __init__(
         self, replicas: ReplicaManager, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: Log
@@ -39,6 +51,7 @@ class Partition:
         self.gone = False  # deleted, or led by another broker: look it up again
         self.marked = False  # appended to in this turn, its waiting fetches are not looked at yet
         self.waiting: dict[FetchOperation, None] = {}
+        self.high_watermark_listener: Callable[[int, int], None] | None = None
 
     def append_as_leader(self, records: memoryview, produce_version: int, done: AppendDone) -> AppendResult | None:
         """Append one batch of a client.  The result now, or None and ``done(result)`` later on the loop.
@@ -71,6 +84,8 @@ class Partition:
             log.update_high_watermark(log.log_end_offset)
             if self.waiting and not self.marked:
                 self.replicas.mark(self)
+            if self.high_watermark_listener is not None:
+                self.high_watermark_listener(self.index, log.high_watermark)
 
     def upper_bound(self, read_committed: bool) -> int:
         """The offset that a consumer's fetch stops at."""

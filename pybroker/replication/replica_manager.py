@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.config.log_config import LogConfig
 from pybroker.replication.fetch_session import FetchSessionCache
-from pybroker.replication.partition import AppendDone, Partition
+from pybroker.replication.partition import Partition
 from pybroker.replication.purgatory import Wheel
 from pybroker_protocol.errors import ErrorCode
 
@@ -144,18 +144,6 @@ class ReplicaManager:
             partition.marked = False
             for operation in list(partition.waiting):
                 operation.on_data(partition)
-
-    def append_internal(self, topic: str, index: int, batch: bytes, done: AppendDone) -> None:
-        """Append a coordinator's batch; ``done(result)`` runs when it is written, possibly before this returns."""
-        partition = self.partition(topic, index)
-        if partition is None:
-            from pybroker.storage.log import AppendResult
-
-            done(AppendResult.failed(self.error_of(topic, index)))
-            return
-        result = partition.append_internal(batch, done)
-        if result is not None:
-            done(result)
 
     # --- the image -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,112 @@
+"""A coordinator's internal topic, as the coordinator sees it.
+
+Owns: the coordinators' ports onto the partitions of this broker (``PartitionWriter`` and ``PartitionReader`` of
+``coordinators.ports``), and telling a coordinator which partitions of its topic this broker leads.
+Owns no state of a coordinator.
+
+Kafka counterpart: CoordinatorPartitionWriter, CoordinatorLoaderImpl, and the election listeners of BrokerMetadataPublisher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker.storage.results import EMPTY, ColdRead, ReadResult
+from pybroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage, ImageDelta
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.storage.results import AppendResult
+
+
+class Coordinator(Protocol):
+    """What a coordinator is told of its topic's partitions."""
+
+    def on_leadership(self, gained: set[int], lost: set[int]) -> None: ...
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None: ...
+
+
+class CoordinatorPartitions:
+    """Both ports of a coordinator: append to its topic, and read it from start to end."""
+
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, broker_id: int, topic: str) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._topic = topic
+        self._led: set[int] = set()
+        self._coordinator: Coordinator | None = None
+
+    def follow(self, coordinator: Coordinator) -> None:
+        """Tell ``coordinator`` which partitions are led here, now and at every change."""
+        self._coordinator = coordinator
+        self._metadata.subscribe(self._on_image)
+        self._update(self._metadata.image)
+
+    def append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, int], None]) -> None:
+        """See ``PartitionWriter.append``."""
+        here = self._replicas.partition(topic, partition)
+        if here is None:
+            done(self._replicas.error_of(topic, partition), -1)
+            return
+
+        def written(result: AppendResult) -> None:
+            done(result.error_code, result.last_offset)
+
+        result = here.append_internal(batch, written)
+        if result is not None:
+            written(result)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """See ``PartitionWriter.high_watermark``."""
+        here = self._replicas.partition(topic, partition)
+        if here is None:
+            return -1
+        if here.high_watermark_listener is None:
+            here.high_watermark_listener = self._on_high_watermark
+        return here.log.high_watermark
+
+    def log_range(self, topic: str, partition: int) -> tuple[int, int]:
+        """See ``PartitionReader.log_range``."""
+        here = self._replicas.partition(topic, partition)
+        return (0, 0) if here is None else (here.log.log_start_offset, here.log.log_end_offset)
+
+    def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int, done: Callable[[int, memoryview], None]
+    ) -> None:
+        """See ``PartitionReader.read``."""
+        here = self._replicas.partition(topic, partition)
+        if here is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, EMPTY)
+            return
+
+        def finished(result: ReadResult) -> None:
+            done(result.error_code, result.records)
+
+        result = here.log.read(offset, max_bytes, here.log.log_end_offset, True)
+        if isinstance(result, ColdRead):
+            result.start(finished)
+        else:
+            finished(result)
+
+    def _on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        if self._coordinator is not None:
+            self._coordinator.on_high_watermark(partition, high_watermark)
+
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        changed = (topic.name for topic in (*delta.topics_created, *delta.topics_deleted))
+        if self._topic in changed or any(after.name == self._topic for _, after in delta.topics_changed):
+            self._update(image)
+
+    def _update(self, image: ClusterImage) -> None:
+        topic = image.topics_by_name.get(self._topic)
+        states = enumerate(topic.partitions) if topic is not None else ()
+        led = {index for index, state in states if state.leader == self._broker_id}
+        gained, lost = led - self._led, self._led - led
+        self._led = led
+        if self._coordinator is not None and (gained or lost):
+            self._coordinator.on_leadership(gained, lost)
