@@ -1,0 +1,284 @@
+"""The broker's settings as they stand now: layers over defaults, typed and checked.
+
+Owns: ``BrokerConfig``, the order of the layers, which defaults differ from Kafka's, and the messages about unknown
+and idle settings.  Owns no table (``broker_settings``) and no persistence: dynamic layers are handed in.
+
+Layers, the later wins: defaults (Kafka's, changed by ``--dev``) <- file <- command line <- dynamic default of all
+brokers <- dynamic settings of this broker.
+
+Invariants: every static value was parsed and checked at construction; a dynamic value that cannot be accepted is
+logged and ignored, so a bad record never stops a broker; ``config[name]`` is one dict look-up.
+
+Counterpart in Kafka: ``AbstractKafkaConfig`` and ``DynamicBrokerConfig``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS
+from pybroker.config.properties import parse_properties
+from pybroker.config.schema import ConfigError, Setting
+from pybroker.config.topic_settings import TOPIC_SYNONYMS
+
+if TYPE_CHECKING:
+    from pybroker.config.log_config import LogConfig
+
+log = logging.getLogger("pybroker.config")
+
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+LISTENER_PREFIX: Final = "listener.name."
+
+_DEFAULTS: Final[dict[str, Any]] = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+
+
+class OverriddenDefault(NamedTuple):
+    """A default that differs from Kafka's, for the README's table; ``when`` is "always" or "--dev"."""
+
+    names: str
+    default: str
+    when: str
+    reason: str
+
+
+OVERRIDDEN_DEFAULTS: Final = (
+    OverriddenDefault(
+        "offsets.topic.replication.factor, transaction.state.log.replication.factor",
+        "min(3, registered brokers)",
+        "always",
+        "one broker alone serves groups without a setting",
+    ),
+    OverriddenDefault("node.id", "1", "always", "Kafka has no default; a single broker needs none"),
+    OverriddenDefault("process.roles", "broker,controller", "always", "Kafka has no default; every broker can do both"),
+    OverriddenDefault(
+        "controller.listener.names", "CONTROLLER", "always", "Kafka has no default; such listeners are skipped"
+    ),
+    OverriddenDefault("group.initial.rebalance.delay.ms", "0", "--dev", "a test does not wait for further members"),
+    OverriddenDefault(
+        "offsets.topic.num.partitions, transaction.state.log.num.partitions", "5", "--dev", "fewer files and buffers"
+    ),
+    OverriddenDefault("pybroker.fsync.enable", "false", "--dev", "the data of a test need not survive power loss"),
+)
+
+DEV_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "5",
+        "pybroker.fsync.enable": "false",
+    }
+)
+
+
+class BrokerConfig:
+    """Typed look-ups over the layers: ``config["num.partitions"]``, or ``get_int`` and its sisters for type checkers.
+
+    ``static`` has what the operator set (file and command line together), ``defaults`` what replaces Kafka's
+    defaults.  Raises ``ConfigError`` for a value that cannot be accepted; unknown names are kept, never read.
+    """
+
+    __slots__ = ("_log_config", "_values", "cluster_default", "defaults", "per_broker", "static")
+
+    def __init__(self, static: Mapping[str, str] = NOTHING, *, defaults: Mapping[str, str] = NOTHING) -> None:
+        self.static: Mapping[str, str] = dict(static)
+        self.defaults = defaults
+        self.cluster_default: Mapping[str, str] = NOTHING
+        self.per_broker: Mapping[str, str] = NOTHING
+        self._log_config: LogConfig | None = None
+        self._values = self._combine()
+        _check_together(self)
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        config_file: str | None = None,
+        settings: Iterable[tuple[str, str]] = (),
+        listen: Sequence[str] = (),
+        data_dir: str | None = None,
+        dev: bool = False,
+    ) -> BrokerConfig:
+        """The settings of one ``pybroker serve``; ``settings`` are the ``--set`` pairs, ``listen`` the ``--listen`` texts.
+
+        Raises ``ConfigError`` (a bad value, or an unknown name in ``settings``) and ``OSError`` (the file).
+        """
+        static: dict[str, str] = {}
+        if config_file is not None:
+            static.update(_read_file(config_file))
+        for name, value in settings:
+            _require_known(name)
+            static[name] = value
+        if data_dir is not None:
+            static.pop("log.dir", None)
+            static["log.dirs"] = data_dir
+        if listen:
+            from pybroker.config.listeners import settings_of_arguments
+
+            static.update(settings_of_arguments(listen, static))
+        config = cls(static, defaults=DEV_DEFAULTS if dev else NOTHING)
+        config.log_idle_settings()
+        return config
+
+    # --- look-ups --------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def get_int(self, name: str) -> int:
+        """A setting of type INT, SHORT or LONG that has a value."""
+        value: int = self._values[name]
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        """A setting of type BOOLEAN."""
+        value: bool = self._values[name]
+        return value
+
+    def get_float(self, name: str) -> float:
+        """A setting of type DOUBLE."""
+        value: float = self._values[name]
+        return value
+
+    def get_str(self, name: str) -> str:
+        """A setting of type STRING, CLASS or PASSWORD that has a value."""
+        value: str = self._values[name]
+        return value
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        """A setting of type LIST that has a value."""
+        value: tuple[str, ...] = self._values[name]
+        return value
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody set it, in a file, on the command line or at run time."""
+        return name in self.static or name in self.cluster_default or name in self.per_broker
+
+    @property
+    def node_id(self) -> int:
+        """This broker's id."""
+        return self.get_int("node.id")
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """Directories of the logs: ``log.dirs``, else ``log.dir``."""
+        dirs: tuple[str, ...] = self._values["log.dirs"] or self._values["log.dir"]
+        return dirs
+
+    @property
+    def log_config(self) -> LogConfig:
+        """What a topic without overrides has; one object until a broker setting changes."""
+        if self._log_config is None:
+            from pybroker.config.log_config import LogConfig
+
+            self._log_config = LogConfig.of_values(self.topic_defaults())
+        return self._log_config
+
+    def topic_defaults(self) -> dict[str, Any]:
+        """What the broker's settings say for topic settings, by the topic's names (Kafka's ``extractLogConfigMap``)."""
+        defaults: dict[str, Any] = {}
+        for name, synonyms in TOPIC_SYNONYMS.items():
+            for broker_name, factor in synonyms:
+                value = self._values[broker_name]
+                if value is not None:
+                    defaults[name] = value if factor == 1 else value * factor
+                    break
+        # Kafka takes any negative retention of a broker for "no limit".
+        defaults["retention.ms"] = max(defaults["retention.ms"], -1)
+        return defaults
+
+    def replication_factor_of_internal_topic(self, name: str, registered_brokers: int) -> int:
+        """``name`` is ``offsets.topic.replication.factor`` or a sister; its default shrinks to the cluster's size."""
+        factor = self.get_int(name)
+        return factor if self.is_set(name) else max(1, min(factor, registered_brokers))
+
+    # --- changes ---------------------------------------------------------------------------------------------------
+
+    def apply_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
+        """Replace both dynamic layers; returns the names whose value changed.  Effective at once."""
+        before = self._values
+        self.cluster_default = cluster_default
+        self.per_broker = per_broker
+        self._values = self._combine()
+        self._log_config = None
+        return frozenset(name for name, value in self._values.items() if before[name] != value)
+
+    def log_idle_settings(self) -> None:
+        """One line that names the settings which were set and mean nothing here."""
+        idle = sorted(name for name in self.static if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].used)
+        if idle:
+            log.info("accepted, but without meaning in pybroker: %s", ", ".join(idle))
+
+    def _combine(self) -> dict[str, Any]:
+        values = dict(_DEFAULTS)
+        for layer in (self.defaults, self.static):
+            for name, text in layer.items():
+                if name in BROKER_SETTINGS:
+                    values[name] = BROKER_SETTINGS[name].parse(text)
+        # The two names of one thing: what is set under one holds for the other (Kafka's populateSynonyms).
+        if "broker.id" in self.static and "node.id" not in self.static:
+            values["node.id"] = BROKER_SETTINGS["node.id"].parse(self.static["broker.id"])
+        elif "broker.id" not in self.static:
+            values["broker.id"] = values["node.id"]
+        for layer in (self.cluster_default, self.per_broker):
+            for name, text in layer.items():
+                if name in BROKER_SETTINGS:
+                    values[name] = _parse_dynamic(BROKER_SETTINGS[name], text, values[name])
+        return values
+
+
+def _parse_dynamic(setting: Setting, text: str, current: Any) -> Any:
+    try:
+        return setting.parse(text)
+    except ConfigError as error:
+        log.warning("dynamic setting ignored: %s", error)
+        return current
+
+
+def _read_file(path: str) -> dict[str, str]:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        try:
+            settings = parse_properties(file.read())
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from error
+    unknown = sorted(name for name in settings if not is_known(name))
+    if unknown:
+        log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))
+    return settings
+
+
+def is_known(name: str) -> bool:
+    """Whether the table has the setting, also under the prefix of a listener (``listener.name.external.``)."""
+    if name in BROKER_SETTINGS:
+        return True
+    if not name.startswith(LISTENER_PREFIX):
+        return False
+    # What follows the prefix and the listener's name may carry a SASL mechanism in front of the setting.
+    parts = name[len(LISTENER_PREFIX) :].split(".")
+    return any(".".join(parts[start:]) in BROKER_SETTINGS for start in (1, 2))
+
+
+def _require_known(name: str) -> None:
+    if is_known(name):
+        return
+    if name in DYNAMIC_ONLY_SETTINGS:
+        raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.4)
+    hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
+    raise ConfigError(f"unknown setting '{name}'{hint}")
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Rules over several settings (Kafka's ``validateValues``), for what is read here."""
+    if config["broker.id"] != config["node.id"]:
+        raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+    if config.topic_defaults()["retention.ms"] == 0:
+        raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+    if "classic" not in config.get_list("group.coordinator.rebalance.protocols"):
+        raise ConfigError("Disabling the 'classic' protocol is not supported.")
+    if not all(config.log_dirs):
+        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")

@@ -1,0 +1,86 @@
+"""Every setting of a group and of a client-metrics subscription, once.
+
+Owns: names, types, defaults, bounds, and for groups the broker settings that give the default and the limits.
+
+A row is (name, type, default, bounds, importance, flags).
+
+Counterparts in Kafka: ``GroupConfig`` and ``ClientMetricsConfigs``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pybroker.config.broker_settings import ANY_LIST, NATURAL, POSITIVE
+from pybroker.config.schema import (
+    BOOLEAN,
+    IDLE,
+    INT,
+    LIST,
+    MEDIUM,
+    STRING,
+    USED,
+    Matching,
+    OneOf,
+    Range,
+    Setting,
+    table,
+)
+
+ISOLATION_LEVELS: Final = OneOf("read_committed", "read_uncommitted")
+SHARE_OFFSET_RESET: Final = Matching(
+    r"latest|earliest|by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?",
+    form="[latest, earliest, by_duration:PnDTnHnMn.nS]",
+    reason="Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of the "
+    "format 'by_duration:<PnDTnHnMn.nS>'.",
+)
+
+# fmt: off
+_GROUP_ROWS: Final = (
+    ("consumer.session.timeout.ms",        INT,     45_000,   POSITIVE,    MEDIUM, USED),
+    ("consumer.heartbeat.interval.ms",     INT,     5000,     POSITIVE,    MEDIUM, USED),
+    ("consumer.assignment.interval.ms",    INT,     1000,     NATURAL,     MEDIUM, USED),
+    ("share.session.timeout.ms",           INT,     45_000,   POSITIVE,    MEDIUM, IDLE),
+    ("share.heartbeat.interval.ms",        INT,     5000,     POSITIVE,    MEDIUM, IDLE),
+    ("share.record.lock.duration.ms",      INT,     30_000,   Range(1000), MEDIUM, IDLE),
+    ("share.delivery.count.limit",         INT,     5,        Range(2),    MEDIUM, IDLE),
+    ("share.partition.max.record.locks",   INT,     2000,     Range(100),  MEDIUM, IDLE),
+    ("share.auto.offset.reset",            STRING,  "latest", SHARE_OFFSET_RESET, MEDIUM, IDLE),
+    ("share.isolation.level",              STRING,  "read_uncommitted", ISOLATION_LEVELS, MEDIUM, IDLE),
+    ("share.renew.acknowledge.enable",     BOOLEAN, True,     None,        MEDIUM, IDLE),
+    ("share.assignment.interval.ms",       INT,     1000,     NATURAL,     MEDIUM, IDLE),
+    ("streams.session.timeout.ms",         INT,     45_000,   POSITIVE,    MEDIUM, IDLE),
+    ("streams.heartbeat.interval.ms",      INT,     5000,     POSITIVE,    MEDIUM, IDLE),
+    ("streams.num.standby.replicas",       INT,     0,        NATURAL,     MEDIUM, IDLE),
+    ("streams.initial.rebalance.delay.ms", INT,     3000,     NATURAL,     MEDIUM, IDLE),
+    ("streams.assignment.interval.ms",     INT,     1000,     NATURAL,     MEDIUM, IDLE),
+)
+
+_CLIENT_METRICS_ROWS: Final = (
+    ("metrics",     LIST, (),      ANY_LIST, MEDIUM, USED),
+    ("interval.ms", INT,  300_000, None,     MEDIUM, USED),
+    ("match",       LIST, (),      ANY_LIST, MEDIUM, USED),
+)
+
+# Group setting -> broker setting of its default.  The broker settings with "min." and "max." after the second word
+# bound it, where Kafka has them.
+GROUP_SYNONYMS: Final[dict[str, str]] = {
+    "consumer.session.timeout.ms":           "group.consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms":        "group.consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms":       "group.consumer.assignment.interval.ms",
+    "share.session.timeout.ms":              "group.share.session.timeout.ms",
+    "share.heartbeat.interval.ms":           "group.share.heartbeat.interval.ms",
+    "share.record.lock.duration.ms":         "group.share.record.lock.duration.ms",
+    "share.delivery.count.limit":            "group.share.delivery.count.limit",
+    "share.partition.max.record.locks":      "group.share.partition.max.record.locks",
+    "share.assignment.interval.ms":          "group.share.assignment.interval.ms",
+    "streams.session.timeout.ms":            "group.streams.session.timeout.ms",
+    "streams.heartbeat.interval.ms":         "group.streams.heartbeat.interval.ms",
+    "streams.num.standby.replicas":          "group.streams.num.standby.replicas",
+    "streams.initial.rebalance.delay.ms":    "group.streams.initial.rebalance.delay.ms",
+    "streams.assignment.interval.ms":        "group.streams.assignment.interval.ms",
+}
+# fmt: on
+
+GROUP_SETTINGS: Final[dict[str, Setting]] = table(_GROUP_ROWS)
+CLIENT_METRICS_SETTINGS: Final[dict[str, Setting]] = table(_CLIENT_METRICS_ROWS)

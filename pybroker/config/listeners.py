@@ -1,0 +1,170 @@
+"""Where the broker listens, and what it tells clients to connect to.
+
+Owns: the syntax and the rules of ``listeners``, ``advertised.listeners``, ``listener.security.protocol.map`` and
+``--listen``.  Owns no socket (``net``): a port 0 gets its number there, and ``Listener.advertised`` takes it.
+
+Invariants: names and addresses are unique; a wildcard address is never advertised; controller listeners are left
+out, because no controller is reached over a socket here.
+
+Counterpart in Kafka: ``AbstractKafkaConfig.listenerListToEndPoints`` and ``SocketServerConfigs``.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pybroker.config.schema import ConfigError
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
+SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+KNOWN_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LOOPBACK: Final = "127.0.0.1"
+_PORT_MAX: Final = 65_535
+
+_ENDPOINT: Final = re.compile(r"(.*?)://(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._]*)):(-?[0-9]+)", re.ASCII)
+_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9a-zA-Z\-%._:]*)\]|([^:\[\]]*)):([0-9]+)", re.ASCII)
+
+
+class Listener(NamedTuple):
+    """One listener.  ``host`` is where to bind ("" is every address), ``advertised_port`` -1 is the bound one."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+    advertised_host: str
+    advertised_port: int
+
+    def advertised(self, bound_port: int) -> tuple[str, int]:
+        """Host and port that clients are told."""
+        return self.advertised_host, bound_port if self.advertised_port < 0 else self.advertised_port
+
+
+class _Endpoint(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+
+def listeners_of(config: BrokerConfig) -> list[Listener]:
+    """The client listeners, in the order configured, all PLAINTEXT; raises ``ConfigError``."""
+    controllers = {name.upper() for name in config.get_list("controller.listener.names")}
+    protocols = _security_protocols(config.get_str("listener.security.protocol.map"))
+    endpoints = [e for e in _endpoints("listeners", config.get_list("listeners")) if e.name not in controllers]
+    if not endpoints:
+        raise ConfigError("listeners names no listener for clients (controller listeners are skipped)")
+    _refuse_shared_ports(endpoints)
+    advertised = {e.name: e for e in _endpoints("advertised.listeners", config["advertised.listeners"] or ())}
+    strangers = sorted(set(advertised) - {endpoint.name for endpoint in endpoints} - controllers)
+    if strangers:
+        raise ConfigError(f"advertised.listeners names {', '.join(strangers)}, which listeners does not define")
+    return [_listener(endpoint, advertised.get(endpoint.name), protocols) for endpoint in endpoints]
+
+
+def settings_of_arguments(listen: Sequence[str], static: Mapping[str, str]) -> dict[str, str]:
+    """The settings that ``--listen HOST:PORT`` (or ``NAME://HOST:PORT``) stands for; raises ``ConfigError``.
+
+    The first listener without a name is PLAINTEXT, the second PLAINTEXT_2, and so on.
+    """
+    endpoints: list[str] = []
+    protocols: list[str] = []
+    for number, argument in enumerate(listen, 1):
+        named = _ENDPOINT.fullmatch(argument)
+        match = _HOST_AND_PORT.fullmatch(argument)
+        if named is not None:
+            endpoints.append(argument)
+            continue
+        if match is None or int(match[3]) > _PORT_MAX:
+            raise ConfigError(f"--listen expects HOST:PORT (an IPv6 address in brackets), got '{argument}'")
+        name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
+        host = f"[{match[1]}]" if match[1] is not None else match[2]
+        endpoints.append(f"{name}://{host}:{match[3]}")
+        protocols.append(f"{name}:PLAINTEXT")
+    settings = {"listeners": ",".join(endpoints)}
+    if len(protocols) > 1:
+        from pybroker.config.broker_settings import PROTOCOL_MAP
+
+        configured = static.get("listener.security.protocol.map", PROTOCOL_MAP)
+        added = [entry for entry in protocols if entry not in configured.split(",")]
+        settings["listener.security.protocol.map"] = ",".join([configured, *added])
+    return settings
+
+
+def _listener(endpoint: _Endpoint, advertised: _Endpoint | None, protocols: Mapping[str, str]) -> Listener:
+    protocol = protocols.get(endpoint.name)
+    if protocol is None:
+        raise ConfigError(f"No security protocol defined for listener {endpoint.name}")
+    if protocol not in SERVED_PROTOCOLS:
+        raise ConfigError(
+            f"listener {endpoint.name} asks for security protocol {protocol}, "
+            f"but only {', '.join(SERVED_PROTOCOLS)} is served"
+        )
+    if advertised is None:
+        host = canonical_host_name() if endpoint.host in WILDCARDS else endpoint.host
+        return Listener(*endpoint, protocol, host, -1)
+    if advertised.host in WILDCARDS - {""}:
+        raise ConfigError(
+            f"advertised.listeners cannot use the nonroutable meta-address {advertised.host}. "
+            "Use a routable IP address."
+        )
+    # Port 0 in advertised.listeners means the port that was bound, as without the setting.
+    return Listener(*endpoint, protocol, advertised.host or canonical_host_name(), advertised.port or -1)
+
+
+def canonical_host_name() -> str:
+    """This machine's own name if that leads somewhere, else the loopback address."""
+    name = socket.getfqdn()
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        return _LOOPBACK
+    return name
+
+
+def _endpoints(setting: str, texts: Sequence[str]) -> list[_Endpoint]:
+    endpoints: list[_Endpoint] = []
+    names: set[str] = set()
+    for text in texts:
+        match = _ENDPOINT.fullmatch(text)
+        if match is None or not match[1]:
+            raise ConfigError(f"{setting}: unable to parse '{text}', expected NAME://HOST:PORT")
+        host = match[2] if match[2] is not None else match[3]
+        port = int(match[4])
+        if not 0 <= port <= _PORT_MAX:
+            raise ConfigError(f"{setting}: port {port} of '{text}' is out of range")
+        endpoint = _Endpoint(match[1].upper(), host, port)
+        if endpoint.name in names:
+            raise ConfigError(f"{setting}: each listener must have a different name, listeners: {','.join(texts)}")
+        names.add(endpoint.name)
+        endpoints.append(endpoint)
+    return endpoints
+
+
+def _refuse_shared_ports(endpoints: Sequence[_Endpoint]) -> None:
+    """One address is bound once; IPv4 and IPv6 may share a port."""
+    seen: set[tuple[str, int]] = set()
+    for endpoint in endpoints:
+        address = (endpoint.host.lower(), endpoint.port)
+        wildcard = {(host, endpoint.port) for host in WILDCARDS}
+        clashes = address in seen or (address in wildcard and seen & wildcard)
+        if endpoint.port and clashes:
+            raise ConfigError(f"listeners: port {endpoint.port} of {endpoint.host or 'every address'} appears twice")
+        seen.add(address)
+
+
+def _security_protocols(text: str) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+        name, separator, protocol = entry.rpartition(":")
+        if not separator:
+            raise ConfigError(f"Error parsing configuration property 'listener.security.protocol.map': {entry}")
+        if protocol.upper() not in KNOWN_PROTOCOLS:
+            raise ConfigError(f"Invalid security protocol `{protocol}` defined in listener.security.protocol.map")
+        protocols[name.strip().upper()] = protocol.upper()
+    return protocols
