@@ -1,0 +1,172 @@
+"""The demo from end to end: produce the flights, run the job (crashing it half way), read the results, check them.
+
+Owns the order of things and what people see of it. Everything that a run writes, but the topics of a broker that is
+not its own, is gone when it ends.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+from kafka import KafkaAdminClient
+from kafka.errors import TopicAlreadyExistsError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from pybroker.pipeline.flights import check, dataset
+from pybroker.pipeline.flights.delays import Results, total
+from pybroker.pipeline.flights.events import FlightEvent, flight_events, produce
+from pybroker.pipeline.flights.job_options import JobOptions
+from pybroker.pipeline.flights.processes import JobProcess, own_broker
+from pybroker.pipeline.flights.results import end_offsets, read_results
+from pybroker.pipeline.flights.table import delay_table
+
+# 2013 is past any other retention, and the broker would rightly delete the whole stream.
+FLIGHTS_TOPIC_CONFIGS = {"retention.ms": "-1"}
+# The last result of a key wins, so a compacted topic is the place for them.
+DELAYS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+DIFFERENCES_SHOWN = 10
+
+
+class DemoOptions(NamedTuple):
+    """What a run does. Without a `bootstrap` it starts a broker of its own; `crash_half_way` kills Spark once."""
+
+    bootstrap: str | None = None
+    months: int = 12
+    flights_topic: str = "flights"
+    delays_topic: str = "flight-delays"
+    partitions: int = 4
+    consumers: int = 2
+    micro_batches: int = 8
+    crash_half_way: bool = True
+
+
+class DemoOutcome(NamedTuple):
+    """What a run found: the results, the records it took to carry them, and how often Spark was started."""
+
+    results: Results
+    result_records: int
+    job_runs: int
+
+
+class DemoFailed(RuntimeError):
+    """The stream's results are not those of the batch, or a topic stands in the way."""
+
+
+def run(options: DemoOptions, console: Console) -> DemoOutcome:
+    """Runs the demo, shows its progress and its results, and checks them; raises `DemoFailed`."""
+    started_at = monotonic()
+    with tempfile.TemporaryDirectory(prefix="pybroker-flights-") as directory:
+        work_dir = Path(directory)
+        with _broker(options.bootstrap, work_dir) as bootstrap:
+            console.print(f"The broker is at {bootstrap}.")
+            outcome = _stream(options._replace(bootstrap=bootstrap), work_dir, console)
+    console.print(delay_table(outcome.results, dataset.airline_names()))
+    console.print(
+        f"{total(outcome.results.values()).flights:,} flights in {len(outcome.results):,} results "
+        f"({outcome.result_records:,} records, Spark started {outcome.job_runs} times): "
+        f"the topic and the Parquet files equal the same aggregation done in batch. {monotonic() - started_at:.0f} s."
+    )
+    return outcome
+
+
+@contextmanager
+def _broker(bootstrap: str | None, work_dir: Path) -> Iterator[str]:
+    if bootstrap is not None:
+        yield bootstrap
+    else:
+        with own_broker(work_dir / "data", work_dir / "broker.log") as own_bootstrap:
+            yield own_bootstrap
+
+
+def _stream(options: DemoOptions, work_dir: Path, console: Console) -> DemoOutcome:
+    assert options.bootstrap is not None
+    _create_topics(options)
+    rows = list(dataset.rows(options.months))
+    expected = check.aggregate(rows)
+    with _progress(console) as progress:
+        _produce(options, flight_events(rows), progress)
+        parquet, job_runs = _run_job(options, len(rows) + options.partitions, work_dir, progress)
+        ends = end_offsets(options.bootstrap, options.delays_topic)
+        read = progress.add_task("Read the results (consumer group)", total=sum(ends.values()))
+        group_id = f"{options.delays_topic}-table"
+        latest = read_results(options.bootstrap, ends, group_id, options.consumers, _advancer(progress, read))
+    results = latest.results()
+    _check(results, parquet, expected)
+    return DemoOutcome(results, latest.records_read, job_runs)
+
+
+def _create_topics(options: DemoOptions) -> None:
+    topics = {
+        options.flights_topic: {"num_partitions": options.partitions, "configs": FLIGHTS_TOPIC_CONFIGS},
+        options.delays_topic: {"num_partitions": options.consumers, "configs": DELAYS_TOPIC_CONFIGS},
+    }
+    admin = KafkaAdminClient(bootstrap_servers=options.bootstrap)
+    try:
+        admin.create_topics(topics, wait_for_metadata=True)
+    except TopicAlreadyExistsError as error:
+        raise DemoFailed("a topic of the demo exists: delete it, or choose other names") from error
+    finally:
+        admin.close()
+
+
+def _produce(options: DemoOptions, flight_events: list[FlightEvent], progress: Progress) -> None:
+    produced = progress.add_task("Produce the flights", total=len(flight_events) + options.partitions)
+    assert options.bootstrap is not None
+    produce(options.bootstrap, options.flights_topic, flight_events, _advancer(progress, produced))
+
+
+def _run_job(options: DemoOptions, records: int, work_dir: Path, progress: Progress) -> tuple[dict[str, Any], int]:
+    """Runs the job to its end; returns what it found in its Parquet files, and how often it was started."""
+    assert options.bootstrap is not None
+    job_options = JobOptions(
+        bootstrap=options.bootstrap,
+        flights_topic=options.flights_topic,
+        delays_topic=options.delays_topic,
+        parquet_dir=work_dir / "parquet",
+        checkpoint_dir=work_dir / "checkpoint",
+        batch_records_max=-(-records // options.micro_batches),
+    )
+    aggregated = progress.add_task("Aggregate them (Spark)", total=records)
+    log_path = work_dir / "spark.log"
+    if options.crash_half_way:
+        with JobProcess(job_options, log_path) as job:
+            # The next micro-batch is under way when the last of these is told: the kill hits it in flight.
+            for line in islice(job.lines(), options.micro_batches // 2):
+                progress.advance(aggregated, line["progress"]["input_rows"])
+        progress.console.print("Spark was killed half way, and starts again from its checkpoint.")
+    parquet: dict[str, Any] = {}
+    with JobProcess(job_options, log_path) as job:
+        for line in job.lines():
+            parquet = line.get("parquet", parquet)
+            _follow(line.get("progress", {}), progress, aggregated)
+    return parquet, 1 + options.crash_half_way
+
+
+def _follow(batch: dict[str, Any], progress: Progress, task: TaskID) -> None:
+    progress.advance(task, batch.get("input_rows", 0))
+    if batch.get("late_rows", 0) > 0:
+        raise DemoFailed(f"{batch['late_rows']} flights came later than the watermark allows: {batch}")
+
+
+def _check(results: Results, parquet: dict[str, Any], expected: Results) -> None:
+    differences = list(check.differences(results, expected))
+    if differences:
+        shown = "\n".join(differences[:DIFFERENCES_SHOWN])
+        raise DemoFailed(f"{len(differences)} results are not those of the batch:\n{shown}")
+    parquet_expected = {"rows": len(expected), "cells": len(expected), **total(expected.values())._asdict()}
+    if parquet != parquet_expected:
+        raise DemoFailed(f"the Parquet files hold {parquet}, the batch {parquet_expected}")
+
+
+def _progress(console: Console) -> Progress:
+    description = TextColumn("{task.description:<34}")
+    return Progress(description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
+
+
+def _advancer(progress: Progress, task: TaskID) -> Callable[[int], None]:
+    return lambda count: progress.advance(task, count)

@@ -1,0 +1,19 @@
+"""Where a run of the job reads and writes: shared by the job and by whoever starts it. Pure; imports no Spark."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class JobOptions(NamedTuple):
+    """Where a run reads, where it writes, where it keeps its progress, and how many records it takes at a time."""
+
+    bootstrap: str
+    flights_topic: str
+    delays_topic: str
+    parquet_dir: Path
+    checkpoint_dir: Path
+    batch_records_max: int
+
+    def arguments(self) -> list[str]:
+        """The options as the job's command line takes them."""
+        return [f"--{name.replace('_', '-')}={value}" for name, value in self._asdict().items()]
