@@ -101,7 +101,7 @@ class BrokerConfig:
         data_dir: str | None = None,
         dev: bool = False,
     ) -> BrokerConfig:
-        """The settings of one ``pybroker serve``; ``settings`` are the ``--set`` pairs, ``listen`` the ``--listen`` texts.
+        """The settings of one ``pybroker serve``; ``settings`` are the ``--set`` pairs, ``listen`` what ``--listen`` had.
 
         Raises ``ConfigError`` (a bad value, or an unknown name in ``settings``) and ``OSError`` (the file).
         """

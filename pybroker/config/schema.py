@@ -253,10 +253,8 @@ class Setting(NamedTuple):
 
 def table(rows: Iterable[tuple[Any, ...]]) -> dict[str, Setting]:
     """A table out of rows in the order of ``Setting``'s fields; rows of six fields have no mode of their own."""
-    return {
-        row[0]: Setting(*row) if len(row) == len(Setting._fields) else Setting(*row[:5], CLUSTER, row[5])
-        for row in rows
-    }
+    whole = (row if len(row) == len(Setting._fields) else (*row[:5], CLUSTER, row[5]) for row in rows)
+    return {row[0]: Setting._make(row) for row in whole}
 
 
 def parse_value(name: str, text: str, type_: int) -> Any:
