@@ -11,7 +11,7 @@ import re
 
 from pybroker import limits
 from pybroker.apis import APIS, BY_KEY, Api
-from pybroker.cluster.features import SUPPORTED_FEATURES
+from pybroker.cluster.features import SUPPORTED
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.api_versions import (
@@ -44,7 +44,7 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
         api_keys=[_entry(api) for api in APIS if telemetry or api.key not in _TELEMETRY_KEYS],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
+            for name, (low, high) in SUPPORTED.items()
             if low > 0 or ctx.api_version >= _FEATURES_FROM_ZERO
         ],
         finalized_features_epoch=image.epoch,

@@ -47,7 +47,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         ctx.services.replicas,
         partitions,
         min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, ctx.services.config.fetch_max_bytes, limits.FETCH_REPLY_BYTES),
+        max_bytes=min(request.max_bytes, ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES),
         read_committed=request.isolation_level == _READ_COMMITTED,
         done=lambda: parked.complete(_response(ctx, session, partitions, by_id, request.session_epoch)),
     )

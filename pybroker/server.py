@@ -1,0 +1,198 @@
+"""The composition root: the only place that wires concrete parts into a broker.
+
+Owns: the order of start and stop, and the process around a broker (signals, ready line, exit code, garbage collector).
+Owns no behaviour: whatever a broker does is in the parts.
+
+Order of start: lock and list the log dirs, load the metadata, bind the listeners (a port 0 becomes known), register the
+broker with the addresses to advertise, wire the services, accept.  Stop is the reverse; the logs are closed last and
+leave the clean-shutdown mark.
+
+Kafka counterpart: KafkaRaftServer and BrokerServer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pybroker.cluster.controller import Controller
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, BrokerRegistration, Endpoint
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.listeners import listeners_of
+from pybroker.config.schema import ConfigError
+from pybroker.config.service import ConfigService
+from pybroker.coordinators.group.service import GroupCoordinator
+from pybroker.handlers.services import Services
+from pybroker.net.loop_env import loop_env
+from pybroker.net.socket_server import SocketServer
+from pybroker.replication.coordinator_partitions import CoordinatorPartitions
+from pybroker.replication.producer_ids import ProducerIds
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.results import StorageError
+from pybroker.telemetry import ClientTelemetry
+
+log = logging.getLogger("pybroker")
+
+# Collections are rare once the broker is up: what it allocates per request is not cyclic.
+_GC_THRESHOLDS = (50_000, 50, 100)
+
+
+class AdvertisedListener(NamedTuple):
+    """Where clients of one listener connect to."""
+
+    name: str
+    host: str
+    port: int
+
+
+class BrokerServer:
+    """One broker on the running loop.  ``start`` and ``stop`` are each called once."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.services = Services()
+        self.endpoints: list[AdvertisedListener] = []
+        self.failed = asyncio.Event()  # set when no log dir is left: the process must end with exit code 1
+        self._sockets: SocketServer | None = None
+        self._logs: LogManager | None = None
+        self._controller: Controller | None = None
+        self._groups: GroupCoordinator | None = None
+        self._replicas: ReplicaManager | None = None
+
+    async def start(self) -> None:
+        """Start everything; when it returns the broker serves.
+
+        Raises ``ConfigError`` (settings), ``StorageError`` (data dir locked or unusable) and ``OSError`` (addresses).
+        After a failed start ``stop`` must be called all the same.
+        """
+        config, services = self.config, self.services
+        env = loop_env(asyncio.get_running_loop())
+        listeners = listeners_of(config)
+        self._logs = logs = LogManager(env, config, on_all_dirs_failed=self._on_all_dirs_failed)
+        logs.start()
+        metadata = MetadataCache()
+        self._controller = controller = Controller(env, config, metadata, logs.metadata_dir)
+        controller.load()
+        logs.set_cluster(controller.cluster_id, controller.node_id)
+        services.env = env
+        services.config = config
+        services.broker_id = controller.node_id
+        services.cluster_id = controller.cluster_id
+        services.metadata = metadata
+        services.logs = logs
+        services.controller = controller
+        self._sockets = sockets = SocketServer(
+            env,
+            services,
+            frame_bytes_max=config.get_int("socket.request.max.bytes"),
+            queued_bytes_max=config.get_int("queued.max.request.bytes"),
+            idle_ms_max=config.get_int("connections.max.idle.ms"),
+            connections_max=config.get_int("max.connections"),
+        )
+        endpoints: dict[str, Endpoint] = {}
+        for listener in listeners:
+            bound = await sockets.listen(listener.name, listener.host, listener.port)
+            host, port = listener.advertised(bound.port)
+            endpoints[listener.name] = Endpoint(host, port)
+            self.endpoints.append(AdvertisedListener(listener.name, host, port))
+        self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
+        services.producer_ids = ProducerIds(controller.allocate_producer_ids)
+        services.configs = ConfigService(config, metadata, controller, services.broker_id)
+        services.configs.subscribe(self._on_config_change)
+        services.telemetry = ClientTelemetry(env, metadata)
+        controller.register(endpoints, config["broker.rack"], logs.directory_ids())
+        self._wire_groups(metadata)
+        await sockets.accept()
+
+    def _wire_groups(self, metadata: MetadataCache) -> None:
+        services = self.services
+        partitions = CoordinatorPartitions(services.replicas, metadata, services.broker_id, GROUP_METADATA_TOPIC)
+        self._groups = services.groups = GroupCoordinator(
+            services.env, self.config, metadata, writer=partitions, reader=partitions
+        )
+        partitions.follow(services.groups)
+
+    async def stop(self) -> None:
+        """Stop in reverse order of start; what was never started is skipped."""
+        if self._sockets is not None:
+            await self._sockets.stop()
+        if self._groups is not None:
+            self._groups.close()
+        if self._replicas is not None:
+            self._replicas.close()
+        if self._controller is not None:
+            self._controller.close()
+        if self._logs is not None:
+            self._logs.close()
+
+    def _on_all_dirs_failed(self) -> None:
+        log.critical("no log directory is left; the broker stops")
+        self.failed.set()
+
+    def _on_config_change(self, names: frozenset[str]) -> None:
+        self.services.replicas.on_broker_config()
+
+
+def serve(
+    *, listen: Sequence[str], data_dir: str | None, config_file: str | None, settings: Sequence[tuple[str, str]], dev: bool
+) -> int:
+    """Run a broker in this process until SIGTERM or SIGINT; the exit code.
+
+    0 after a clean shutdown, 1 when the start failed or no log dir is left.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        config = BrokerConfig.load(
+            config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
+        )
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(config))
+    except (ConfigError, StorageError, OSError) as error:
+        print(f"pybroker: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+async def _serve(config: BrokerConfig) -> int:
+    server = BrokerServer(config)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        await server.start()
+        _tune_garbage_collector()
+        first = server.endpoints[0]
+        host = f"[{first.host}]" if ":" in first.host else first.host
+        print(f"pybroker ready on {host}:{first.port}", flush=True)  # noqa: T201
+        waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(server.failed.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return 1 if server.failed.is_set() else 0
+    finally:
+        await server.stop()
+
+
+def _tune_garbage_collector() -> None:
+    """Only here, where the process is ours: what is alive now stays alive."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _loop_factory():  # type: ignore[no-untyped-def]
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,197 @@
+"""The in-process broker: a whole broker on a thread and an event loop of its own.
+
+Owns: the thread, the loop, the temporary directory, and starting and stopping them.  Does not own the broker
+(``pybroker.server``).
+
+Invariants: nothing of the host is touched: no signal handler, event loop policy, logging handler or garbage collector
+setting; after ``stop`` no thread, file or port is left; a blocking client on the caller's own loop cannot deadlock the
+broker, because the broker does not run there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.server import BrokerServer
+
+T = TypeVar("T")
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+_START_TIMEOUT_S = 30
+
+
+class Broker:
+    """A broker for a test: ``with Broker() as broker: KafkaProducer(bootstrap_servers=broker.bootstrap)``.
+
+    ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``.  Without ``data_dir`` the data
+    lives in a temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        listen: str = "127.0.0.1:0",
+        loop_factory: LoopFactory | None = None,
+    ) -> None:
+        self._settings = dict(settings or {})
+        self._given_dir = Path(data_dir) if data_dir is not None else None
+        self._listen = listen
+        self._loop_factory = loop_factory or _fast_loop
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: BrokerServer | None = None
+        self._stopping: asyncio.Event | None = None
+        self._temporary: str | None = None
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Broker:
+        """Start the broker; returns when it serves.  Raises what the broker's start raised."""
+        assert self._thread is None, "the broker has been started already"
+        if self._given_dir is None:
+            self._temporary = tempfile.mkdtemp(prefix="pybroker-")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="pybroker", daemon=True)
+        self._thread.start()
+        try:
+            started.result(_START_TIMEOUT_S)
+        except BaseException:
+            self._thread.join()
+            self._forget()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker and remove what it made; a second call does nothing."""
+        if self._thread is None:
+            return
+        assert self._loop is not None and self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        self._forget()
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Broker:
+        return await asyncio.get_running_loop().run_in_executor(None, self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+    # --- use -------------------------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        """The host that clients connect to."""
+        return self._running().endpoints[0].host
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self._running().endpoints[0].port
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port``, for a client's ``bootstrap_servers``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the broker's log lies."""
+        directory = self._given_dir or self._temporary
+        assert directory is not None, "the broker is not running"
+        return Path(directory)
+
+    def create_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic without a client.  Raises ValueError with Kafka's reason when the broker refuses."""
+        from pybroker.cluster.operations import NewTopic
+
+        topic = NewTopic(name, partitions, configs=tuple((configs or {}).items()))
+        (result,) = self._call(lambda server, done: server.services.controller.create_topics([topic], done))
+        if result.error_code:
+            raise ValueError(f"topic {name} was not created: {result.error_message or result.error_code}")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic without a client; one that does not exist is no error."""
+        self._call(lambda server, done: server.services.controller.delete_topics([name], done))
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _running(self) -> BrokerServer:
+        assert self._server is not None, "the broker is not running"
+        return self._server
+
+    def _call(self, operation: Callable[[BrokerServer, Callable[[Any], None]], None]) -> Any:
+        """Run an operation with a ``done`` callback on the broker's loop and wait for its result."""
+        server = self._running()
+        assert self._loop is not None
+        outcome: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                operation(server, outcome.set_result)
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return outcome.result(_START_TIMEOUT_S)
+
+    def _run(self, started: Future[None]) -> None:
+        """The thread's body: a loop of its own, from start to stop."""
+        loop = self._loop_factory()
+        try:
+            loop.run_until_complete(self._serve(loop, started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            loop.close()
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop, started: Future[None]) -> None:
+        config = BrokerConfig.load(
+            listen=[self._listen], data_dir=str(self.data_dir), settings=list(self._settings.items()), dev=True
+        )
+        server = BrokerServer(config)
+        self._loop, self._stopping = loop, asyncio.Event()
+        try:
+            await server.start()
+            self._server = server
+            started.set_result(None)
+            await self._stopping.wait()
+        finally:
+            await server.stop()
+
+    def _forget(self) -> None:
+        self._thread = self._loop = self._server = self._stopping = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+
+def _fast_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed, the standard loop elsewhere; made directly, so that no policy is touched."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

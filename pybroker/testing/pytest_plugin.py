@@ -1,0 +1,43 @@
+"""The pytest plugin: ``kafka_broker`` and ``kafka_topic``.
+
+Owns: the fixtures.  Imports nothing but the standard library and pytest until a fixture is used, because pytest loads
+it in every project that has pybroker installed.
+
+``kafka_broker``: one in-process broker per test run (and per xdist worker).  Override ``kafka_broker_settings`` to give
+it settings.  ``kafka_topic``: the name of a fresh topic, deleted after the test.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pybroker.testing.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_settings() -> dict[str, str]:
+    """Kafka's broker settings for ``kafka_broker``; override it in a conftest."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(kafka_broker_settings: dict[str, str]) -> Iterator[Broker]:
+    """A running in-process broker; ``kafka_broker.bootstrap`` is what a client's ``bootstrap_servers`` takes."""
+    from pybroker.testing.broker import Broker
+
+    with Broker(kafka_broker_settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(kafka_broker: Broker) -> Iterator[str]:
+    """The name of a topic of one partition that exists for this test only."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    kafka_broker.create_topic(name)
+    yield name
+    kafka_broker.delete_topic(name)
