@@ -1,0 +1,32 @@
+"""IncrementalAlterConfigs (key 44): set, delete, append to or subtract from single settings of config resources."""
+
+from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+
+
+class AlterableConfig(Struct):
+    name: String = field(map_key=True)
+    config_operation: Int8 = field(map_key=True)
+    value: NullableString = field(default="")
+
+
+class AlterConfigsResource(Struct):
+    resource_type: Int8 = field(map_key=True)
+    resource_name: String = field(map_key=True)
+    configs: list[AlterableConfig]
+
+
+class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="1+"):
+    resources: list[AlterConfigsResource]
+    validate_only: Bool
+
+
+class AlterConfigsResourceResponse(Struct):
+    error_code: Int16
+    error_message: NullableString = field(default="")
+    resource_type: Int8
+    resource_name: String
+
+
+class IncrementalAlterConfigsResponse(Response, key=44, versions="0-1", flexible="1+"):
+    throttle_time_ms: Int32
+    responses: list[AlterConfigsResourceResponse]
