@@ -1,0 +1,146 @@
+"""Incremental fetch sessions (KIP-227)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pybroker.replication.fetch_session import (
+    EVICTION_MS,
+    FetchPartition,
+    FetchSession,
+    FetchSessionCache,
+)
+from pybroker_protocol.errors import ErrorCode
+
+
+class Time:
+    def __init__(self) -> None:
+        self.ms = 1_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def make_cache(time: Time, slots: int = 3) -> FetchSessionCache:
+    return FetchSessionCache(slots, time.now_ms, Random(1))
+
+
+def partitions(count: int, topic: str = "t") -> list[FetchPartition]:
+    made = []
+    for index in range(count):
+        fetched = FetchPartition(topic, bytes(16), index)
+        fetched.ask(fetch_offset=index * 10, max_bytes=100, current_leader_epoch=-1)
+        made.append(fetched)
+    return made
+
+
+def created(cache: FetchSessionCache, count: int = 1) -> FetchSession:
+    session = cache.create(partitions(count), by_id=False)
+    assert session is not None
+    return session
+
+
+def test_session_starts_at_epoch_one_and_grows_with_each_request(time: Time) -> None:
+    cache = make_cache(time)
+    session = created(cache)
+    assert cache.resume(session.session_id, 1, by_id=False) is session
+    assert cache.resume(session.session_id, 2, by_id=False) is session
+
+
+def test_wrong_epoch_is_refused_and_leaves_the_session_alone(time: Time) -> None:
+    cache = make_cache(time)
+    session = created(cache)
+    assert cache.resume(session.session_id, 7, by_id=False) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert cache.resume(session.session_id, 1, by_id=False) is session
+
+
+def test_unknown_session_is_refused(time: Time) -> None:
+    assert make_cache(time).resume(99, 1, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_session_by_names_cannot_be_continued_by_topic_ids(time: Time) -> None:
+    cache = make_cache(time)
+    session = created(cache)
+    assert cache.resume(session.session_id, 1, by_id=True) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_epoch_wraps_to_one_because_zero_means_a_new_session(time: Time) -> None:
+    session = created(make_cache(time))
+    session.epoch = 0x7FFFFFFF
+    session.advance()
+    assert session.epoch == 1
+
+
+def test_full_cache_of_fresh_sessions_admits_nobody(time: Time) -> None:
+    cache = make_cache(time, slots=2)
+    created(cache)
+    created(cache)
+    assert cache.create(partitions(5), by_id=False) is None
+    assert len(cache) == 2
+
+
+def test_session_unused_for_the_eviction_time_makes_room_first(time: Time) -> None:
+    cache = make_cache(time, slots=2)
+    old, used = created(cache), created(cache)
+    time.ms += EVICTION_MS + 1
+    assert cache.resume(used.session_id, 1, by_id=False) is used
+    created(cache)
+    assert cache.resume(old.session_id, 1, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.resume(used.session_id, 2, by_id=False) is used
+
+
+def test_smaller_old_session_makes_room_for_a_larger_one_though_it_is_in_use(time: Time) -> None:
+    cache = make_cache(time, slots=1)
+    small = created(cache, 1)
+    time.ms += EVICTION_MS + 1
+    assert cache.resume(small.session_id, 1, by_id=False) is small
+    assert cache.create(partitions(1), by_id=False) is None
+    assert cache.create(partitions(2), by_id=False) is not None
+
+
+def test_no_slots_means_no_sessions(time: Time) -> None:
+    assert make_cache(time, slots=0).create(partitions(1), by_id=False) is None
+
+
+def test_changed_partition_is_replaced_and_forgotten_one_goes(time: Time) -> None:
+    session = created(make_cache(time), 2)
+    changed = FetchPartition("t", bytes(16), 1)
+    changed.ask(fetch_offset=77, max_bytes=5, current_leader_epoch=3)
+    session.put([changed])
+    session.forget([("t", 0), ("unknown", 9)])
+    (left,) = session.partitions.values()
+    assert (left.index, left.fetch_offset, left.max_bytes, left.current_leader_epoch) == (1, 77, 5, 3)
+
+
+def test_partition_with_records_moves_behind_those_without(time: Time) -> None:
+    session = created(make_cache(time), 3)
+    first = next(iter(session.partitions.values()))
+    session.rotate([first])
+    assert [fetched.index for fetched in session.partitions.values()] == [1, 2, 0]
+
+
+def test_partition_is_news_only_when_something_changed() -> None:
+    fetched = partitions(1)[0]
+    fetched.high_watermark, fetched.log_start_offset = 5, 0
+    assert fetched.has_news()
+    assert not fetched.has_news()
+    fetched.high_watermark = 6
+    assert fetched.has_news()
+    fetched.records = b"batch"
+    assert fetched.has_news()
+
+
+def test_error_is_news_every_time_and_so_is_its_end() -> None:
+    fetched = partitions(1)[0]
+    fetched.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert fetched.has_news()
+    assert fetched.has_news()
+    fetched.error_code, fetched.high_watermark, fetched.log_start_offset = 0, 0, 0
+    assert fetched.has_news()
