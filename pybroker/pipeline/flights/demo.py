@@ -85,7 +85,7 @@ def _broker(bootstrap: str | None, work_dir: Path) -> Iterator[str]:
 
 def _stream(options: DemoOptions, work_dir: Path, console: Console) -> DemoOutcome:
     assert options.bootstrap is not None
-    _create_topics(options)
+    create_topics(options)
     rows = list(dataset.rows(options.months))
     expected = check.aggregate(rows)
     with _progress(console) as progress:
@@ -100,7 +100,8 @@ def _stream(options: DemoOptions, work_dir: Path, console: Console) -> DemoOutco
     return DemoOutcome(results, latest.records_read, job_runs)
 
 
-def _create_topics(options: DemoOptions) -> None:
+def create_topics(options: DemoOptions) -> None:
+    """Creates the topics for flights and for results; raises `DemoFailed` where one exists."""
     topics = {
         options.flights_topic: {"num_partitions": options.partitions, "configs": FLIGHTS_TOPIC_CONFIGS},
         options.delays_topic: {"num_partitions": options.consumers, "configs": DELAYS_TOPIC_CONFIGS},
@@ -120,10 +121,10 @@ def _produce(options: DemoOptions, flight_events: list[FlightEvent], progress: P
     produce(options.bootstrap, options.flights_topic, flight_events, _advancer(progress, produced))
 
 
-def _run_job(options: DemoOptions, records: int, work_dir: Path, progress: Progress) -> tuple[dict[str, Any], int]:
-    """Runs the job to its end; returns what it found in its Parquet files, and how often it was started."""
+def job_options(options: DemoOptions, records: int, work_dir: Path) -> JobOptions:
+    """The job that takes a stream of so many records in the demo's number of micro-batches."""
     assert options.bootstrap is not None
-    job_options = JobOptions(
+    return JobOptions(
         bootstrap=options.bootstrap,
         flights_topic=options.flights_topic,
         delays_topic=options.delays_topic,
@@ -131,16 +132,21 @@ def _run_job(options: DemoOptions, records: int, work_dir: Path, progress: Progr
         checkpoint_dir=work_dir / "checkpoint",
         batch_records_max=-(-records // options.micro_batches),
     )
+
+
+def _run_job(options: DemoOptions, records: int, work_dir: Path, progress: Progress) -> tuple[dict[str, Any], int]:
+    """Runs the job to its end; returns what it found in its Parquet files, and how often it was started."""
+    job_run = job_options(options, records, work_dir)
     aggregated = progress.add_task("Aggregate them (Spark)", total=records)
     log_path = work_dir / "spark.log"
     if options.crash_half_way:
-        with JobProcess(job_options, log_path) as job:
+        with JobProcess(job_run, log_path) as job:
             # The next micro-batch is under way when the last of these is told: the kill hits it in flight.
             for line in islice(job.lines(), options.micro_batches // 2):
                 progress.advance(aggregated, line["progress"]["input_rows"])
         progress.console.print("Spark was killed half way, and starts again from its checkpoint.")
     parquet: dict[str, Any] = {}
-    with JobProcess(job_options, log_path) as job:
+    with JobProcess(job_run, log_path) as job:
         for line in job.lines():
             parquet = line.get("parquet", parquet)
             _follow(line.get("progress", {}), progress, aggregated)
