@@ -1,21 +1,37 @@
-"""The controller: decides every change of the cluster's metadata and commits it to the store.
+"""The controller: every change of the cluster's metadata goes through it.
 
-Owns: the order of changes, the controller key, the pending operations and their deadlines.  Owns no rule
-(``decisions/`` has them, pure) and no storage (``MetadataStore``).
+Owns: the operations, taking the controller key and registering this broker at start, and the waits for topics that are
+being created.  Owns no rule (``decisions/`` has them, pure), no order (``write_queue``) and no storage
+(``MetadataStore``).
 
-Invariants: one transaction is in flight at a time, and operations that arrive meanwhile are decided one after
-another on the image to be and commit together in the next one; every transaction checks the version of the
-controller key, so a controller that was replaced changes nothing; ``done`` runs on the loop, after the image that
-contains the change was applied, and exactly once; the loop never waits for the store.
+Invariants: every ``done`` runs on the loop, later than the call that brought it, exactly once, and after the image
+with the change was applied; the loop never waits for the store once ``start`` has returned.
 
-Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
+Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``, and ``AutoTopicCreationManager``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from pybroker.cluster.image import BrokerRegistration
+from pybroker.cluster import store_codec
+from pybroker.cluster.decisions.brokers import register_broker
+from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.features import update_features
+from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
+from pybroker.cluster.founding import Founding
+from pybroker.cluster.image import (
+    INTERNAL_TOPICS,
+    BrokerRegistration,
+    ClusterImage,
+    Endpoint,
+    ImageBuilder,
+    first_delta,
+)
+from pybroker.cluster.internal_topics import creatable_topic
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.operations import (
     ConfigChange,
     FeatureUpdate,
@@ -26,20 +42,108 @@ from pybroker.cluster.operations import (
     TopicCreation,
     TopicDeletion,
 )
+from pybroker.cluster.store_codec import ControllerKey
+from pybroker.cluster.write_queue import Operation, WriteQueue
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.log_config import validate_topic_configs
+from pybroker.env import Env
+from pybroker_protocol.errors import ErrorCode
 
-REQUEST_TIMEOUT_MS = 30_000  # Kafka's controller.quorum.request.timeout is 2 s, its clients' default 30 s
+REQUEST_TIMEOUT_MS: Final = 30_000  # request.timeout.ms of Kafka's clients
+PRODUCER_ID_BLOCK_SIZE: Final = 1_000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
+PRODUCER_ID_MAX: Final = 2**63 - 1
+
+TopicDone = Callable[[int], None]
 
 
 class Controller:
-    """The operations on the cluster; each calls ``done`` later, never before it returns."""
+    """The operations on the cluster; see the module's docstring for when ``done`` runs.
 
-    def start(self, registration: BrokerRegistration) -> None:
-        """Load the store (synchronously), take the controller key, register this broker, publish the first image."""
-        raise NotImplementedError
+    Start is ``load`` (the cluster and the node are known), then ``register`` (the image is published, operations
+    are served); both block.  ``found()`` gives the first contents of a new store.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        cache: MetadataCache,
+        store: MetadataStore,
+        node_id: int,
+        found: Callable[[], Founding],
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = ""  # known from ``load`` on
+        self._env = env
+        self._config = config
+        self._cache = cache
+        self._store = store
+        self._found = found
+        self._queue = WriteQueue(env, store, cache)
+        self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
+        self._loaded = ClusterImage()
+        self._first_puts: Mapping[str, bytes] = {}
+        self._holder: Entry | None = None
+        self._being_created: dict[str, list[TopicDone]] = {}
+
+    # ------------------------------------------------------------------ start and end
+
+    def load(self) -> None:
+        """Open and read the store, or find the cluster that a new one will hold; nothing is written yet.
+
+        StoreError when the store cannot be read or does not make sense.
+        """
+        self._store.open()
+        entries = self._store.load("/")
+        self._holder = entries.get(store_codec.CONTROLLER)
+        if store_codec.CLUSTER in entries:
+            self._loaded = image = store_codec.decode(entries)
+        else:
+            founding = self._found()
+            self._loaded = image = founding.image
+            first = store_codec.encode(ClusterImage(), image, first_delta(image))
+            self._first_puts = {**store_codec.encode_retained(founding.retained_records), **first.puts}
+        self.cluster_id = image.cluster_id
+
+    def register(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        rack: str | None,
+        log_dirs: Sequence[bytes],
+        *,
+        clean_shutdown: bool = True,
+    ) -> None:
+        """Take the controller key, register this broker and publish the first image, in one transaction.
+
+        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs.  After an
+        unclean shutdown the leader epochs of this broker's partitions grow.  StoreError when the store fails.
+        """
+        incarnation_id = self._env.new_uuid()
+        registration = BrokerRegistration(
+            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
+        )
+        builder = ImageBuilder(self._loaded)
+        register_broker(builder, registration, clean_shutdown=clean_shutdown)
+        builder.set_controller(self.node_id)
+        puts, deletes = store_codec.encode(self._loaded, builder.view(), builder.delta())
+        key = _next_key(self._holder, builder.view().brokers[self.node_id])
+        puts[store_codec.CONTROLLER] = store_codec.encode_controller(key)
+        version = ABSENT if self._holder is None else self._holder.version
+        checks = {store_codec.CONTROLLER: version}
+        result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes))
+        if result.revision is None:
+            raise result.error or StoreError("another broker has just become the controller in this metadata store")
+        self._queue.start(version + 1)
+        image, _ = builder.build(result.revision)
+        self._loaded, self._first_puts = ClusterImage(), {}  # the cache keeps the image from here on
+        self._cache.apply(image, first_delta(image))
 
     def close(self) -> None:
-        """Finish the transaction in flight and end the store's thread; operations still waiting are dropped."""
-        raise NotImplementedError
+        """Finish the transaction in flight and end the store's thread; what still waits is dropped.  Blocks."""
+        self._queue.close()
+        self._store.close()
+
+    # ------------------------------------------------------------------ topics
 
     def create_topics(
         self,
@@ -49,8 +153,15 @@ class Controller:
         validate_only: bool = False,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Create the valid ones; one answer per topic, in the order asked."""
-        raise NotImplementedError
+        """Create the valid ones; one answer per name, in the order asked."""
+
+        def refuse(code: int, message: str) -> list[TopicCreation]:
+            return [TopicCreation(name, code, message) for name in dict.fromkeys(topic.name for topic in topics)]
+
+        def decide(builder: ImageBuilder) -> list[TopicCreation]:
+            return create_topics(builder, topics, self._rules)
+
+        self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def delete_topics(
         self,
@@ -59,8 +170,17 @@ class Controller:
         *,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Delete topics by name (str) or by id (bytes); one answer per topic, in the order asked."""
-        raise NotImplementedError
+        """Delete topics by name (str) or by id (bytes); one answer per name or id."""
+
+        def refuse(code: int, message: str) -> list[TopicDeletion]:
+            return [
+                TopicDeletion(topic, bytes(16), code, message)
+                if isinstance(topic, str)
+                else TopicDeletion(None, topic, code, message)
+                for topic in dict.fromkeys(topics)
+            ]
+
+        self._submit(lambda builder: delete_topics(builder, topics), refuse, done, timeout_ms=timeout_ms)
 
     def create_partitions(
         self,
@@ -70,12 +190,50 @@ class Controller:
         validate_only: bool = False,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Grow topics; one answer per topic."""
-        raise NotImplementedError
+        """Grow topics; one answer per name."""
+        refuse = _refuse_named([topic.name for topic in topics])
+
+        def decide(builder: ImageBuilder) -> list[NamedResult]:
+            return create_partitions(builder, topics, self._env.random)
+
+        self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+
+    def auto_create_topic(self, name: str, done: TopicDone) -> None:
+        """Create a topic with the broker's defaults; ``done(error_code)`` runs when it exists and has a leader.
+
+        Requests for one name that come while it is being created share its creation; a topic that exists is no error.
+        Kafka's internal topics get their own partitions, replication and configs.
+        """
+        if name in self._being_created:
+            self._being_created[name].append(done)
+            return
+        if name in self._cache.image.topics_by_name:
+            self._env.timers.call_soon(done, 0)
+            return
+        self._being_created[name] = [done]
+        topic = creatable_topic(name, self._config, len(self._cache.image.brokers))
+        self.create_topics([topic], lambda results: self._auto_created(name, results[0].error_code))
+
+    def ensure_internal_topic(self, name: str, done: TopicDone) -> None:
+        """``auto_create_topic`` for one of Kafka's own topics, at the first need of it."""
+        assert name in INTERNAL_TOPICS, f"{name} is not internal"
+        self.auto_create_topic(name, done)
+
+    def _auto_created(self, name: str, error_code: int) -> None:
+        if error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            error_code = 0
+        for done in self._being_created.pop(name):
+            done(error_code)
+
+    # ------------------------------------------------------------------ configs, features, producer ids
 
     def alter_configs(self, changes: Sequence[ConfigChange], done: Callable[[list[NamedResult]], None]) -> None:
         """Commit overrides; one answer per change, in the order asked (a topic may be gone meanwhile)."""
-        raise NotImplementedError
+
+        def refuse(code: int, message: str) -> list[NamedResult]:
+            return [NamedResult(change.resource_name, code, message) for change in changes]
+
+        self._submit(lambda builder: alter_configs(builder, changes), refuse, done)
 
     def update_features(
         self,
@@ -85,20 +243,49 @@ class Controller:
         validate_only: bool = False,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Finalize feature levels: all of them or, when one is refused, none."""
-        raise NotImplementedError
+        """Finalize feature levels: all of them or, when one is refused, none; then that refusal is the only answer."""
+        refuse = _refuse_named([update.name for update in updates])
+
+        def decide(builder: ImageBuilder) -> list[NamedResult]:
+            return update_features(builder, updates)
+
+        self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
-        """Give this broker the next block of producer ids; None when the store failed."""
-        raise NotImplementedError
+        """Give this broker the next block of producer ids; None when the store failed or the ids are used up."""
 
-    def auto_create_topic(self, name: str, done: Callable[[int], None]) -> None:
-        """Create a topic with the broker's defaults; ``done(error_code)`` runs when it exists and has a leader.
+        def decide(builder: ImageBuilder) -> ProducerIdBlock | None:
+            first = builder.view().next_producer_id
+            if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
+                return None
+            builder.set_next_producer_id(first + PRODUCER_ID_BLOCK_SIZE)
+            return ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE)
 
-        Requests for one name that come while it is being created share its creation; a topic that exists is no error.
-        """
-        raise NotImplementedError
+        self._submit(decide, lambda code, message: None, done)
 
-    def ensure_internal_topic(self, name: str, done: Callable[[int], None]) -> None:
-        """Like ``auto_create_topic``, for Kafka's internal topics with their own partitions and configs."""
-        raise NotImplementedError
+    # ------------------------------------------------------------------ the queue
+
+    def _submit(
+        self,
+        decide: Callable[[ImageBuilder], Any],
+        refuse: Callable[[int, str], Any],
+        done: Callable[[Any], None],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Queue an operation; with ``validate_only`` it is decided on a copy, and forgotten."""
+        deadline_ms = None if timeout_ms is None else self._env.clock.monotonic_ms() + timeout_ms
+        if validate_only:
+            self._queue.submit(Operation(lambda b: decide(ImageBuilder(b.view())), refuse, done, deadline_ms))
+        else:
+            self._queue.submit(Operation(decide, refuse, done, deadline_ms))
+
+
+def _refuse_named(names: Sequence[str]) -> Callable[[int, str], list[NamedResult]]:
+    return lambda code, message: [NamedResult(name, code, message) for name in dict.fromkeys(names)]
+
+
+def _next_key(holder: Entry | None, broker: BrokerRegistration) -> ControllerKey:
+    controller_epoch = 0 if holder is None else store_codec.decode_controller(holder.value).controller_epoch
+    return ControllerKey(broker.broker_id, broker.epoch, controller_epoch + 1)

@@ -160,6 +160,17 @@ class ImageDelta(NamedTuple):
     controller_changed: bool = False
 
 
+def first_delta(image: ClusterImage) -> ImageDelta:
+    """The delta from nothing to ``image``."""
+    return ImageDelta(
+        topics_created=tuple(image.topics_by_name.values()),
+        configs_changed=tuple(image.configs),
+        brokers_changed=tuple(image.brokers),
+        features_changed=True,
+        controller_changed=True,
+    )
+
+
 class ImageBuilder:
     """Makes the next image out of ``base``: dicts are copied at their first change, values are shared.
 
@@ -227,17 +238,23 @@ class ImageBuilder:
         """The image so far, at the epoch of the base."""
         return self._image(self._base.epoch)
 
-    def build(self, epoch: int) -> tuple[ClusterImage, ImageDelta]:
-        """The new image at ``epoch`` and what changed since ``base``; the builder is spent."""
-        image = self._image(epoch)
-        delta = ImageDelta(
+    def touched_count(self) -> int:
+        """How many things were written so far: topics (twice), brokers, resources, features."""
+        return sum(map(len, self._touched.values()))
+
+    def delta(self) -> ImageDelta:
+        """What changed since ``base``."""
+        return ImageDelta(
             *self._topic_changes(),
             configs_changed=tuple(self._changed_keys("configs")),
             brokers_changed=tuple(self._changed_keys("brokers")),
             features_changed=bool(self._changed_keys("features")),
-            controller_changed=self._base.controller_id != image.controller_id,
+            controller_changed="controller_id" in self._fields,
         )
-        return image, delta
+
+    def build(self, epoch: int) -> tuple[ClusterImage, ImageDelta]:
+        """The new image at ``epoch`` and what changed since ``base``; the builder is spent."""
+        return self._image(epoch), self.delta()
 
     def _image(self, epoch: int) -> ClusterImage:
         base = self._base

@@ -1,0 +1,38 @@
+"""Changing the overrides of topics, brokers, groups and client-metrics subscriptions.
+
+Owns: merging changes into overrides, and that a topic must exist to have any.  Which settings there are and what their
+values may be is validated before, by the config service.
+
+Counterpart in Kafka: ``org.apache.kafka.controller.ConfigurationControlManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pybroker.cluster.image import TOPIC_CONFIG, ImageBuilder
+from pybroker.cluster.operations import ConfigChange, NamedResult
+from pybroker_protocol.errors import ErrorCode
+
+
+def alter_configs(builder: ImageBuilder, changes: Sequence[ConfigChange]) -> list[NamedResult]:
+    """Merge each change into the overrides of its resource; one answer per change, in order."""
+    return [_alter(builder, change) for change in changes]
+
+
+def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
+    image = builder.view()
+    resource = (change.resource_type, change.resource_name)
+    if change.resource_type == TOPIC_CONFIG and change.resource_name not in image.topics_by_name:
+        message = f"The topic '{change.resource_name}' does not exist."
+        return NamedResult(change.resource_name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    before = image.overrides(*resource)
+    after = {} if change.replace else dict(before)
+    for name, value in change.updates.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    if after != before:
+        builder.put_overrides(resource, after)
+    return NamedResult(change.resource_name)

@@ -1,0 +1,78 @@
+"""Changing the finalized levels of features.
+
+Counterpart in Kafka: ``org.apache.kafka.controller.FeatureControlManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pybroker.cluster.decisions.placement import Refused
+from pybroker.cluster.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSION_NAMES, SUPPORTED
+from pybroker.cluster.image import ClusterImage, ImageBuilder
+from pybroker.cluster.operations import FeatureUpdate, NamedResult
+from pybroker_protocol.errors import ErrorCode
+
+# FeatureUpdate.UpgradeType, with Kafka's numbers.
+UPGRADE: Final = 1
+SAFE_DOWNGRADE: Final = 2
+UNSAFE_DOWNGRADE: Final = 3
+
+
+def update_features(builder: ImageBuilder, updates: Sequence[FeatureUpdate]) -> list[NamedResult]:
+    """Finalize all of the levels or, when one is refused, none: then the only answer is that refusal."""
+    image = builder.view()
+    for update in updates:
+        try:
+            _check(update, image)
+        except Refused as refused:
+            return [NamedResult(update.name, refused.error_code, refused.message)]
+    for update in updates:
+        if update.max_version_level == 0:
+            builder.remove_feature(update.name)
+        else:
+            builder.put_feature(update.name, update.max_version_level)
+    return [NamedResult(update.name) for update in updates]
+
+
+def _check(update: FeatureUpdate, image: ClusterImage) -> None:
+    name, level, upgrade_type = update
+    current = image.features.get(name, 0)
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise _refused(update, "The controller does not support the given upgrade type.")
+    if level < 0:
+        raise _refused(update, "A feature version cannot be less than 0.")
+    supported = SUPPORTED.get(name)
+    if supported is None or not supported.min_version <= level <= supported.max_version:
+        raise _refused(update, _unsupported_reason(update, image))
+    if level < current and upgrade_type == UPGRADE:
+        reason = "without setting the upgrade type to either safe or unsafe downgrade."
+        raise _refused(update, f"Can't downgrade the version of this feature {reason}")
+    if level > current and upgrade_type != UPGRADE:
+        raise _refused(update, "Can't downgrade to a newer version.")
+    if level < current and name == METADATA_VERSION:
+        raise _metadata_downgrade(level, current)
+    if level > current and name == KRAFT_VERSION:
+        # Its level says how the controllers' quorum keeps its voters; there is no such quorum here to upgrade.
+        raise _refused(update, "There is no KRaft quorum to upgrade.")
+
+
+def _unsupported_reason(update: FeatureUpdate, image: ClusterImage) -> str:
+    supported = SUPPORTED.get(update.name)
+    versions = "does not support this feature."
+    if supported is not None:
+        versions = f"only supports versions {supported.min_version}-{supported.max_version}"
+    return f"Local controller {image.controller_id} {versions}"
+
+
+def _refused(update: FeatureUpdate, reason: str) -> Refused:
+    message = f"Invalid update version {update.max_version_level} for feature {update.name}. {reason}"
+    return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _metadata_downgrade(level: int, current: int) -> Refused:
+    names = f"{METADATA_VERSION_NAMES[current]} to {METADATA_VERSION_NAMES[level]}"
+    reason = "Refusing to perform the requested downgrade because it might delete metadata information."
+    message = f"Unsupported metadata.version downgrade from {names}. {reason}"
+    return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)

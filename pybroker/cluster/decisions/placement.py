@@ -1,0 +1,144 @@
+"""Which brokers hold the replicas of new partitions.
+
+Owns: spreading leaders and replicas evenly over brokers and racks, and checking assignments that clients bring.
+
+Invariants: the replicas of a partition are distinct; the first one is on a live broker; live brokers come before
+fenced ones; racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.
+
+Counterpart in Kafka: ``StripedReplicaPlacer`` and ``ReplicationControlManager.validateManualPartitionAssignment``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from pybroker.cluster.image import BrokerRegistration, PartitionImage
+from pybroker_protocol.errors import ErrorCode
+
+# Kafka's DirectoryId.UNASSIGNED: the broker chooses the log dir of the replica.
+UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
+
+
+class Shuffler(Protocol):
+    """The part of ``random.Random`` that placement needs."""
+
+    def shuffle(self, x: Any) -> None: ...
+
+
+class Refused(Exception):
+    """A request that breaks a rule: Kafka's error code and what the client reads."""
+
+    def __init__(self, error_code: int, message: str | None = None) -> None:
+        super().__init__(message)
+        self.error_code = int(error_code)
+        self.message = message
+
+
+def place(
+    brokers: Mapping[int, BrokerRegistration], partition_count: int, replication_factor: int, random: Shuffler
+) -> list[tuple[int, ...]]:
+    """Replicas for ``partition_count`` new partitions; ``Refused`` when the brokers are too few or all fenced."""
+    if all(broker.fenced for broker in brokers.values()):
+        raise _cannot_replicate(replication_factor, "All brokers are currently fenced.")
+    if replication_factor > len(brokers):
+        reason = (
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(brokers)} broker(s) are registered."
+        )
+        raise _cannot_replicate(replication_factor, reason)
+    racks = _racks(brokers.values(), random)
+    return [_replicas(racks, turn, replication_factor) for turn in range(partition_count)]
+
+
+def _cannot_replicate(replication_factor: int, reason: str) -> Refused:
+    message = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
+    return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+
+
+def _racks(brokers: Iterable[BrokerRegistration], random: Shuffler) -> list[tuple[list[int], list[int]]]:
+    """Per rack its live and its fenced brokers, all in a random order."""
+    racks: dict[str | None, tuple[list[int], list[int]]] = {}
+    for broker in brokers:
+        live, fenced = racks.setdefault(broker.rack, ([], []))
+        (fenced if broker.fenced else live).append(broker.broker_id)
+    shuffled = list(racks.values())
+    random.shuffle(shuffled)
+    for live, fenced in shuffled:
+        random.shuffle(live)
+        random.shuffle(fenced)
+    return shuffled
+
+
+def _replicas(racks: Sequence[tuple[list[int], list[int]]], turn: int, replication_factor: int) -> tuple[int, ...]:
+    # Each partition begins one rack further, and one broker further in every rack each time the racks are through.
+    first = turn % len(racks)
+    lap = turn // len(racks)
+    order = [*racks[first:], *racks[:first]]
+    queues = [[*_rotated(live, lap), *_rotated(fenced, lap)] for live, fenced in order]
+    with_live = next(index for index, (live, _) in enumerate(order) if live)
+    leader = queues[with_live].pop(0)
+    queues = [*queues[with_live + 1 :], *queues[: with_live + 1]]
+    replicas = [leader]
+    while len(replicas) < replication_factor:
+        for queue in queues:
+            if queue and len(replicas) < replication_factor:
+                replicas.append(queue.pop(0))
+    return tuple(replicas)
+
+
+def _rotated(brokers: list[int], by: int) -> list[int]:
+    if not brokers:
+        return brokers
+    start = by % len(brokers)
+    return brokers[start:] + brokers[:start]
+
+
+def check_assignment(
+    replicas: Sequence[int], brokers: Mapping[int, BrokerRegistration], replication_factor: int | None
+) -> None:
+    """``Refused`` unless the replicas are registered brokers, distinct, and as many as ``replication_factor`` says."""
+    if not replicas:
+        raise _bad_assignment("The manual partition assignment includes an empty replica list.")
+    previous = None
+    for broker_id in sorted(replicas):
+        if broker_id not in brokers:
+            reason = f"includes broker {broker_id}, but no such broker is registered."
+            raise _bad_assignment(f"The manual partition assignment {reason}")
+        if broker_id == previous:
+            raise _bad_assignment(f"The manual partition assignment includes the broker {broker_id} more than once.")
+        previous = broker_id
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise _bad_assignment(
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {replication_factor} replica(s)."
+        )
+
+
+def new_partition(
+    index: int, replicas: tuple[int, ...], brokers: Mapping[int, BrokerRegistration], *, manual: bool
+) -> PartitionImage:
+    """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives."""
+    isr = tuple(
+        broker_id
+        for broker_id in replicas
+        if not brokers[broker_id].fenced and not brokers[broker_id].in_controlled_shutdown
+    )
+    if not isr and manual:
+        raise _bad_assignment(
+            f"All brokers specified in the manual partition assignment for partition {index} "
+            "are fenced or in controlled shutdown."
+        )
+    if not isr:
+        raise _cannot_replicate(len(replicas), "All brokers are currently fenced or in controlled shutdown.")
+    directories = tuple(_directory(brokers[broker_id]) for broker_id in replicas)
+    return PartitionImage(replicas, isr, isr[0], directories=directories)
+
+
+def _directory(broker: BrokerRegistration) -> bytes:
+    """Where there is one log dir there is nothing to choose."""
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+
+
+def _bad_assignment(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,280 @@
+"""How the cluster image lies in the metadata store: which keys, and what their values hold.
+
+Owns: the paths, the JSON of each value, and both directions: ``decode`` (keys to image) and ``encode`` (what changed
+between two images to puts and deletes).  Owns no I/O and no decision.
+
+Keys::
+
+    /cluster                          {"clusterId": ...}
+    /controller                       {"brokerId": ..., "brokerEpoch": ..., "controllerEpoch": ...}
+    /brokers/<id>                     one registration
+    /features                         finalized levels by name
+    /producer-ids                     {"next": ...}
+    /configs/<resource type>/<name>   overrides by name; names are percent-encoded
+    /topics/<name>                    {"id": ...}
+    /partitions/<topic id>/<index>    the state of one partition
+    /retained/<number>                a record of Kafka's metadata log whose kind is not served yet, framed as there
+
+A partition has a key of its own so that its leader can change its ISR by compare-and-set without a dispute with the
+leaders of its neighbours.  Values are JSON, short and readable by hand, because this file is what an operator opens
+when something is wrong.  Ids are base64 as Kafka prints them.
+
+Counterpart in Kafka: the records of ``common/metadata`` (and, before KRaft, the znodes of ``kafka.zk.ZkData``).
+"""
+
+from __future__ import annotations
+
+import json
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pybroker.cluster.image import (
+    INTERNAL_TOPICS,
+    NO_BROKER,
+    BrokerRegistration,
+    ClusterImage,
+    ConfigKey,
+    Endpoint,
+    ImageDelta,
+    PartitionImage,
+    TopicImage,
+)
+from pybroker.cluster.metadata_store import Entry, StoreError
+
+CLUSTER: Final = "/cluster"
+CONTROLLER: Final = "/controller"
+BROKERS: Final = "/brokers/"
+FEATURES: Final = "/features"
+PRODUCER_IDS: Final = "/producer-ids"
+CONFIGS: Final = "/configs/"
+TOPICS: Final = "/topics/"
+PARTITIONS: Final = "/partitions/"
+RETAINED: Final = "/retained/"
+
+_SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_from_json: Final = json.loads
+
+
+class ControllerKey(NamedTuple):
+    """Who decides: the holder's id and epoch, and an epoch that grows with each holder."""
+
+    broker_id: int
+    broker_epoch: int
+    controller_epoch: int
+
+
+def uuid_text(uuid: bytes) -> str:
+    """16 bytes as Kafka prints them: 22 characters of URL-safe base64."""
+    return b2a_base64(uuid, newline=False).decode().rstrip("=").translate({43: 45, 47: 95})
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The inverse of ``uuid_text``; ValueError when it is none."""
+    value = a2b_base64(text.translate({45: 43, 95: 47}) + "==", strict_mode=True)
+    if len(value) != 16:
+        raise ValueError(f"{text!r} is not a uuid")
+    return value
+
+
+def partition_key(topic_id: bytes, index: int) -> str:
+    return f"{PARTITIONS}{uuid_text(topic_id)}/{index}"
+
+
+def config_key(resource: ConfigKey) -> str:
+    resource_type, name = resource
+    return f"{CONFIGS}{resource_type}/{_quoted(name)}"
+
+
+def encode_controller(key: ControllerKey) -> bytes:
+    value = {"brokerId": key.broker_id, "brokerEpoch": key.broker_epoch, "controllerEpoch": key.controller_epoch}
+    return _to_json(value).encode()
+
+
+def decode_controller(value: bytes) -> ControllerKey:
+    fields = _from_json(value)
+    return ControllerKey(fields["brokerId"], fields["brokerEpoch"], fields["controllerEpoch"])
+
+
+# ---------------------------------------------------------------- image to keys
+
+
+class Writes(NamedTuple):
+    """The puts and deletes of a transaction."""
+
+    puts: dict[str, bytes]
+    deletes: tuple[str, ...]
+
+
+def encode_retained(records: Sequence[bytes]) -> dict[str, bytes]:
+    """Puts that keep records of Kafka's metadata log, in their order."""
+    return {f"{RETAINED}{number:08}": record for number, record in enumerate(records)}
+
+
+def encode(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Writes:
+    """The puts and deletes that turn the keys of ``before`` into those of ``after``."""
+    puts: dict[str, bytes] = {}
+    deletes: list[str] = []
+    for topic in delta.topics_deleted:
+        deletes.append(TOPICS + topic.name)
+        deletes.extend(partition_key(topic.topic_id, index) for index in range(len(topic.partitions)))
+    for topic in delta.topics_created:
+        puts[TOPICS + topic.name] = _to_json({"id": uuid_text(topic.topic_id)}).encode()
+        puts.update(_partition_puts(topic, ()))
+    for old, new in delta.topics_changed:
+        puts.update(_partition_puts(new, old.partitions))
+    for resource in delta.configs_changed:
+        overrides = after.configs.get(resource)
+        if overrides is None:
+            deletes.append(config_key(resource))
+        else:
+            puts[config_key(resource)] = _to_json(dict(overrides)).encode()
+    for broker_id in delta.brokers_changed:
+        broker = after.brokers.get(broker_id)
+        if broker is None:
+            deletes.append(f"{BROKERS}{broker_id}")
+        else:
+            puts[f"{BROKERS}{broker_id}"] = _to_json(_broker_fields(broker)).encode()
+    if delta.features_changed:
+        puts[FEATURES] = _to_json(dict(after.features)).encode()
+    if before.next_producer_id != after.next_producer_id:
+        puts[PRODUCER_IDS] = _to_json({"next": after.next_producer_id}).encode()
+    if before.cluster_id != after.cluster_id:
+        puts[CLUSTER] = _to_json({"clusterId": after.cluster_id}).encode()
+    # A key that is deleted and put (a topic created anew in the same transaction) is only put.
+    return Writes(puts, tuple(key for key in deletes if key not in puts))
+
+
+def _partition_puts(topic: TopicImage, before: tuple[PartitionImage, ...]) -> Iterator[tuple[str, bytes]]:
+    prefix = f"{PARTITIONS}{uuid_text(topic.topic_id)}/"
+    for index, partition in enumerate(topic.partitions):
+        if index >= len(before) or before[index] is not partition:
+            yield f"{prefix}{index}", _to_json(_partition_fields(partition)).encode()
+
+
+def _partition_fields(partition: PartitionImage) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "replicas": partition.replicas,
+        "isr": partition.isr,
+        "leader": partition.leader,
+        "leaderEpoch": partition.leader_epoch,
+        "partitionEpoch": partition.partition_epoch,
+    }
+    if partition.directories:
+        fields["directories"] = [uuid_text(directory) for directory in partition.directories]
+    for name, value in (
+        ("elr", partition.elr),
+        ("lastKnownElr", partition.last_known_elr),
+        ("adding", partition.adding_replicas),
+        ("removing", partition.removing_replicas),
+        ("recovery", partition.leader_recovery_state),
+    ):
+        if value:
+            fields[name] = value
+    return fields
+
+
+def _broker_fields(broker: BrokerRegistration) -> dict[str, Any]:
+    return {
+        "epoch": broker.epoch,
+        "incarnation": uuid_text(broker.incarnation_id),
+        "endpoints": {name: list(endpoint) for name, endpoint in broker.endpoints.items()},
+        "rack": broker.rack,
+        "fenced": broker.fenced,
+        "inControlledShutdown": broker.in_controlled_shutdown,
+        "logDirs": [uuid_text(log_dir) for log_dir in broker.log_dirs],
+    }
+
+
+# ---------------------------------------------------------------- keys to image
+
+
+def decode(entries: Mapping[str, Entry]) -> ClusterImage:
+    """The image that the keys describe, at epoch 0; StoreError when a value makes no sense."""
+    key = ""
+    topics: dict[str, bytes] = {}
+    partitions: dict[bytes, dict[int, PartitionImage]] = {}
+    image: dict[str, Any] = {"brokers": {}, "configs": {}, "features": {}, "controller_id": NO_BROKER}
+    try:
+        for key, entry in entries.items():
+            if key.startswith(PARTITIONS):
+                topic_id, index = key[len(PARTITIONS) :].split("/")
+                partitions.setdefault(uuid_bytes(topic_id), {})[int(index)] = _partition(_from_json(entry.value))
+            elif key.startswith(TOPICS):
+                topics[key[len(TOPICS) :]] = uuid_bytes(_from_json(entry.value)["id"])
+            elif not key.startswith(RETAINED):
+                _decode_other(key, entry.value, image)
+        by_name = {name: _topic(name, topic_id, partitions.get(topic_id, {})) for name, topic_id in topics.items()}
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreError(f"the metadata store holds nonsense at {key}: {error!r}") from error
+    by_id = {topic.topic_id: topic for topic in by_name.values()}
+    return ClusterImage(topics_by_name=by_name, topics_by_id=by_id, **image)
+
+
+def _decode_other(key: str, value: bytes, image: dict[str, Any]) -> None:
+    fields = _from_json(value)
+    if key.startswith(CONFIGS):
+        resource_type, name = key[len(CONFIGS) :].split("/")
+        image["configs"][int(resource_type), _unquoted(name)] = fields
+    elif key.startswith(BROKERS):
+        broker_id = int(key[len(BROKERS) :])
+        image["brokers"][broker_id] = _broker(broker_id, fields)
+    elif key == FEATURES:
+        image["features"] = fields
+    elif key == PRODUCER_IDS:
+        image["next_producer_id"] = fields["next"]
+    elif key == CLUSTER:
+        image["cluster_id"] = fields["clusterId"]
+    elif key == CONTROLLER:
+        image["controller_id"] = fields["brokerId"]
+
+
+def _topic(name: str, topic_id: bytes, partitions: dict[int, PartitionImage]) -> TopicImage:
+    in_order = tuple(partitions[index] for index in range(len(partitions)))
+    return TopicImage(name, topic_id, in_order, name in INTERNAL_TOPICS)
+
+
+def _partition(fields: dict[str, Any]) -> PartitionImage:
+    return PartitionImage(
+        tuple(fields["replicas"]),
+        tuple(fields["isr"]),
+        fields["leader"],
+        fields["leaderEpoch"],
+        fields["partitionEpoch"],
+        tuple([uuid_bytes(text) for text in fields.get("directories", ())]),
+        tuple(fields.get("elr", ())),
+        tuple(fields.get("lastKnownElr", ())),
+        tuple(fields.get("adding", ())),
+        tuple(fields.get("removing", ())),
+        fields.get("recovery", 0),
+    )
+
+
+def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker_id,
+        fields["epoch"],
+        uuid_bytes(fields["incarnation"]),
+        {name: Endpoint(*endpoint) for name, endpoint in fields["endpoints"].items()},
+        fields["rack"],
+        fields["fenced"],
+        fields["inControlledShutdown"],
+        tuple(uuid_bytes(text) for text in fields["logDirs"]),
+    )
+
+
+def _quoted(name: str) -> str:
+    """Percent-encoding of everything that might not please a path; "" becomes "%", which nothing else encodes to."""
+    if not name:
+        return "%"
+    return "".join(c if c in _SAFE else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name)
+
+
+def _unquoted(text: str) -> str:
+    if "%" not in text:
+        return text
+    first, *escaped = text.split("%")
+    if not any(escaped):
+        return ""
+    return b"".join([first.encode(), *(bytes([int(e[:2], 16)]) + e[2:].encode() for e in escaped)]).decode()

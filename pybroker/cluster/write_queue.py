@@ -1,0 +1,135 @@
+"""The order of metadata changes: decide, commit, apply, answer.
+
+Owns: the operations that wait, their deadlines, the one transaction in flight, and the group commit: what arrives while
+the store is busy is decided one after another on the image to be, and commits together in the next transaction.
+Owns no rule: an operation brings its own.
+
+Invariants: one transaction is in flight at a time; each checks the version of the controller key; ``done`` runs exactly
+once per operation, on the loop, never inside ``submit``, and after the image with the change was applied; an operation
+that was refused, or whose transaction failed, changed nothing.
+
+Counterpart in Kafka: the event queue and the deferred events of ``QuorumController``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from pybroker.cluster import store_codec
+from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.metadata_store import CommitResult, MetadataStore, Transaction
+from pybroker.env import Env
+from pybroker_protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+# A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
+# transaction of unbounded size; the rest goes into the next one.
+KEYS_PER_TRANSACTION_SOFT_MAX: Final = 2_000
+
+Decide = Callable[[ImageBuilder], Any]
+Refuse = Callable[[int, str], Any]
+
+
+class Operation(NamedTuple):
+    """One waiting change.
+
+    ``decide`` changes the builder and returns the answer; ``refuse(error_code, message)`` makes the answer when it
+    comes to nothing; ``deadline_ms`` is on the monotonic clock, None waits for ever.
+    """
+
+    decide: Decide
+    refuse: Refuse
+    done: Callable[[Any], None]
+    deadline_ms: int | None = None
+
+
+class WriteQueue:
+    """Commits operations to the store under one version of the controller key."""
+
+    def __init__(self, env: Env, store: MetadataStore, cache: MetadataCache) -> None:
+        self._env = env
+        self._store = store
+        self._cache = cache
+        self._waiting: deque[Operation] = deque()
+        self._busy = False
+        self._closed = False
+        self._controller_version = -1
+
+    def start(self, controller_version: int) -> None:
+        """Begin; ``controller_version`` is the version of the controller key that this broker holds."""
+        self._controller_version = controller_version
+
+    def close(self) -> None:
+        """Drop what waits; a transaction in flight still ends, and answers."""
+        self._closed = True
+        self._waiting.clear()
+
+    def submit(self, operation: Operation) -> None:
+        """Queue an operation; those of one turn of the loop commit together."""
+        if self._closed:
+            return
+        self._waiting.append(operation)
+        if not self._busy:
+            self._busy = True
+            self._env.timers.call_soon(self._next_transaction)
+
+    def _next_transaction(self) -> None:
+        builder = ImageBuilder(self._cache.image)
+        decided: list[tuple[Operation, Any]] = []
+        while self._waiting and builder.touched_count() < KEYS_PER_TRANSACTION_SOFT_MAX:
+            operation = self._waiting.popleft()
+            decided.append((operation, self._decide(operation, builder)))
+        if not decided:
+            self._busy = False
+            return
+        writes = store_codec.encode(self._cache.image, builder.view(), builder.delta())
+        if not writes.puts and not writes.deletes:
+            self._answer(decided)
+            return
+        transaction = Transaction({store_codec.CONTROLLER: self._controller_version}, *writes)
+        self._store.commit(transaction, lambda result: self._committed(builder, decided, result))
+
+    def _decide(self, operation: Operation, builder: ImageBuilder) -> Any:
+        if operation.deadline_ms is not None and self._env.clock.monotonic_ms() >= operation.deadline_ms:
+            return operation.refuse(ErrorCode.REQUEST_TIMED_OUT, "The controller did not come to it in time.")
+        return operation.decide(builder)
+
+    def _committed(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]], result: CommitResult) -> None:
+        if result.revision is not None:
+            image, delta = builder.build(result.revision)
+            self._apply(image, delta)
+        else:
+            code, message = _failure(result)
+            log.error("metadata change failed: %s", message)
+            decided = [(operation, operation.refuse(code, message)) for operation, _ in decided]
+        self._answer(decided)
+
+    def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+        try:
+            self._cache.apply(image, delta)
+        except Exception:
+            # The change is committed and the image has moved: a listener's fault must not leave its askers waiting.
+            log.exception("a listener failed on the image of epoch %d", image.epoch)
+
+    def _answer(self, decided: list[tuple[Operation, Any]]) -> None:
+        """Go on with what waits, then run the answers: they may bring new operations."""
+        if self._waiting:
+            self._env.timers.call_soon(self._next_transaction)
+        else:
+            self._busy = False
+        for operation, answer in decided:
+            try:
+                operation.done(answer)
+            except Exception:
+                log.exception("an answer of the controller could not be delivered")
+
+
+def _failure(result: CommitResult) -> tuple[int, str]:
+    if result.conflict is not None:
+        return ErrorCode.NOT_CONTROLLER, f"another controller has changed {result.conflict}"
+    return ErrorCode.KAFKA_STORAGE_ERROR, str(result.error)
