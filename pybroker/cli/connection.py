@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from pybroker.cli.failure import CommandFailed
@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 # A person at a prompt should learn in seconds that nobody listens there; kafka-python would try for half a minute.
 BOOTSTRAP_TIMEOUT_MS = 5_000
+
+# How long a producer whose command has failed goes on delivering what it had taken.
+ABORTED_CLOSE_S = 5.0
 
 # How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
 RETRY_TIMEOUT_S = 20.0
@@ -83,6 +86,9 @@ def _open(client_class: Any, bootstrap: str, properties: Iterable[str], own: Map
     }
     try:
         return client_class(**config)
+    except RuntimeError as error:
+        # The library's way to say that a codec's package is not installed.
+        raise CommandFailed(str(error)) from error
     except KafkaError as error:
         raise CommandFailed(f"no broker answers at {bootstrap} ({type(error).__name__})") from error
 
@@ -101,14 +107,16 @@ def admin_client(bootstrap: str, properties: Iterable[str]) -> Iterator[Any]:
 
 @contextmanager
 def producer(bootstrap: str, properties: Iterable[str], **config: Any) -> Iterator[Any]:
-    """A ``KafkaProducer``; what was sent but not flushed when the block raises is given up."""
+    """A ``KafkaProducer``; when the block raises, what was sent before has a few seconds to arrive."""
     from kafka import KafkaProducer
+    from kafka.errors import KafkaTimeoutError
 
     client = _open(KafkaProducer, bootstrap, properties, config)
     try:
         yield client
     except BaseException:
-        client.close(timeout=0)
+        with suppress(KafkaTimeoutError):
+            client.close(timeout=ABORTED_CLOSE_S)
         raise
     client.close()
 

@@ -145,7 +145,7 @@ class Reader:
         self._committed_at_s = time.monotonic()
         owned = self._client.assignment() if self._commits else set()
         offsets = {
-            partition: OffsetAndMetadata(offset, "", None)
+            partition: OffsetAndMetadata(offset, "", -1)
             for partition, offset in self._uncommitted.items()
             if partition in owned
         }

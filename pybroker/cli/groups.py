@@ -299,7 +299,7 @@ def commit_plan(client: Any, group: str, plan: list[dict[str, Any]]) -> None:
     from kafka import OffsetAndMetadata, TopicPartition
 
     offsets = {
-        TopicPartition(entry["topic"], entry["partition"]): OffsetAndMetadata(entry["new_offset"], "", None)
+        TopicPartition(entry["topic"], entry["partition"]): OffsetAndMetadata(entry["new_offset"], "", -1)
         for entry in plan
     }
     answer = retried(lambda: client.alter_group_offsets(group, offsets))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +42,11 @@ class Output:
         self.as_json = as_json
         self._stream = stream if stream is not None else sys.stdout.buffer
         self.is_terminal = self._stream.isatty()
+        self._poll: select.poll | None = None
+        if stream is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+            self._poll = select.poll()
+            # No events asked for: an error on the pipe is always reported.
+            self._poll.register(sys.stdout.fileno(), 0)
 
     def write(self, data: bytes) -> None:
         """Write a result's bytes; raises ``OutputClosed`` when the reader is gone."""
@@ -53,11 +60,13 @@ class Output:
         self.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
     def flush(self) -> None:
-        """Hand everything over to the reader."""
+        """Hand everything over to the reader; notices that a pipe's reader is gone even with nothing to write."""
         try:
             self._stream.flush()
         except BrokenPipeError as error:
             raise OutputClosed from error
+        if self._poll is not None and any(event & select.POLLERR for _, event in self._poll.poll(0)):
+            raise OutputClosed
 
     def json(self, document: Any) -> None:
         """One JSON document, indented on a terminal and on one line in a pipe."""

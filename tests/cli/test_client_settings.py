@@ -1,0 +1,69 @@
+"""-X settings, the options of serve, and what stays out of serve's imports."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from pybroker.cli.connection import client_config, parse_pairs
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.serve import build_parser, parse_setting
+
+DEFAULTS = {
+    "security_protocol": "PLAINTEXT",
+    "linger_ms": 0,
+    "ssl_check_hostname": True,
+    "ssl_cafile": None,
+    "x_s": 1.5,
+}
+
+
+def test_settings_take_the_names_of_kafka_and_of_librdkafka() -> None:
+    texts = ["security.protocol=SSL", "linger.ms=5", "ssl.check.hostname=false", "ssl.ca.location=/a=b", "x.s=2.5"]
+    assert client_config(texts, DEFAULTS) == {
+        "security_protocol": "SSL",
+        "linger_ms": 5,
+        "ssl_check_hostname": False,
+        "ssl_cafile": "/a=b",
+        "x_s": 2.5,
+    }
+
+
+@pytest.mark.parametrize("text", ["nonsense=1", "linger.ms=soon", "linger.ms", "=1"])
+def test_a_setting_that_the_client_does_not_take_is_a_failure(text: str) -> None:
+    with pytest.raises(CommandFailed):
+        client_config([text], DEFAULTS)
+
+
+def test_pairs_keep_their_order_and_everything_after_the_first_equals_sign() -> None:
+    assert list(parse_pairs(["b=1=2", "a="], "--config").items()) == [("b", "1=2"), ("a", "")]
+
+
+def test_serve_takes_every_option_of_the_command_contract() -> None:
+    command = "--listen 127.0.0.1:0 --listen [::1]:9092 --data-dir d --config c --set a.b=1=2 --set e= --dev"
+    options = build_parser().parse_args(command.split())
+    assert options.listen == ["127.0.0.1:0", "[::1]:9092"]
+    assert (options.data_dir, options.config, options.dev) == ("d", "c", True)
+    assert options.settings == [("a.b", "1=2"), ("e", "")]
+
+
+def test_a_setting_without_a_value_is_a_usage_error() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected KEY=VALUE"):
+        parse_setting("num.partitions")
+
+
+def test_serve_parses_its_options_without_the_libraries_of_the_client_commands() -> None:
+    program = (
+        "import sys\n"
+        "sys.argv = ['pybroker', 'serve', '--help']\n"
+        "from pybroker.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'typer', 'rich', 'kafka', 'click', 'construct'} & sys.modules.keys()), file=sys.stderr)\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert "--data-dir" in finished.stdout
+    assert finished.stderr == "[]\n"

@@ -1,0 +1,58 @@
+"""Spellings of offsets, times and partitions on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range, parse_timestamp_ms
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("beginning", Start(Origin.BEGINNING)),
+        ("earliest", Start(Origin.BEGINNING)),
+        ("start", Start(Origin.BEGINNING)),
+        ("end", Start(Origin.END)),
+        ("latest", Start(Origin.END)),
+        ("stored", Start(Origin.STORED)),
+        ("17", Start(Origin.ABSOLUTE, 17)),
+        ("-5", Start(Origin.BEFORE_END, 5)),
+        ("@1700000000000", Start(Origin.TIMESTAMP, 1_700_000_000_000)),
+        ("s@1700000000000", Start(Origin.TIMESTAMP, 1_700_000_000_000)),
+        ("@-1h", Start(Origin.TIMESTAMP, NOW_MS - 3_600_000)),
+        ("@2013-01-01", Start(Origin.TIMESTAMP, 1_356_998_400_000)),
+        ("@2013-01-01T01:00:00+01:00", Start(Origin.TIMESTAMP, 1_356_998_400_000)),
+    ],
+)
+def test_every_spelling_of_a_start_offset_is_understood(text: str, start: Start) -> None:
+    assert parse_range([text], NOW_MS) == ReadRange(start)
+
+
+def test_an_end_time_joins_a_start_offset() -> None:
+    assert parse_range(["17", "e@-15m"], NOW_MS) == ReadRange(Start(Origin.ABSOLUTE, 17), NOW_MS - 900_000)
+
+
+@pytest.mark.parametrize("texts", [["foo"], ["@foo"], ["-"], [""], ["1.5"], ["beginning", "end"], ["e@"]])
+def test_what_is_no_offset_is_refused_with_a_sentence(texts: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
+        parse_range(texts, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "back_ms"), [("-10ms", 10), ("-90s", 90_000), ("-24h", 86_400_000), ("-7d", 604_800_000)]
+)
+def test_relative_times_count_back_from_now(text: str, back_ms: int) -> None:
+    assert parse_timestamp_ms(text, NOW_MS) == NOW_MS - back_ms
+
+
+def test_partitions_are_numbers_lists_and_ranges() -> None:
+    assert parse_partitions(["3,1", "5-7", "6"]) == [1, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "0-99999999999"])
+def test_what_is_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="partition"):
+        parse_partitions([text])

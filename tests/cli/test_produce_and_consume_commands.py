@@ -1,0 +1,144 @@
+"""``pybroker produce`` and ``pybroker consume`` against a running broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import CommandLine
+
+
+def test_lines_come_back_as_they_were_produced(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    lines = b"one\n\nthree \xff\n"
+    cli.ok("produce", name, stdin=lines)
+    assert cli.ok("consume", name, "-e") == lines
+
+
+def test_keys_headers_and_partitions_are_kept(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "2")
+    report = cli.ok("produce", name, "-K", ":", "-p", "1", "-H", "h=1", "-H", "h=2", "-v", stdin=b"k:v\nw\n")
+    assert report.decode() == f"{name}\t1\t0\n{name}\t1\t1\n"
+    form = "%t %p %o %K:%k %S:%s [%h]\\n"
+    assert cli.lines("consume", name, "-e", "-f", form) == [
+        f"{name} 1 0 1:k 1:v [h=1,h=2]",
+        f"{name} 1 1 -1: 1:w [h=1,h=2]",
+    ]
+    assert cli.ok("consume", name, "-e", "-p", "0") == b""
+    assert cli.lines("consume", name, "-e", "-K", "=>") == ["k=>v", "=>w"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_round_trips(cli: CommandLine, name: str, compression: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    lines = b"".join(b"line %d\n" % number for number in range(500))
+    cli.ok("produce", name, "-z", compression, stdin=lines)
+    assert cli.ok("consume", name, "-e") == lines
+
+
+def test_json_out_is_json_in(cli: CommandLine, name: str, tmp_path: Path) -> None:
+    copy = f"{name}-copy"
+    cli.ok("topics", "create", name, copy, "-p", "2")
+    cli.ok("produce", name, "-K", ":", "-Z", "-H", "a=b", stdin=b"\xff:\xfe\nk:\n:v\n")
+    dump = tmp_path / "records.json"
+    dump.write_bytes(cli.ok("consume", name, "-e", "--json"))
+    cli.ok("produce", copy, "--json", "-l", str(dump))
+    keep = ("partition", "key", "key_base64", "value", "value_base64", "headers", "timestamp")
+
+    def contents(topic: str) -> list[str]:
+        records = [json.loads(line) for line in cli.lines("consume", topic, "-e", "--json")]
+        return sorted(json.dumps({field: record.get(field) for field in keep}) for record in records)
+
+    assert contents(copy) == contents(name)
+    assert len(contents(copy)) == 3
+
+
+def test_reading_starts_where_it_is_told(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    records = [{"value": str(number), "timestamp": 1_000_000_000_000 + number} for number in range(10)]
+    cli.ok("topics", "alter", name, "--set", "retention.ms=-1")
+    cli.ok("produce", name, "--json", stdin="\n".join(map(json.dumps, records)).encode())
+    assert cli.lines("consume", name, "-e", "-o", "7") == ["7", "8", "9"]
+    assert cli.lines("consume", name, "-e", "-o", "-2") == ["8", "9"]
+    assert cli.lines("consume", name, "-e", "-o", "end") == []
+    assert cli.lines("consume", name, "-o", "@1000000000004", "-o", "e@1000000000006") == ["4", "5"]
+    assert cli.lines("consume", name, "-c", "3") == ["0", "1", "2"]
+
+
+def test_a_group_goes_on_where_it_stopped(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    cli.ok("produce", name, stdin=b"a\nb\nc\n")
+    assert cli.lines("consume", name, "-g", name, "-c", "2") == ["a", "b"]
+    assert cli.lines("consume", name, "-g", name, "-e") == ["c"]
+    assert cli.lines("consume", name, "-g", name, "-e") == []
+    assert cli.lines("consume", name, "-g", name, "-e", "-o", "beginning") == ["a", "b", "c"]
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    cli.ok("produce", name, stdin=b"a\nb\n")
+    with cli.start("consume", name) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a\n"
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_waiting_consumer_with_the_shells_code(
+    cli: CommandLine, name: str, number: signal.Signals, exit_code: int
+) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    cli.ok("produce", name, stdin=b"a\n")
+    with cli.start("consume", name, "-g", name) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a\n"
+        process.send_signal(number)
+        assert process.wait(30) == exit_code
+        assert b"Traceback" not in process.stderr.read()
+    [group] = cli.json("groups", "describe", name)
+    assert (group["state"], group["lag"], group["offsets"][0]["current_offset"]) == ("Empty", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (["consume", "TOPIC", "-e"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["consume", "TOPIC", "-o", "nowhere"], 2, "is no offset"),
+        (["consume", "TOPIC", "-o", "stored"], 2, "--group"),
+        (["consume", "TOPIC", "-f", "%z"], 2, "unknown token"),
+        (["consume"], 2, "Missing argument"),
+        (["produce", "TOPIC", "--acks", "2"], 2, "--acks"),
+        (["produce", "TOPIC", "-z", "rar"], 2, "--compression"),
+        (["produce", "TOPIC", "-l", "/no/such/file"], 1, "No such file"),
+        (["produce", "TOPIC", "-X", "no.such=1"], 1, "unknown client setting"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_wrong_use_and_failure_have_their_own_exit_codes(
+    cli: CommandLine, name: str, arguments: list[str], exit_code: int, message: str
+) -> None:
+    finished = cli.run(*(name if argument == "TOPIC" else argument for argument in arguments))
+    assert finished.returncode == exit_code
+    assert message in finished.stderr.decode()
+    assert finished.stdout == b""
+
+
+def test_a_line_that_is_no_record_names_its_number(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name)
+    finished = cli.run("produce", name, "--json", stdin=b'{"value": "ok"}\n\n{"value": \n')
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(b"pybroker: line 3: no JSON")
+
+
+def test_a_record_that_the_broker_refuses_fails_the_command(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-c", "max.message.bytes=100")
+    finished = cli.run("produce", name, stdin=b"x" * 1000)
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(b"pybroker: record 1: ")

@@ -1,0 +1,53 @@
+"""How produce turns its input into records."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.produce import READ_CHUNK_BYTES, LineFormat, parse_headers, parse_line, split_lines
+from pybroker.cli.record_format import NewRecord
+
+
+def test_every_line_is_a_record_and_an_unfinished_last_one_counts() -> None:
+    assert list(split_lines(io.BytesIO(b"a\n\nb\nc"), b"\n")) == [b"a", b"", b"b", b"c"]
+    assert list(split_lines(io.BytesIO(b"a\n"), b"\n")) == [b"a"]
+    assert list(split_lines(io.BytesIO(b""), b"\n")) == []
+
+
+def test_a_delimiter_across_two_reads_is_found() -> None:
+    first = b"x" * (READ_CHUNK_BYTES - 1)
+    assert list(split_lines(io.BytesIO(first + b"||y||"), b"||")) == [first, b"y"]
+
+
+def test_the_key_ends_at_the_first_delimiter() -> None:
+    form = LineFormat(key_delimiter=b":")
+    assert parse_line(b"k:v:w", form) == NewRecord(b"v:w", key=b"k")
+    assert parse_line(b"v", form) == NewRecord(b"v")
+
+
+def test_a_fixed_key_is_overridden_by_one_in_the_line() -> None:
+    form = LineFormat(key=b"fixed", key_delimiter=b":")
+    assert parse_line(b"k:v", form).key == b"k"
+    assert parse_line(b"v", form).key == b"fixed"
+
+
+def test_empty_parts_are_null_only_when_asked() -> None:
+    assert parse_line(b"k:", LineFormat(key_delimiter=b":")).value == b""
+    tombstone = parse_line(b"k:", LineFormat(key_delimiter=b":", empty_as_null=True))
+    assert (tombstone.key, tombstone.value) == (b"k", None)
+    assert parse_line(b":v", LineFormat(key_delimiter=b":", empty_as_null=True)).key is None
+
+
+def test_headers_of_the_command_come_before_those_of_a_json_line() -> None:
+    form = LineFormat(as_json=True, headers=parse_headers(["a=1", "a=x=y"]), partition=4)
+    record = parse_line(b'{"value": "v", "partition": 1, "headers": [{"key": "b", "value": "2"}]}', form)
+    assert record.headers == [("a", b"1"), ("a", b"x=y"), ("b", b"2")]
+    assert record.partition == 4
+
+
+def test_a_header_without_a_value_is_refused() -> None:
+    with pytest.raises(CommandFailed, match="--header must be KEY=VALUE"):
+        parse_headers(["a"])

@@ -1,0 +1,74 @@
+"""``pybroker topics`` against a running broker."""
+
+from __future__ import annotations
+
+from tests.cli.command import CommandLine
+
+
+def test_a_created_topic_is_listed_and_described(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "3", "-c", "retention.ms=-1")
+    assert name in cli.lines("topics", "list", "--names")
+    assert cli.lines("topics", "list", name) == ["NAME\tPARTITIONS\tREPLICAS", f"{name}\t3\t1"]
+    [topic] = cli.json("topics", "describe", name)
+    assert (topic["name"], topic["configs"]) == (name, {"retention.ms": "-1"})
+    assert [(p["partition"], p["start_offset"], p["end_offset"]) for p in topic["partitions"]] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+    ]
+    assert len(topic["id"]) == 22
+
+
+def test_creating_a_topic_twice_fails_unless_allowed(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name)
+    again = cli.run("topics", "create", name, "--json")
+    assert again.returncode == 1
+    assert b"TOPIC_ALREADY_EXISTS" in again.stdout
+    cli.ok("topics", "create", name, "--if-not-exists")
+
+
+def test_a_dry_run_creates_nothing(cli: CommandLine, name: str) -> None:
+    assert cli.json("topics", "create", name, "--dry-run") == [{"name": name, "status": "valid"}]
+    assert cli.run("topics", "describe", name).returncode == 1
+
+
+def test_one_bad_topic_does_not_keep_the_good_ones_from_being_deleted(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name)
+    finished = cli.run("topics", "delete", name, f"{name}-missing")
+    assert finished.returncode == 1
+    assert f"{name}\tdeleted\t-" in finished.stdout.decode()
+    assert cli.run("topics", "describe", name).returncode == 1
+    cli.ok("topics", "delete", name, "--if-exists")
+
+
+def test_partitions_and_settings_are_altered(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1", "-c", "retention.ms=1000")
+    cli.ok("topics", "alter", name, "-p", "4", "--set", "max.message.bytes=2000", "--append", "cleanup.policy=compact")
+    [topic] = cli.json("topics", "describe", name)
+    assert len(topic["partitions"]) == 4
+    assert topic["configs"] == {
+        "cleanup.policy": "delete,compact",
+        "max.message.bytes": "2000",
+        "retention.ms": "1000",
+    }
+    cli.ok("topics", "alter", name, "--unset", "retention.ms", "--subtract", "cleanup.policy=delete")
+    configs = {entry["name"]: entry for entry in cli.json("topics", "configs", name, "--all")}
+    assert configs["cleanup.policy"]["value"] == "compact"
+    assert configs["retention.ms"]["source"] == "DEFAULT_CONFIG"
+    assert len(configs) > len(cli.json("topics", "configs", name))
+
+
+def test_what_the_broker_refuses_fails_with_its_reason(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "2")
+    for refused in (["--set", "no.such.setting=1"], ["-p", "1"]):
+        finished = cli.run("topics", "alter", name, *refused)
+        assert finished.returncode == 1
+        assert finished.stderr.decode().startswith(f"pybroker: topic {name}: ")
+    assert cli.run("topics", "alter", name).returncode == 2
+
+
+def test_no_broker_is_one_line_and_exit_code_one(name: str) -> None:
+    finished = CommandLine("127.0.0.1:1").run("topics", "describe", name)
+    assert finished.returncode == 1
+    assert finished.stderr.decode().startswith("pybroker: no broker answers at 127.0.0.1:1")
+    assert len(finished.stderr.splitlines()) == 1
