@@ -79,7 +79,11 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_ID_MAPPING = 49, False, "The producer id does not belong to the transactional id."
     INVALID_TRANSACTION_TIMEOUT = 50, False, "The transaction timeout is longer than the broker allows."
     CONCURRENT_TRANSACTIONS = 51, True, "Another operation on the transaction is still under way."
-    TRANSACTION_COORDINATOR_FENCED = 52, False, "The transaction coordinator that writes the marker is no longer the current one."
+    TRANSACTION_COORDINATOR_FENCED = (
+        52,
+        False,
+        "The transaction coordinator that writes the marker is no longer the current one.",
+    )
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, False, "Not authorized for the transactional id."
     SECURITY_DISABLED = 54, False, "Security features are switched off."
     OPERATION_NOT_ATTEMPTED = 55, False, "The operation was not attempted, because another one of the request failed."
@@ -91,7 +95,11 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "The delegation token does not exist."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "The principal is neither owner nor renewer of the delegation token."
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, False, "Delegation tokens cannot be asked for on this kind of connection."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
+        64,
+        False,
+        "Delegation tokens cannot be asked for on this kind of connection.",
+    )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "Not authorized for the delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, False, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, False, "The principal's type is not supported."

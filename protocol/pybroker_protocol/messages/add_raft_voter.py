@@ -1,6 +1,19 @@
 """AddRaftVoter (key 80): add a voter to the KRaft quorum."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, NullableString, Request, Response, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class Listener(Struct):

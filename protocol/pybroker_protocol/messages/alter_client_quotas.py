@@ -1,6 +1,17 @@
 """AlterClientQuotas (key 49): set or remove quotas of clients."""
 
-from pybroker_protocol.schema import Bool, Float64, Int16, Int32, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import (
+    Bool,
+    Float64,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+)
 
 
 class AlterClientQuotasRequestEntityData(Struct):

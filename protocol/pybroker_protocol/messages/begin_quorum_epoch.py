@@ -1,6 +1,18 @@
 """BeginQuorumEpoch (key 53): a new KRaft leader announces itself."""
 
-from pybroker_protocol.schema import Int16, Int32, NullableString, Request, Response, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class BeginQuorumEpochRequestPartitionData(Struct):

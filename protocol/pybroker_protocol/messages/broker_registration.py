@@ -1,6 +1,20 @@
 """BrokerRegistration (key 62): a broker registers with the controller."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class Listener(Struct):

@@ -1,6 +1,19 @@
 """ConsumerGroupDescribe (key 69): state, members and assignments of consumer groups (KIP-848)."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+)
 
 
 class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+"):

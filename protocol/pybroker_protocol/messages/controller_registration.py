@@ -1,6 +1,18 @@
 """ControllerRegistration (key 70): a controller registers with the active one."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, NullableString, Request, Response, String, Struct, Uint16, Uuid, field
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+)
 
 
 class Listener(Struct):

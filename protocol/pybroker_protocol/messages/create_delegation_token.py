@@ -1,6 +1,17 @@
 """CreateDelegationToken (key 38): make a delegation token."""
 
-from pybroker_protocol.schema import Bytes, Int16, Int32, Int64, NullableString, Request, Response, String, Struct, since
+from pybroker_protocol.schema import (
+    Bytes,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    since,
+)
 
 
 class CreatableRenewers(Struct):

@@ -1,6 +1,19 @@
 """CreateTopics (key 19): create topics with partitions, replicas and configs."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+)
 
 
 class CreatableReplicaAssignment(Struct):

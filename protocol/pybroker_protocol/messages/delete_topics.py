@@ -1,6 +1,18 @@
 """DeleteTopics (key 20): delete topics by name or id."""
 
-from pybroker_protocol.schema import Int16, Int32, NullableString, Request, Response, String, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class DeleteTopicState(Struct):

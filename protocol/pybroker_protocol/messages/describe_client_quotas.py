@@ -1,6 +1,18 @@
 """DescribeClientQuotas (key 48): the quotas of matching clients."""
 
-from pybroker_protocol.schema import Bool, Float64, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import (
+    Bool,
+    Float64,
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+)
 
 
 class ComponentData(Struct):

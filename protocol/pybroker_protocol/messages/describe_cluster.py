@@ -1,6 +1,18 @@
 """DescribeCluster (key 60): cluster id, controller and brokers."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+)
 
 
 class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):

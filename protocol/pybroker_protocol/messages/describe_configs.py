@@ -1,6 +1,18 @@
 """DescribeConfigs (key 32): the settings of topics, brokers, groups and other config resources."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+)
 
 
 class DescribeConfigsResource(Struct):

@@ -1,6 +1,19 @@
 """DescribeQuorum (key 55): voters, observers and progress of the KRaft quorum."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class DescribeQuorumRequestPartitionData(Struct):

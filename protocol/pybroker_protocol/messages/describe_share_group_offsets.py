@@ -1,6 +1,18 @@
 """DescribeShareGroupOffsets (key 90): the start offsets of share groups."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uuid, field, since
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+)
 
 
 class DescribeShareGroupOffsetsRequestTopic(Struct):

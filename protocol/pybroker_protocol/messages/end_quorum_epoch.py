@@ -1,6 +1,19 @@
 """EndQuorumEpoch (key 54): a KRaft leader resigns."""
 
-from pybroker_protocol.schema import Int16, Int32, NullableString, Request, Response, String, Struct, Uint16, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class ReplicaInfo(Struct):

@@ -5,7 +5,7 @@ from pybroker_protocol.schema import Bytes, Int16, NullableBytes, Request, Respo
 
 class EnvelopeRequest(Request, key=58, versions="0", flexible="0+"):
     request_data: Bytes
-    request_principal: NullableBytes = field(default=b'')
+    request_principal: NullableBytes = field(default=b"")
     client_host_address: Bytes
 
 

@@ -1,6 +1,21 @@
 """Fetch (key 1): a consumer or a follower reads record batches from partitions."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, Int8, NullableRecords, NullableString, Request, Response, String, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableRecords,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class ReplicaState(Struct):

@@ -1,6 +1,20 @@
 """FetchSnapshot (key 59): a part of a KRaft snapshot."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, NullableString, Records, Request, Response, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Records,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class FetchSnapshotRequestSnapshotId(Struct):

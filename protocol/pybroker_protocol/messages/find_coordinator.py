@@ -1,6 +1,18 @@
 """FindCoordinator (key 10): the broker that coordinates a group, a transactional id or a share partition."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+    until,
+)
 
 
 class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):

@@ -1,6 +1,18 @@
 """JoinGroup (key 11): a member joins a classic group, or joins it again in a rebalance."""
 
-from pybroker_protocol.schema import Bool, Bytes, Int16, Int32, NullableString, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+)
 
 
 class JoinGroupRequestProtocol(Struct):

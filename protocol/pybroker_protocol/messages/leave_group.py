@@ -1,6 +1,17 @@
 """LeaveGroup (key 13): members leave a classic group."""
 
-from pybroker_protocol.schema import Int16, Int32, NullableString, Request, Response, String, Struct, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+    until,
+)
 
 
 class MemberIdentity(Struct):

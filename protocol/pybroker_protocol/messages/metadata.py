@@ -1,6 +1,18 @@
 """Metadata (key 3): brokers, topics and partition leaders."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, NullableString, Request, Response, String, Struct, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+)
 
 
 class MetadataRequestTopic(Struct):

@@ -1,6 +1,19 @@
 """OffsetCommit (key 8): a group remembers how far it has read."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class OffsetCommitRequestPartition(Struct):

@@ -1,6 +1,20 @@
 """OffsetFetch (key 9): how far groups have read."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class OffsetFetchRequestTopic(Struct):

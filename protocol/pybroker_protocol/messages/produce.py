@@ -1,6 +1,20 @@
 """Produce (key 0): a producer appends record batches to partitions."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, NullableRecords, NullableString, Request, Response, String, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    NullableRecords,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class PartitionProduceData(Struct):

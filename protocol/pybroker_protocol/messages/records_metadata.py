@@ -1,6 +1,22 @@
 """The records of __cluster_metadata (KRaft), by record type."""
 
-from pybroker_protocol.schema import Bool, Bytes, DataRecord, Float64, Int16, Int32, Int64, Int8, NullableString, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Bytes,
+    DataRecord,
+    Float64,
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableString,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class BrokerEndpoint(Struct):

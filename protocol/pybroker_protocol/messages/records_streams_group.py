@@ -1,6 +1,17 @@
 """Records of __consumer_offsets that belong to streams groups (KIP-1071)."""
 
-from pybroker_protocol.schema import DataRecord, Int16, Int32, Int64, Int8, NullableString, String, Struct, Uint16, field
+from pybroker_protocol.schema import (
+    DataRecord,
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableString,
+    String,
+    Struct,
+    Uint16,
+    field,
+)
 
 
 class StreamsGroupMetadataKey(DataRecord, key=17, kind="key", versions="0"):

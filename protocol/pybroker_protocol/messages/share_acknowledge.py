@@ -1,6 +1,20 @@
 """ShareAcknowledge (key 79): a share consumer acknowledges records."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Int8, NullableString, Request, Response, String, Struct, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+)
 
 
 class AcknowledgementBatch(Struct):

@@ -1,6 +1,22 @@
 """ShareFetch (key 78): a share consumer reads records, and acknowledges earlier ones."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Int8, NullableString, Records, Request, Response, String, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableString,
+    Records,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+    until,
+)
 
 
 class AcknowledgementBatch(Struct):

@@ -1,6 +1,18 @@
 """StreamsGroupDescribe (key 89): state, members and topology of streams groups."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uint16, field
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    field,
+)
 
 
 class StreamsGroupDescribeRequest(Request, key=89, versions="0", flexible="0+"):

@@ -1,6 +1,19 @@
 """StreamsGroupHeartbeat (key 88): a member of a streams group (KIP-1071) joins, stays, or leaves."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Int8, NullableString, Request, Response, String, Struct, Uint16, field
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    field,
+)
 
 
 class KeyValue(Struct):

@@ -1,6 +1,17 @@
 """TxnOffsetCommit (key 28): a group's offsets are committed as part of a transaction."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, NullableString, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+)
 
 
 class TxnOffsetCommitRequestPartition(Struct):

@@ -1,6 +1,19 @@
 """UpdateFeatures (key 57): raise or lower finalized features."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field, since, until
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+    until,
+)
 
 
 class FeatureUpdateKey(Struct):

@@ -1,6 +1,17 @@
 """UpdateRaftVoter (key 82): a voter of the KRaft quorum announces other endpoints or versions."""
 
-from pybroker_protocol.schema import Int16, Int32, NullableString, Request, Response, String, Struct, Uint16, Uuid, field
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+)
 
 
 class Listener(Struct):

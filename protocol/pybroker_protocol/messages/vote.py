@@ -1,6 +1,20 @@
 """Vote (key 52): a candidate of the KRaft quorum asks for votes."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uint16, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uint16,
+    Uuid,
+    field,
+    since,
+)
 
 
 class VoteRequestPartitionData(Struct):

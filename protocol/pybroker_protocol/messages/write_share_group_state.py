@@ -1,6 +1,18 @@
 """WriteShareGroupState (key 85): the leader of share partitions stores their state."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, Int8, NullableString, Request, Response, String, Struct, Uuid, since
+from pybroker_protocol.schema import (
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    since,
+)
 
 
 class StateBatch(Struct):
