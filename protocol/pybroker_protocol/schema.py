@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, dataclass_transform, get
 
 from pybroker_protocol.source import Source
 
-Buffer = bytes | memoryview
+Buffer = bytes | bytearray | memoryview
 
 
 class Versions(NamedTuple):
@@ -161,9 +161,10 @@ def since(
     default: Any = UNSET,
     ignorable: bool = False,
     map_key: bool = False,
+    flexible: str | None = None,
 ) -> Any:
     """Describe a field that came with ``version`` and is still there; arguments as of ``field``."""
-    return FieldSpec(f"{version}+", nullable, tag, None, default, ignorable, map_key)
+    return FieldSpec(f"{version}+", nullable, tag, None, default, ignorable, map_key, flexible)
 
 
 def until(
@@ -271,7 +272,7 @@ class Struct(metaclass=MessageMeta):
     def __eq__(self, other: object) -> bool:
         if _plain_class(type(self)) is not _plain_class(type(other)):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__declaration__.fields)
+        return all(getattr(self, name) == getattr(other, name) for name in type(self).__declaration__.fields)
 
     __hash__ = None  # type: ignore[assignment]  # messages are mutable
 
@@ -331,7 +332,7 @@ def _resolve_field(name: str, annotation: Any, spec: FieldSpec) -> Field:
     if isinstance(default, _Unset):
         default = None if may_be_null else _zero(wire_type)
     elif isinstance(default, MessageMeta):
-        default = default_struct(default)  # type: ignore[type-var]
+        default = default_struct(_struct_class(default))
     flexible = Versions.parse(spec.flexible) if spec.flexible else ALWAYS
     return Field(name, wire_type, versions, nullable, spec.tag, tagged, default, spec.ignorable, spec.map_key, flexible)
 
@@ -339,7 +340,7 @@ def _resolve_field(name: str, annotation: Any, spec: FieldSpec) -> Field:
 def _resolve_type(annotation: Any) -> tuple[WireType, bool]:
     """The wire type of an annotation, and whether it may be null."""
     if isinstance(annotation, MessageMeta):
-        return Nested(annotation), False  # type: ignore[arg-type]
+        return Nested(_struct_class(annotation)), False
     origin = get_origin(annotation)
     if origin is Annotated:
         wire_type, *rest = annotation.__metadata__
@@ -367,9 +368,9 @@ def default_struct(cls: type[StructT]) -> StructT:
     """The shared instance with every field at its default; it refuses to be changed."""
     struct = _DEFAULT_STRUCTS.get(cls)
     if struct is None:
-        frozen = MessageMeta(cls.__name__, (cls,), {"__setattr__": _refuse_change, "__frozen__": cls})
+        frozen = _struct_class(MessageMeta(cls.__name__, (cls,), {"__setattr__": _refuse_change, "__frozen__": cls}))
         frozen.__declaration__ = cls.__declaration__
-        struct = frozen.__new__(frozen)  # type: ignore[call-overload]
+        struct = object.__new__(frozen)
         for f in schema_of(cls).fields:
             object.__setattr__(struct, f.name, f.default)
         _DEFAULT_STRUCTS[cls] = struct
@@ -382,7 +383,14 @@ def _refuse_change(self: Struct, name: str, _: Any) -> None:
 
 def _plain_class(cls: type[Any]) -> type[Any]:
     """The declared class, also for the frozen default instance's."""
-    return cls.__dict__.get("__frozen__", cls)
+    plain: type[Any] = cls.__dict__.get("__frozen__", cls)
+    return plain
+
+
+def _struct_class(cls: MessageMeta) -> type[Struct]:
+    """Every class that the metaclass makes is a struct; type checkers cannot know."""
+    assert issubclass(cls, Struct)
+    return cls
 
 
 def _install_constructor(cls: type[Struct]) -> None:
@@ -406,6 +414,6 @@ def _install_constructor(cls: type[Struct]) -> None:
 
 
 def _shorten(value: Any) -> str:
-    if isinstance(value, bytes | memoryview) and len(value) > _SHOWN_BYTES:
+    if isinstance(value, bytes | bytearray | memoryview) and len(value) > _SHOWN_BYTES:
         return f"<{len(value)} bytes>"
     return repr(bytes(value)) if isinstance(value, memoryview) else repr(value)

@@ -1,6 +1,6 @@
 """AlterPartition (key 56): a leader asks the controller for another ISR."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, Int8, Request, Response, Struct, Uuid, field, since, until
+from pybroker_protocol.schema import Int8, Int16, Int32, Int64, Request, Response, Struct, Uuid, field, since, until
 
 
 class BrokerState(Struct):

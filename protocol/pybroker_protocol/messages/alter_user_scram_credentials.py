@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): add, change or delete SCRAM credentials of users."""
 
-from pybroker_protocol.schema import Bytes, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import Bytes, Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field
 
 
 class ScramCredentialDeletion(Struct):

@@ -1,6 +1,6 @@
 """CreateAcls (key 30): add ACLs."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field
 
 
 class AclCreation(Struct):

@@ -1,6 +1,6 @@
 """DeleteAcls (key 31): remove the ACLs that match filters."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field
 
 
 class DeleteAclsFilter(Struct):

@@ -1,6 +1,6 @@
 """DescribeAcls (key 29): the ACLs that match a filter."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field
 
 
 class DescribeAclsRequest(Request, key=29, versions="1-3", flexible="2+"):

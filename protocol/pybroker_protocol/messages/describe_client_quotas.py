@@ -3,9 +3,9 @@
 from pybroker_protocol.schema import (
     Bool,
     Float64,
+    Int8,
     Int16,
     Int32,
-    Int8,
     NullableString,
     Request,
     Response,

@@ -2,9 +2,9 @@
 
 from pybroker_protocol.schema import (
     Bool,
+    Int8,
     Int16,
     Int32,
-    Int8,
     NullableString,
     Request,
     Response,

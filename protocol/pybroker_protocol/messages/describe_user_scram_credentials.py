@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50): which SCRAM credentials users have."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field
 
 
 class UserName(Struct):

@@ -1,6 +1,6 @@
 """ElectLeaders (key 43): elect preferred or unclean leaders of partitions."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field, since
 
 
 class TopicPartitions(Struct):

@@ -1,10 +1,10 @@
 """Fetch (key 1): a consumer or a follower reads record batches from partitions."""
 
 from pybroker_protocol.schema import (
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     NullableRecords,
     NullableString,
     Request,

@@ -1,9 +1,9 @@
 """FindCoordinator (key 10): the broker that coordinates a group, a transactional id or a share partition."""
 
 from pybroker_protocol.schema import (
+    Int8,
     Int16,
     Int32,
-    Int8,
     NullableString,
     Request,
     Response,

@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (key 71): the metrics that a client is asked to push (KIP-714)."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, Request, Response, String, Uuid
+from pybroker_protocol.schema import Bool, Int8, Int16, Int32, Request, Response, String, Uuid
 
 
 class GetTelemetrySubscriptionsRequest(Request, key=71, versions="0", flexible="0+"):

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44): set, delete, append to or subtract from single settings of config resources."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int8, NullableString, Request, Response, String, Struct, field
+from pybroker_protocol.schema import Bool, Int8, Int16, Int32, NullableString, Request, Response, String, Struct, field
 
 
 class AlterableConfig(Struct):

@@ -1,6 +1,6 @@
 """ListConfigResources (key 74): the config resources of the cluster."""
 
-from pybroker_protocol.schema import Int16, Int32, Int8, Request, Response, String, Struct, since
+from pybroker_protocol.schema import Int8, Int16, Int32, Request, Response, String, Struct, since
 
 
 class ListConfigResourcesRequest(Request, key=74, versions="0-1", flexible="0+"):

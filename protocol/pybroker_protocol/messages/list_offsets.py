@@ -1,6 +1,6 @@
 """ListOffsets (key 2): the offset that belongs to a timestamp, or to one of the special ones."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, Int8, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import Int8, Int16, Int32, Int64, Request, Response, String, Struct, field, since
 
 
 class ListOffsetsPartition(Struct):

@@ -1,6 +1,6 @@
 """PushTelemetry (key 72): a client pushes its metrics (KIP-714)."""
 
-from pybroker_protocol.schema import Bool, Bytes, Int16, Int32, Int8, Request, Response, Uuid
+from pybroker_protocol.schema import Bool, Bytes, Int8, Int16, Int32, Request, Response, Uuid
 
 
 class PushTelemetryRequest(Request, key=72, versions="0", flexible="0+"):

@@ -1,6 +1,6 @@
 """ReadShareGroupState (key 84): the state of share partitions, for the broker that leads them."""
 
-from pybroker_protocol.schema import Int16, Int32, Int64, Int8, NullableString, Request, Response, String, Struct, Uuid
+from pybroker_protocol.schema import Int8, Int16, Int32, Int64, NullableString, Request, Response, String, Struct, Uuid
 
 
 class PartitionData(Struct):

@@ -1,6 +1,6 @@
 """Records of __consumer_offsets that belong to consumer groups (KIP-848)."""
 
-from pybroker_protocol.schema import Bytes, DataRecord, Int32, Int64, Int8, NullableString, String, Struct, Uuid, field
+from pybroker_protocol.schema import Bytes, DataRecord, Int8, Int32, Int64, NullableString, String, Struct, Uuid, field
 
 
 class ConsumerGroupMetadataKey(DataRecord, key=3, kind="key", versions="0"):

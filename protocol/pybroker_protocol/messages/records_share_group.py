@@ -1,6 +1,6 @@
 """Records of __consumer_offsets that belong to share groups (KIP-932)."""
 
-from pybroker_protocol.schema import DataRecord, Int32, Int64, Int8, NullableString, String, Struct, Uuid, field
+from pybroker_protocol.schema import DataRecord, Int8, Int32, Int64, NullableString, String, Struct, Uuid, field
 
 
 class ShareGroupMemberMetadataKey(DataRecord, key=10, kind="key", versions="0"):

@@ -2,10 +2,10 @@
 
 from pybroker_protocol.schema import (
     DataRecord,
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     NullableString,
     String,
     Struct,

@@ -1,6 +1,6 @@
 """The records of __transaction_state."""
 
-from pybroker_protocol.schema import DataRecord, Int16, Int32, Int64, Int8, String, Struct, field, since
+from pybroker_protocol.schema import DataRecord, Int8, Int16, Int32, Int64, String, Struct, field, since
 
 
 class TransactionLogKey(DataRecord, key=0, kind="key", versions="0"):

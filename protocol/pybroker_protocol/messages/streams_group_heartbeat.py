@@ -2,10 +2,10 @@
 
 from pybroker_protocol.schema import (
     Bool,
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     NullableString,
     Request,
     Response,

@@ -1,10 +1,10 @@
 """WriteShareGroupState (key 85): the leader of share partitions stores their state."""
 
 from pybroker_protocol.schema import (
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     NullableString,
     Request,
     Response,

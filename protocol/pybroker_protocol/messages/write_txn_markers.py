@@ -1,6 +1,6 @@
 """WriteTxnMarkers (key 27): the transaction coordinator writes commit or abort markers into partitions."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Int8, Request, Response, String, Struct, since
+from pybroker_protocol.schema import Bool, Int8, Int16, Int32, Int64, Request, Response, String, Struct, since
 
 
 class WritableTxnMarkerTopic(Struct):
