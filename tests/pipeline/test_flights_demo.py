@@ -3,7 +3,6 @@
 Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
-import os
 from collections.abc import Iterator
 from io import StringIO
 from itertools import islice
@@ -20,7 +19,7 @@ from pybroker.pipeline.flights.demo import DemoFailed, DemoOptions, create_topic
 from pybroker.pipeline.flights.events import flight_events, produce
 from pybroker.pipeline.flights.job_options import JobOptions
 from pybroker.pipeline.flights.processes import JobProcess, own_broker
-from pybroker.pipeline.flights.results import end_offsets, read_results
+from pybroker.pipeline.flights.results import LatestResults, end_offsets, read_results
 
 pytestmark = pytest.mark.jvm
 
@@ -31,16 +30,30 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def run_job(options: JobOptions, log_path: Path) -> dict[str, Any]:
-    """Runs the job to its end; returns what its Parquet files hold."""
+def run_job(options: JobOptions, log_path: Path) -> list[dict[str, Any]]:
+    """Runs the job to its end; returns what it told."""
     with JobProcess(options, log_path) as job:
-        return next(line["parquet"] for line in job.lines() if "parquet" in line)
+        return list(job.lines())
+
+
+def read_latest(options: DemoOptions) -> LatestResults:
+    assert options.bootstrap is not None
+    ends = end_offsets(options.bootstrap, options.delays_topic)
+    return read_results(options.bootstrap, ends, "readers", options.consumers, lambda count: None)
 
 
 def crash_job(options: JobOptions, log_path: Path, after_batches: int) -> None:
     with JobProcess(options, log_path) as job:
         told = list(islice(job.lines(), after_batches))
     assert len(told) == after_batches
+
+
+def undo_last_commit(checkpoint_dir: Path) -> None:
+    """Takes a checkpoint back to the moment when its last micro-batch had written its results, and no more."""
+    last = max(int(path.name) for path in (checkpoint_dir / "commits").iterdir() if path.name.isdecimal())
+    for undone in (checkpoint_dir / "commits" / str(last), checkpoint_dir / "offsets" / str(last + 1)):
+        undone.unlink(missing_ok=True)
+        undone.with_name(f".{undone.name}.crc").unlink(missing_ok=True)
 
 
 def test_the_source_has_every_flight_of_the_year() -> None:
@@ -63,16 +76,30 @@ def test_results_written_twice_by_a_crash_before_the_commit_count_once(bootstrap
     job = job_options(options, len(rows), tmp_path)
     produce(bootstrap, options.flights_topic, flight_events(rows), lambda count: None)
     crash_job(job, tmp_path / "spark.log", after_batches=4)
-    newest_commit = max(int(name) for name in os.listdir(job.checkpoint_dir / "commits") if name.isdecimal())
-    (job.checkpoint_dir / "commits" / str(newest_commit)).unlink()
+    undo_last_commit(job.checkpoint_dir)
 
-    parquet = run_job(job, tmp_path / "spark.log")
+    *_, told = run_job(job, tmp_path / "spark.log")
 
-    latest = read_results(bootstrap, end_offsets(bootstrap, options.delays_topic), "table", 2, lambda count: None)
+    latest = read_latest(options)
     expected = aggregate(rows)
     assert list(differences(latest.results(), expected)) == []
     assert latest.records_read > len(expected)
-    assert parquet == {"rows": len(expected), "cells": len(expected), **total(expected.values())._asdict()}
+    assert told["parquet"] == {"rows": len(expected), "cells": len(expected), **total(expected.values())._asdict()}
+
+
+def test_an_unreadable_event_is_reported_and_spoils_no_result(bootstrap: str, tmp_path: Path) -> None:
+    events = flight_events(islice(dataset.rows(months=1), 1000))
+    options = DemoOptions(bootstrap, micro_batches=2)
+    create_topics(options)
+    garbage = [
+        event._replace(value=value) for event, value in zip(events, (b"{not JSON", b'{"carrier": "UA"}'), strict=False)
+    ]
+    produce(bootstrap, options.flights_topic, sorted(events + garbage), lambda count: None)
+
+    told = run_job(job_options(options, len(events), tmp_path), tmp_path / "spark.log")
+
+    assert sum(line["progress"]["unreadable_rows"] for line in told if "progress" in line) == len(garbage)
+    assert read_latest(options).results() == aggregate(islice(dataset.rows(months=1), 1000))
 
 
 def test_demo_refuses_topics_that_exist(bootstrap: str) -> None:

@@ -155,8 +155,8 @@ def _run_job(options: DemoOptions, records: int, work_dir: Path, progress: Progr
 
 def _follow(batch: dict[str, Any], progress: Progress, task: TaskID) -> None:
     progress.advance(task, batch.get("input_rows", 0))
-    if batch.get("late_rows", 0) > 0:
-        raise DemoFailed(f"{batch['late_rows']} flights came later than the watermark allows: {batch}")
+    if batch.get("late_rows", 0) or batch.get("unreadable_rows", 0):
+        raise DemoFailed(f"flights came later than the watermark allows, or were unreadable: {batch}")
 
 
 def _check(results: Results, parquet: dict[str, Any], expected: Results) -> None:

@@ -11,11 +11,12 @@ and is overwritten when that batch is repeated, so that the files hold every res
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,6 +36,7 @@ FLIGHT = StructType(
         StructField("arrival_delay_minutes", IntegerType()),
     ]
 )
+OBSERVATION = "flights"  # the name of the metrics that Spark counts while it reads
 POLL_SECONDS = 1
 CELL_COLUMNS = ("window_start", "carrier", "origin")
 
@@ -51,16 +53,17 @@ def read_topic(spark: SparkSession, options: JobOptions) -> DataFrame:
 
 
 def flights(records: DataFrame) -> DataFrame:
-    """Flights with their scheduled departure, which is the record's timestamp.
+    """Flights with their scheduled departure, which is the record's timestamp; counts the unreadable ones on the way.
 
-    An end marker becomes a flight with nothing but a time. It stays in on purpose: the optimizer moves a filter on
-    other columns below the watermark, where the markers would no longer move it. Their own window never closes, so
-    they are never a result.
+    An end marker, which has no value, becomes a flight with nothing but a time; so does a value that is no flight.
+    Both stay in on purpose: the optimizer moves a filter on carrier or origin below the watermark, even one that
+    follows the aggregation, and there the markers would no longer move it. `known_cells` drops them at the end.
     """
     flight = F.from_json(F.col("value").cast("string"), FLIGHT)
-    return records.select(F.col("timestamp").alias("scheduled_departure"), flight.alias("flight")).select(
-        "scheduled_departure", "flight.*"
-    )
+    parsed = records.select(F.col("timestamp").alias("scheduled_departure"), "value", flight.alias("flight"))
+    unreadable = F.col("value").isNotNull() & (F.col("flight.carrier").isNull() | F.col("flight.origin").isNull())
+    observed = parsed.observe(OBSERVATION, F.count_if(unreadable).alias("unreadable_rows"))
+    return observed.select("scheduled_departure", "flight.*")
 
 
 def delays(flights: DataFrame) -> DataFrame:
@@ -83,6 +86,11 @@ def delays(flights: DataFrame) -> DataFrame:
     return aggregated.select(F.col("window.start").alias("window_start"), "carrier", "origin", *Delays._fields)
 
 
+def known_cells(delays: DataFrame) -> DataFrame:
+    """The results of flights, without those of unreadable values. For a micro-batch's results only: see `flights`."""
+    return delays.dropna(subset=["carrier", "origin"])
+
+
 def as_records(delays: DataFrame) -> DataFrame:
     """Results as JSON records for the Kafka sink, keyed by their cell."""
     iso_8601 = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ssXXX"}
@@ -99,8 +107,8 @@ def _interval(duration: Any) -> str:
 def write_batch(options: JobOptions) -> Callable[[DataFrame, int], None]:
     """What a micro-batch's results go through: Parquet first, then the topic, from one computation of them."""
 
-    def write(results: DataFrame, batch_id: int) -> None:
-        results.persist()
+    def write(batch: DataFrame, batch_id: int) -> None:
+        results = known_cells(batch).persist()
         if not results.isEmpty():
             results.coalesce(1).write.mode("overwrite").parquet(str(options.parquet_dir / f"batch_id={batch_id}"))
             sink = as_records(results).write.format("kafka").option("kafka.bootstrap.servers", options.bootstrap)
@@ -118,23 +126,30 @@ def start(spark: SparkSession, options: JobOptions) -> StreamingQuery:
 
 
 def progress_of(query: StreamingQuery) -> Iterator[dict[str, Any]]:
-    """Each micro-batch of a running query once, as it is done; raises what ended the query, if it failed.
-
-    `late_rows` were beyond the allowed lateness: they are in no result.
-    """
-    batch_id_reported = -1
+    """Each micro-batch of a running query once, as it is done; raises what ended the query, if it failed."""
+    batch_id_told = -1
     ended = False
     while not ended:
         ended = bool(query.awaitTermination(POLL_SECONDS))
         for progress in query.recentProgress:
-            if progress["batchId"] > batch_id_reported:
-                batch_id_reported = progress["batchId"]
-                yield {
-                    "batch_id": progress["batchId"],
-                    "input_rows": progress["numInputRows"],
-                    "late_rows": sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"]),
-                    "watermark": progress["eventTime"].get("watermark"),
-                }
+            if progress["batchId"] > batch_id_told:
+                batch_id_told = progress["batchId"]
+                yield batch_summary(progress)
+
+
+def batch_summary(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """What of Spark's progress report matters here.
+
+    `late_rows` were beyond the allowed lateness, `unreadable_rows` were no flights: they are in no result.
+    """
+    observed = progress["observedMetrics"].get(OBSERVATION)
+    return {
+        "batch_id": progress["batchId"],
+        "input_rows": progress["numInputRows"],
+        "late_rows": sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"]),
+        "unreadable_rows": observed["unreadable_rows"] if observed else 0,
+        "watermark": progress["eventTime"].get("watermark"),
+    }
 
 
 def parquet_totals(spark: SparkSession, parquet_dir: Path) -> dict[str, Any]:
@@ -160,10 +175,16 @@ def main(
     """Delays per carrier and origin and day, from a topic of flights."""
     options = JobOptions(bootstrap, flights_topic, delays_topic, parquet_dir, checkpoint_dir, batch_records_max)
     spark = local_session("flight-delays")
-    for progress in progress_of(start(spark, options)):
-        _tell({"progress": progress})
-    _tell({"parquet": parquet_totals(spark, parquet_dir)})
-    spark.stop()
+    try:
+        for progress in progress_of(start(spark, options)):
+            _tell({"progress": progress})
+        _tell({"parquet": parquet_totals(spark, parquet_dir)})
+    except StreamingQueryException as error:
+        # The query's whole plan follows its cause, and buries it.
+        sys.stderr.write(str(error).partition("=== Streaming Query ===")[0])
+        raise typer.Exit(1) from None
+    finally:
+        spark.stop()
 
 
 def _tell(line: dict[str, Any]) -> None:
@@ -172,4 +193,6 @@ def _tell(line: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()
