@@ -15,6 +15,7 @@ import typer
 
 from pybroker.cli.connection import consumer, retried
 from pybroker.cli.failure import CommandFailed
+from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties
 from pybroker.cli.output import Output, progress, remark
@@ -102,15 +103,16 @@ class Reader:
 
     def run(self) -> None:
         """Print records until there is a reason to stop; commits what was printed, however it stops."""
-        try:
-            self._poll_and_print()
-        finally:
-            self._commit()
+        with Interruption() as interruption:
+            try:
+                self._poll_and_print(interruption)
+            finally:
+                self._commit()
 
-    def _poll_and_print(self) -> None:
+    def _poll_and_print(self, interruption: Interruption) -> None:
         total = self._count
         with progress("records", total=total) as bar:
-            while self._count is None or self.printed < self._count:
+            while not interruption.stopped and (total is None or self.printed < total):
                 # With a count no more is taken than will be printed.
                 limit = None if total is None else min(POLL_RECORDS_MAX, total - self.printed)
                 batches = self._client.poll(timeout_ms=POLL_MS, max_records=limit)
@@ -175,6 +177,7 @@ class Reader:
 
 def start_reading(client: Any, topics: list[str], partitions: list[int], group: str | None, start: Start) -> None:
     """Subscribe (with a group) or assign by hand, and move to the start."""
+    wanted = retried(lambda: find_partitions(client, topics, partitions))
     if group is not None and not partitions:
         client.subscribe(topics)
         if start.origin is Origin.STORED:
@@ -183,7 +186,7 @@ def start_reading(client: Any, topics: list[str], partitions: list[int], group: 
         while not client.assignment():
             client.poll(timeout_ms=POLL_MS, max_records=1, update_offsets=False)
     else:
-        client.assign(retried(lambda: find_partitions(client, topics, partitions)))
+        client.assign(wanted)
     if start.origin is not Origin.STORED:
         seek(client, client.assignment(), start)
 
