@@ -26,14 +26,7 @@ TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
-# ConfigResource.Type, with Kafka's numbers: the first half of a key of ``ClusterImage.configs``.
-# The name of the broker default is "" (one set of overrides for all brokers).
-TOPIC_CONFIG: Final = 2
-BROKER_CONFIG: Final = 4
-BROKER_LOGGER_CONFIG: Final = 8
-CLIENT_METRICS_CONFIG: Final = 16
-GROUP_CONFIG: Final = 32
-
+# Resource type (``config.resources``) and name; the name of the broker default, which holds for all brokers, is "".
 ConfigKey = tuple[int, str]
 Overrides = Mapping[str, str]
 NO_OVERRIDES: Final[Overrides] = MappingProxyType({})

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pybroker.cluster.image import ClusterImage, Endpoint, ImageDelta, PartitionImage
+from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage
+from pybroker.cluster.listener_view import ListenerView
 
 ImageListener = Callable[[ClusterImage, ImageDelta], None]
 
@@ -20,16 +21,18 @@ ImageListener = Callable[[ClusterImage, ImageDelta], None]
 class MetadataCache:
     """Holds the current image; ``subscribe`` to hear of changes."""
 
-    __slots__ = ("_listeners", "image")
+    __slots__ = ("_listeners", "_views", "image")
 
     def __init__(self, image: ClusterImage | None = None) -> None:
         self.image = image if image is not None else ClusterImage()
         self._listeners: list[ImageListener] = []
+        self._views: dict[str, ListenerView] = {}
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Make ``image`` the current one, then tell every listener."""
         assert image.epoch > self.image.epoch, "images arrive with growing epochs"
         self.image = image
+        self._refresh_views(delta)
         for listener in tuple(self._listeners):
             listener(image, delta)
 
@@ -57,9 +60,19 @@ class MetadataCache:
         topic = self.image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Where clients of ``listener`` reach the broker; None when it is unknown, fenced or without that listener."""
-        broker = self.image.brokers.get(broker_id)
-        if broker is None or broker.fenced:
-            return None
-        return broker.endpoints.get(listener)
+    def view(self, listener: str) -> ListenerView:
+        """What clients of ``listener`` may see."""
+        view = self._views.get(listener)
+        if view is None:
+            view = self._views[listener] = ListenerView(self.image.brokers, listener)
+        return view
+
+    def _refresh_views(self, delta: ImageDelta) -> None:
+        if delta.brokers_changed:
+            self._views.clear()
+            return
+        changed = [topic.topic_id for topic in delta.topics_deleted]
+        changed += [before.topic_id for before, _ in delta.topics_changed]
+        if changed:
+            for view in self._views.values():
+                view.forget_topics(changed)

@@ -34,8 +34,15 @@ class Endpoint:
         self.api_key = api.key
         self.api_version = api_version
         self.decode: Decode = codec.decoder(request_class, api_version)
-        self.encode: Encode = codec.encoder(messages.response_class(api.key), api_version)
-        self.handle: Handle = import_module(f"pybroker.handlers.{api.handler}").handle
+        handler = import_module(f"pybroker.handlers.{api.handler}")
+        self.handle: Handle = handler.handle
+        # A handler may bring an encoder of its own: Metadata assembles its replies from encoded topics.
+        make_encoder = getattr(handler, "encoder", None)
+        self.encode: Encode = (
+            codec.encoder(messages.response_class(api.key), api_version)
+            if make_encoder is None
+            else make_encoder(api_version)
+        )
         self.flexible_request = flexible
         # The header of an ApiVersions reply never carries tagged fields: the client does not know yet what we speak.
         self.flexible_reply = flexible and api.key != API_VERSIONS_KEY

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker.cluster.image import TOPIC_CONFIG, ImageBuilder
+from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import ConfigChange, NamedResult
+from pybroker.config.resources import TOPIC
 from pybroker_protocol.errors import ErrorCode
 
 
@@ -23,7 +24,7 @@ def alter_configs(builder: ImageBuilder, changes: Sequence[ConfigChange]) -> lis
 def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
     image = builder.view()
     resource = (change.resource_type, change.resource_name)
-    if change.resource_type == TOPIC_CONFIG and change.resource_name not in image.topics_by_name:
+    if change.resource_type == TOPIC and change.resource_name not in image.topics_by_name:
         message = f"The topic '{change.resource_name}' does not exist."
         return NamedResult(change.resource_name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     before = image.overrides(*resource)

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from pybroker.cluster.decisions.placement import Refused, Shuffler, check_assignment, new_partition, place
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
-    TOPIC_CONFIG,
     ZERO_UUID,
     ClusterImage,
     ImageBuilder,
@@ -25,6 +24,7 @@ from pybroker.cluster.image import (
 from pybroker.cluster.operations import MorePartitions, NamedResult, NewTopic, TopicCreation, TopicDeletion
 from pybroker.cluster.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.resources import TOPIC
 from pybroker_protocol.errors import ErrorCode
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
@@ -75,7 +75,7 @@ def _create_topic(builder: ImageBuilder, topic: NewTopic, rules: TopicRules) -> 
     partitions = _assigned_partitions(topic, image) if topic.assignments else _placed_partitions(topic, image, rules)
     topic_id = rules.new_uuid()
     builder.put_topic(TopicImage(topic.name, topic_id, partitions, topic.name in INTERNAL_TOPICS))
-    builder.put_overrides((TOPIC_CONFIG, topic.name), overrides)
+    builder.put_overrides((TOPIC, topic.name), overrides)
     replication_factor = len(partitions[0].replicas)
     return TopicCreation(topic.name, 0, None, topic_id, len(partitions), replication_factor, overrides)
 
@@ -169,7 +169,7 @@ def _delete_topic(builder: ImageBuilder, topic: str | bytes, count: int, refused
         message = "The provided topic name maps to an ID that was already supplied."
         return TopicDeletion(found.name, found.topic_id, ErrorCode.INVALID_REQUEST, message)
     builder.remove_topic(found.topic_id)
-    builder.put_overrides((TOPIC_CONFIG, found.name), {})
+    builder.put_overrides((TOPIC, found.name), {})
     return TopicDeletion(found.name, found.topic_id)
 
 

@@ -1,0 +1,53 @@
+"""UpdateFeatures (key 57), versions 0 to 2.
+
+Behaviour: all of the updates are made or, when one is refused, none (KIP-584).
+Version notes: 0 has ``allow_downgrade`` where later ones have an upgrade type (KIP-778); results per feature up to 1,
+from 2 only the error of the whole (KIP-1022).
+"""
+
+from __future__ import annotations
+
+from pybroker.cluster.decisions.features import SAFE_DOWNGRADE, UPGRADE
+from pybroker.cluster.operations import FeatureUpdate, NamedResult
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> Parked:
+    """Update the features; the reply waits for the commit."""
+    version = ctx.api_version
+    parked = Parked()
+    names = list(dict.fromkeys(update.feature for update in request.feature_updates))
+    ctx.services.controller.update_features(
+        [_update(update, version) for update in request.feature_updates],
+        lambda results: parked.complete(_response(names, results, version)),
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+    return parked
+
+
+def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
+    upgrade_type = update.upgrade_type
+    if version == 0 and update.allow_downgrade:
+        upgrade_type = SAFE_DOWNGRADE
+    elif version == 0:
+        upgrade_type = UPGRADE
+    return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
+
+
+def _response(names: list[str], results: list[NamedResult], version: int) -> UpdateFeaturesResponse:
+    failed = next((result for result in results if result.error_code), None)
+    if failed is not None:
+        return UpdateFeaturesResponse(
+            throttle_time_ms=0, error_code=failed.error_code, error_message=failed.error_message, results=[]
+        )
+    rows = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in names]
+    return UpdateFeaturesResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, results=rows if version < 2 else []
+    )
