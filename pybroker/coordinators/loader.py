@@ -2,6 +2,9 @@
 
 Owns: reading one partition from start to end and replaying what it finds, in slices.  Changes nothing but the state.
 
+A record that cannot be read (a version of the future, a damaged value) is passed over with one log line: it stays in
+the log, and the partition's other groups are served.
+
 Counterpart in Kafka: ``CoordinatorLoaderImpl``.
 """
 
@@ -13,15 +16,129 @@ from collections.abc import Callable, Iterator
 from pybroker.coordinators.ports import PartitionReader
 from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
 from pybroker.env import Cancellable, Env
+from pybroker_protocol.errors import ProtocolError
+from pybroker_protocol.record_codec import ControlRecordType, control_type, decode_records
+from pybroker_protocol.records import BatchHeader, batches
 
 logger = logging.getLogger(__name__)
 
 # A slice of loading holds the loop for about this long, then everybody else has a turn.
 LOAD_SLICE_MS = 2
-# Reading the clock costs as much as replaying a record, so it is read once in so many records.
+# The clock has a resolution of a millisecond and costs about as much as a record, so it is asked once in so many.
 RECORDS_PER_CLOCK_READ = 32
-# Bytes copied out of the log at a time while loading (offsets.load.buffer.size is Kafka's, 5 MiB): small enough
-# that the copy itself does not exceed a slice.
+# Bytes copied out of the log at a time while loading; small enough that the copy itself stays within a slice.
 LOAD_READ_BYTES = 256 << 10
-# A log that cannot be read now (its disk is being retried, its log dir is offline) is tried again after this.
+# A log that cannot be read now (its log dir may come back) is tried again after this.
 LOAD_RETRY_MS = 1_000
+
+
+class Loader:
+    """Replays one partition from ``start_offset`` to ``end_offset`` into ``state``."""
+
+    __slots__ = (
+        "_env",
+        "_loaded",
+        "_name",
+        "_next",
+        "_offset",
+        "_partition",
+        "_reader",
+        "_records",
+        "_state",
+        "_topic",
+        "end_offset",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        reader: PartitionReader,
+        topic: str,
+        partition: int,
+        state: CoordinatorState,
+        start_offset: int,
+        end_offset: int,
+    ) -> None:
+        self._env = env
+        self._reader = reader
+        self._topic = topic
+        self._partition = partition
+        self._name = f"{topic}-{partition}"
+        self._state = state
+        self._offset = start_offset
+        self.end_offset = end_offset
+        self._records: Iterator[None] = iter(())
+        self._next: Cancellable | None = None
+        self._loaded: Callable[[], None] | None = None
+
+    def start(self, loaded: Callable[[], None]) -> None:
+        """Begin in the next turn of the loop; ``loaded()`` runs once all is replayed, never after ``cancel``."""
+        self._loaded = loaded
+        self._next = self._env.timers.call_soon(self._read)
+
+    def cancel(self) -> None:
+        """Stop where it stands."""
+        self._loaded = None
+        if self._next is not None:
+            self._next.cancel()
+
+    def _read(self) -> None:
+        if self._loaded is None:
+            return
+        if self._offset >= self.end_offset:
+            self._loaded()
+            return
+        self._reader.read(self._topic, self._partition, self._offset, LOAD_READ_BYTES, self._on_read)
+
+    def _on_read(self, error_code: int, records: memoryview) -> None:
+        if self._loaded is None:
+            return
+        if error_code:
+            logger.error("cannot read %s at offset %d: error %d", self._name, self._offset, error_code)
+            self._next = self._env.timers.call_later(LOAD_RETRY_MS, self._read)
+            return
+        before = self._offset
+        self._records = self._replay(bytes(records))
+        self._slice()
+        if self._offset == before and not self._records:
+            # Nothing readable where the log says that there is something.
+            self._offset = self.end_offset
+
+    def _slice(self) -> None:
+        if self._loaded is None:
+            return
+        clock = self._env.clock
+        stop_ms = clock.monotonic_ms() + LOAD_SLICE_MS
+        for count, _ in enumerate(self._records, 1):
+            if count % RECORDS_PER_CLOCK_READ == 0 and clock.monotonic_ms() >= stop_ms:
+                self._next = self._env.timers.call_soon(self._slice)
+                return
+        self._next = self._env.timers.call_soon(self._read)
+
+    def _replay(self, data: bytes) -> Iterator[None]:
+        """Replay what was read; pauses after each record."""
+        view = memoryview(data)
+        for position, header in batches(view):
+            if header.next_offset <= self._offset:
+                continue
+            batch = view[position : position + header.size_bytes]
+            yield from self._replay_control(header, batch) if header.is_control else self._replay_batch(header, batch)
+            self._offset = header.next_offset
+
+    def _replay_control(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
+        for record in decode_records(batch):
+            kind = control_type(record.key)
+            if kind in {ControlRecordType.COMMIT, ControlRecordType.ABORT}:
+                self._state.replay_end_transaction(header.producer_id, kind == ControlRecordType.COMMIT)
+            yield
+
+    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        now_ms = self._env.clock.now_ms()
+        replay = self._state.replay
+        for record in decode_records(batch):
+            try:
+                replay(record.key or b"", record.value, record.offset, producer_id, now_ms)
+            except (ProtocolError, ValueError) as error:
+                logger.error("passed over the record at offset %d of %s: %s", record.offset, self._name, error)
+            yield

@@ -45,7 +45,7 @@ class PartitionReader(Protocol):
         ...
 
     def read(self, topic: str, partition: int, offset: int, max_bytes: int, done: ReadDone) -> None:
-        """Hand whole batches from the one that holds ``offset`` on to ``done``: about ``max_bytes``, at least one batch.
+        """Hand whole batches from the one that holds ``offset`` on to ``done``: about ``max_bytes``, at least one.
 
         ``done`` runs exactly once, inside this call or later on the loop.
         """

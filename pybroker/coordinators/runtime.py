@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Generic, TypeVar
 
 from pybroker.coordinators.loader import Loader
@@ -50,6 +51,7 @@ class CoordinatorRuntime(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._shards: dict[int, Shard[S]] = {}
         self._to_load: deque[Shard[S]] = deque()
+        self._loading: Shard[S] | None = None
 
     def on_leadership(self, gained: Iterable[int], lost: Iterable[int]) -> None:
         """Start to load the partitions that this broker leads now, drop those that it does not lead any more."""
@@ -57,6 +59,8 @@ class CoordinatorRuntime(Generic[S]):
             shard = self._shards.pop(partition, None)
             if shard is not None:
                 shard.close()
+        if self._loading is not None and self._loading.closed:
+            self._loading = None
         for partition in sorted(gained):
             if partition not in self._shards:
                 self._shards[partition] = self._new_shard(partition)
@@ -83,7 +87,7 @@ class CoordinatorRuntime(Generic[S]):
             shard = self._to_load.popleft()
             if not shard.closed and shard.loader is not None:
                 self._loading = shard
-                shard.loader.start(lambda shard=shard: self._loaded(shard))
+                shard.loader.start(partial(self._loaded, shard))
                 return
 
     def _loaded(self, shard: Shard[S]) -> None:

@@ -261,7 +261,7 @@ class Shard(Generic[S]):
         waiters += [waiter for _, waiter in self._queue if waiter is not None]
         if self._append is not None and self._append.waiter is not None:
             waiters.append(self._append.waiter)
-        waiters += self.state.on_unloaded()
+        waiters += self.state.on_unloaded(self._env.clock.now_ms())
         self._uncommitted.clear()
         self._queue.clear()
         for waiter in waiters:

@@ -38,6 +38,6 @@ class CoordinatorState(Protocol):
         """The timer ``key`` expired."""
         ...
 
-    def on_unloaded(self) -> list[Waiter]:
+    def on_unloaded(self, now_ms: int) -> list[Waiter]:
         """The partition is lost: give up all state; returns everybody who still waits."""
         ...

@@ -12,21 +12,54 @@ Counterpart in Kafka: ``GroupCoordinatorService``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.coordinators.gather import Gather
+from pybroker.coordinators.group.classic_join import Join
+from pybroker.coordinators.group.offset_operations import offset_commit_error, offset_delete_error
+from pybroker.coordinators.group.responses import (
+    delete_error,
+    described_group,
+    described_group_error,
+    fetch_error,
+    heartbeat_error,
+    join_error,
+    leave_error,
+    list_error,
+    sync_error,
+)
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.shard import GroupShard
-from pybroker.coordinators.ports import PartitionReader, PartitionWriter
+from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
-from pybroker.env import Env
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 
 if TYPE_CHECKING:
+    from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
+    from pybroker.coordinators.ports import PartitionReader, PartitionWriter
+    from pybroker.coordinators.shard import Operation
+    from pybroker.env import Env
+    from pybroker_protocol.messages.heartbeat import HeartbeatRequest
+    from pybroker_protocol.messages.join_group import JoinGroupRequest
+    from pybroker_protocol.messages.leave_group import LeaveGroupRequest
+    from pybroker_protocol.messages.list_groups import ListGroupsRequest
+    from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
+    from pybroker_protocol.messages.offset_delete import OffsetDeleteRequest
+    from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
+    from pybroker_protocol.messages.sync_group import SyncGroupRequest
 
 Done = Callable[[Any], None]
+
+# Groups whose partition is remembered: hashing an id costs more than serving a heartbeat.
+PARTITIONS_REMEMBERED = 16_384
+
+_UUID_VERSION_4 = (4 << 76) | (2 << 62)
+_UUID_RANDOM_BITS = ((1 << 128) - 1) & ~((0xF << 76) | (3 << 62))
 
 
 def java_string_hash(text: str) -> int:
@@ -38,6 +71,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(PARTITIONS_REMEMBERED)
 def partition_for(group_id: str, partition_count: int) -> int:
     """The partition that keeps the group's records.  As in Kafka, the absolute value of -2**31 counts as 0."""
     return abs(java_string_hash(group_id)) % (1 << 31) % partition_count
@@ -49,13 +83,158 @@ class GroupCoordinator:
     def __init__(
         self, env: Env, config: BrokerConfig, metadata: MetadataCache, writer: PartitionWriter, reader: PartitionReader
     ) -> None:
-        ...
+        settings = GroupSettings.of(config)
+        self._env = env
+        self._settings = settings
+        self._metadata = metadata
+        self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            env,
+            GROUP_METADATA_TOPIC,
+            writer,
+            reader,
+            lambda _partition: GroupShard(settings),
+            settings.offsets_commit_timeout_ms,
+        )
+        self._unsubscribe = metadata.subscribe(self._on_image)
+
+    # --- what the broker tells it ---------------------------------------------------------------------------------
 
     def on_leadership(self, gained: set[int], lost: set[int]) -> None:
         """Partitions of ``__consumer_offsets`` that this broker leads from now on, or does not lead any more."""
+        self._runtime.on_leadership(gained, lost)
 
     def on_high_watermark(self, partition: int, high_watermark: int) -> None:
         """The high watermark of a led partition of ``__consumer_offsets`` advanced."""
+        self._runtime.on_high_watermark(partition, high_watermark)
 
     def close(self) -> None:
         """Answer everybody who waits and cancel all timers."""
+        self._unsubscribe()
+        self._runtime.close()
+
+    def _on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
+        deleted = [topic.name for topic in delta.topics_deleted]
+        if deleted:
+            self._runtime.submit_to_all(lambda shard, _now_ms: shard.forget_topics(deleted))
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of ``__consumer_offsets`` that keeps the group, whoever leads it."""
+        topic = self._metadata.image.topics_by_name.get(GROUP_METADATA_TOPIC)
+        count = self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        return partition_for(group_id, count)
+
+    # --- membership -----------------------------------------------------------------------------------------------
+
+    def join_group(
+        self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str, done: Done
+    ) -> None:
+        """JoinGroup; the response may take as long as the rebalance does."""
+        member_id = request.member_id
+        waiter = Waiter(done, lambda code: join_error("", code))
+        if not request.group_id:
+            done(join_error(member_id, ErrorCode.INVALID_GROUP_ID))
+            return
+        minimum_ms, maximum_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        if not minimum_ms <= request.session_timeout_ms <= maximum_ms:
+            done(join_error(member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
+            return
+        joining = Join(request, api_version, client_id, client_host, waiter, self._new_member_id)
+        self._submit(request.group_id, lambda shard, now_ms: shard.join(joining, now_ms), waiter)
+
+    def _new_member_id(self, prefix: str) -> str:
+        """An id that nobody has: the client's or instance's id, and a random UUID as Java prints it."""
+        digits = f"{self._env.random.getrandbits(128) & _UUID_RANDOM_BITS | _UUID_VERSION_4:032x}"
+        return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+    def sync_group(self, request: SyncGroupRequest, done: Done) -> None:
+        """SyncGroup; the response waits for the leader's assignment."""
+        waiter = Waiter(done, sync_error)
+        if not request.group_id:
+            done(sync_error(ErrorCode.INVALID_GROUP_ID))
+            return
+        self._submit(request.group_id, lambda shard, now_ms: shard.sync(request, waiter, now_ms), waiter)
+
+    def heartbeat(self, request: HeartbeatRequest, done: Done) -> None:
+        """Heartbeat."""
+        if not request.group_id:
+            done(heartbeat_error(ErrorCode.INVALID_GROUP_ID))
+            return
+        waiter = Waiter(done, heartbeat_error)
+        self._submit(request.group_id, lambda shard, _now_ms: shard.heartbeat(request), waiter)
+
+    def leave_group(self, request: LeaveGroupRequest, done: Done) -> None:
+        """LeaveGroup, with ``members`` filled whatever the version of the request was."""
+        if not request.group_id:
+            done(leave_error(ErrorCode.INVALID_GROUP_ID))
+            return
+        waiter = Waiter(done, leave_error)
+        self._submit(request.group_id, lambda shard, now_ms: shard.leave(request, now_ms), waiter)
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, request: OffsetCommitRequest, api_version: int, done: Done) -> None:
+        """OffsetCommit of topics that exist, each with its name and its topic id.  The empty group id is allowed."""
+        waiter = Waiter(done, lambda code: offset_commit_error(request, code))
+        self._submit(request.group_id, lambda shard, now_ms: shard.commit_offsets(request, api_version, now_ms), waiter)
+
+    def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool, done: Done) -> None:
+        """OffsetFetch of one group: ``done`` gets an OffsetFetchResponseGroup.  The empty group id is allowed."""
+        waiter = Waiter(done, lambda code: fetch_error(request.group_id, code))
+        self._submit(
+            request.group_id, lambda shard, _now_ms: Result(shard.fetch_offsets(request, require_stable)), waiter
+        )
+
+    def delete_offsets(self, request: OffsetDeleteRequest, done: Done) -> None:
+        """OffsetDelete of topics that exist."""
+        if not request.group_id:
+            done(offset_delete_error(ErrorCode.INVALID_GROUP_ID))
+            return
+        waiter = Waiter(done, offset_delete_error)
+        self._submit(request.group_id, lambda shard, _now_ms: shard.delete_offsets(request), waiter)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def list_groups(self, request: ListGroupsRequest, done: Done) -> None:
+        """ListGroups: the groups of all partitions that this broker leads; fails while one of them is loading."""
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {group_type.strip().lower() for group_type in request.types_filter}
+        groups: list[ListedGroup] = []
+
+        def collected(listed: list[list[ListedGroup] | int]) -> None:
+            for part in listed:
+                if isinstance(part, int):
+                    done(list_error(part))
+                    return
+                groups.extend(part)
+            done(ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups))
+
+        partitions = self._runtime.partitions
+        gather = Gather(len(partitions), collected)
+        for position, partition in enumerate(partitions):
+            waiter = Waiter(gather.slot(position), int)
+            self._runtime.submit(partition, lambda shard, _now_ms: Result(shard.list_groups(states, types)), waiter)
+
+    def describe_groups(self, group_ids: list[str], api_version: int, done: Done) -> None:
+        """DescribeGroups: ``done`` gets a list of DescribedGroup in the order asked."""
+        gather = Gather(len(group_ids), done)
+        for position, group_id in enumerate(group_ids):
+            waiter = Waiter(gather.slot(position), partial(described_group_error, group_id))
+            self._submit(group_id, partial(_describe, group_id, api_version), waiter)
+
+    def delete_groups(self, group_ids: list[str], done: Done) -> None:
+        """DeleteGroups: ``done`` gets a list of DeletableGroupResult in the order asked."""
+        gather = Gather(len(group_ids), done)
+        for position, group_id in enumerate(group_ids):
+            waiter = Waiter(gather.slot(position), partial(delete_error, group_id))
+            self._submit(group_id, partial(_delete, group_id), waiter)
+
+    def _submit(self, group_id: str, operation: Operation[GroupShard], waiter: Waiter) -> None:
+        self._runtime.submit(self.partition_of(group_id), operation, waiter)
+
+
+def _describe(group_id: str, api_version: int, shard: GroupShard, _now_ms: int) -> Result:
+    return Result(described_group(group_id, shard.describe(group_id), api_version))
+
+
+def _delete(group_id: str, shard: GroupShard, _now_ms: int) -> Result:
+    return shard.delete_group(group_id)

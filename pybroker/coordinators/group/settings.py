@@ -32,13 +32,13 @@ class GroupSettings(NamedTuple):
     def of(cls, config: BrokerConfig) -> GroupSettings:
         """The values that a broker's configuration has for them."""
         return cls(
-            config["group.min.session.timeout.ms"],
-            config["group.max.session.timeout.ms"],
-            config["group.initial.rebalance.delay.ms"],
-            config["group.max.size"],
-            config["offset.metadata.max.bytes"],
-            config["offsets.retention.minutes"] * MINUTE_MS,
-            config["offsets.retention.check.interval.ms"],
-            config["offsets.commit.timeout.ms"],
-            config["offsets.topic.num.partitions"],
+            config.get_int("group.min.session.timeout.ms"),
+            config.get_int("group.max.session.timeout.ms"),
+            config.get_int("group.initial.rebalance.delay.ms"),
+            config.get_int("group.max.size"),
+            config.get_int("offset.metadata.max.bytes"),
+            config.get_int("offsets.retention.minutes") * MINUTE_MS,
+            config.get_int("offsets.retention.check.interval.ms"),
+            config.get_int("offsets.commit.timeout.ms"),
+            config.get_int("offsets.topic.num.partitions"),
         )

@@ -1,0 +1,36 @@
+"""DescribeGroups (key 15), versions 0 to 6.
+
+Behaviour: state, members, and in a stable group their metadata and assignments.  From 3 the operations that the
+client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that does not exist is GROUP_ID_NOT_FOUND
+(KIP-1043), before it was shown as Dead.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.group.responses import described_group_error
+from pybroker.handlers.authorized_operations import authorized_operations
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+
+def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse | Parked:
+    """Describe what the client may see; the rest comes first, with an error each."""
+    allowed, refused = [], []
+    for group_id in request.groups:
+        if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group_id):
+            allowed.append(group_id)
+        else:
+            refused.append(described_group_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    parked = Parked()
+
+    def done(described: list[DescribedGroup]) -> None:
+        if request.include_authorized_operations:
+            for group in described:
+                if not group.error_code:
+                    group.authorized_operations = authorized_operations(ctx, Resource.GROUP, group.group_id)
+        parked.complete(DescribeGroupsResponse(throttle_time_ms=0, groups=[*refused, *described]))
+
+    ctx.services.groups.describe_groups(allowed, ctx.api_version, done)
+    return parked

@@ -1,0 +1,88 @@
+"""FindCoordinator (key 10), versions 0 to 6.
+
+Behaviour: the broker that coordinates a group (key type 0): the leader of its partition of ``__consumer_offsets``,
+by the listener that the request came in on.  The topic comes into being at the first request that needs it, and the
+reply is parked until it is there, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come back.  From 4
+several keys at once (KIP-699).
+
+Not served: transactions (key type 1), refused fatally, because a client would ask for their coordinator for ever;
+share groups (key type 2), INVALID_REQUEST as in a Kafka without them.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pybroker.apis import Operation, Resource
+from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+logger = logging.getLogger(__name__)
+
+BATCHED_VERSION = 4
+
+GROUP = 0
+TRANSACTION = 1
+
+NO_NODE_ID = -1
+NO_PORT = -1
+
+
+def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse | Parked:
+    """Answer now if the topic is there, else as soon as it is."""
+    keys = request.coordinator_keys if ctx.api_version >= BATCHED_VERSION else [request.key]
+    topic_exists = GROUP_METADATA_TOPIC in ctx.services.metadata.image.topics_by_name
+    if request.key_type != GROUP or topic_exists or not any(_may_see(ctx, key) for key in keys):
+        return _response(ctx, request.key_type, keys)
+    parked = Parked()
+
+    def created(_error_code: int) -> None:
+        parked.complete(_response(ctx, request.key_type, keys))
+
+    ctx.services.controller.ensure_internal_topic(GROUP_METADATA_TOPIC, created)
+    return parked
+
+
+def _may_see(ctx: RequestContext, group_id: str) -> bool:
+    return ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group_id)
+
+
+def _response(ctx: RequestContext, key_type: int, keys: list[str]) -> FindCoordinatorResponse:
+    coordinators = [_find(ctx, key_type, key) for key in keys]
+    if ctx.api_version >= BATCHED_VERSION:
+        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
+    (found,) = coordinators
+    return FindCoordinatorResponse(
+        throttle_time_ms=0,
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+    if key_type == TRANSACTION:
+        logger.warning("client %s asks for the coordinator of transactional id %r: not served", ctx.client_id, key)
+        return _not_found(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if key_type != GROUP:
+        return _not_found(key, ErrorCode.INVALID_REQUEST)
+    if not _may_see(ctx, key):
+        return _not_found(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    metadata = ctx.services.metadata
+    leader = metadata.leader(GROUP_METADATA_TOPIC, ctx.services.groups.partition_of(key))
+    node = None if leader is None else metadata.view(ctx.listener).live.get(leader)
+    if node is None:
+        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key, node_id=node.broker_id, host=node.host, port=node.port, error_code=0, error_message=None
+    )
+
+
+def _not_found(key: str, error: ErrorCode) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NO_NODE_ID, host="", port=NO_PORT, error_code=error, error_message=error.message
+    )

@@ -1,0 +1,37 @@
+"""JoinGroup (key 11), versions 0 to 9.
+
+Behaviour: a member joins, or joins again in a rebalance; the reply is parked until the join phase ends.  From 1 the
+rebalance timeout is apart from the session's; from 4 a member without an id gets one and has to come back with it
+(KIP-394); from 5 static members (KIP-345); from 8 a reason (KIP-800); from 9 the leader may be told to skip the
+assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.group.responses import join_error
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+# The first version whose protocol name may be null.
+NULLABLE_PROTOCOL_NAME_VERSION = 7
+
+
+def handle(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Parked:
+    """Park until the join phase of the group ends."""
+    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+        return _shaped(ctx.api_version, join_error("", ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    parked = Parked()
+
+    def done(response: JoinGroupResponse) -> None:
+        parked.complete(_shaped(ctx.api_version, response))
+
+    ctx.services.groups.join_group(request, ctx.api_version, ctx.client_id or "", ctx.client_host, done)
+    return parked
+
+
+def _shaped(api_version: int, response: JoinGroupResponse) -> JoinGroupResponse:
+    if response.protocol_name is None and api_version < NULLABLE_PROTOCOL_NAME_VERSION:
+        response.protocol_name = ""
+    return response

@@ -1,0 +1,27 @@
+"""ListGroups (key 16), versions 0 to 5.
+
+Behaviour: the groups that this broker coordinates; from 4 with their state and filtered by it (KIP-518), from 5 with
+their type and filtered by it (KIP-848).  A filter that names nothing known finds nothing.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+def handle(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse | Parked:
+    """List what the client may see: everything with DESCRIBE on the cluster, else group by group."""
+    sees_all = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, "kafka-cluster")
+    parked = Parked()
+
+    def done(response: ListGroupsResponse) -> None:
+        if not sees_all:
+            response.groups = [
+                group for group in response.groups if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            ]
+        parked.complete(response)
+
+    ctx.services.groups.list_groups(request, done)
+    return parked

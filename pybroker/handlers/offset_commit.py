@@ -1,0 +1,102 @@
+"""OffsetCommit (key 8), versions 2 to 10.
+
+Behaviour: a group remembers how far it has read.  2 to 4 may ask for a retention of their own; from 6 the leader
+epoch is kept; from 7 static members (KIP-345); from 9 GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION for a group
+that does not exist; from 10 topics by id (KIP-848).  Topics and partitions that do not exist are refused one by one.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.group.offset_operations import offset_commit_error
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+TOPIC_IDS_VERSION = 10
+
+
+def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked:
+    """Commit what exists and may be read; the rest comes first in the response, with an error each."""
+    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+        return offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: list[OffsetCommitResponseTopic] = []
+    accepted = []
+    for topic in request.topics:
+        error = _resolve(ctx, topic)
+        if error:
+            refused.append(_refuse(topic, topic.partitions, error))
+        elif _split(ctx, topic, refused):
+            accepted.append(topic)
+    if not accepted:
+        return OffsetCommitResponse(throttle_time_ms=0, topics=refused)
+    request.topics = accepted
+    parked = Parked()
+    if not refused:
+        ctx.services.groups.commit_offsets(request, ctx.api_version, parked.complete)
+        return parked
+
+    def done(response: OffsetCommitResponse) -> None:
+        response.topics = _merged(refused, response.topics)
+        parked.complete(response)
+
+    ctx.services.groups.commit_offsets(request, ctx.api_version, done)
+    return parked
+
+
+def _resolve(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> int:
+    """Fill in the topic's name or its id, whichever the version lacks; returns why it is refused, or 0."""
+    image = ctx.services.metadata.image
+    by_id = ctx.api_version >= TOPIC_IDS_VERSION
+    known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics_by_name.get(topic.name)
+    if by_id and known is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    name = topic.name if known is None else known.name
+    if not ctx.authorize(Operation.READ, Resource.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if known is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic.name, topic.topic_id = known.name, known.topic_id
+    return 0
+
+
+def _split(ctx: RequestContext, topic: OffsetCommitRequestTopic, refused: list[OffsetCommitResponseTopic]) -> bool:
+    """Leave only partitions that exist in the topic; returns whether there are any."""
+    count = len(ctx.services.metadata.image.topics_by_name[topic.name].partitions)
+    unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
+    if unknown:
+        refused.append(_refuse(topic, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        topic.partitions = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
+    return bool(topic.partitions)
+
+
+def _refuse(
+    topic: OffsetCommitRequestTopic, partitions: list[OffsetCommitRequestPartition], error: int
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+            for partition in partitions
+        ],
+    )
+
+
+def _merged(
+    refused: list[OffsetCommitResponseTopic], committed: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """One entry per topic: partitions that were refused before those that were not."""
+    merged = {(topic.topic_id, topic.name): topic for topic in refused}
+    for topic in committed:
+        before = merged.setdefault((topic.topic_id, topic.name), topic)
+        if before is not topic:
+            before.partitions = [*before.partitions, *topic.partitions]
+    return list(merged.values())

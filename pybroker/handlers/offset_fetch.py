@@ -1,0 +1,136 @@
+"""OffsetFetch (key 9), versions 1 to 10.
+
+Behaviour: how far a group has read; -1 where it has committed nothing.  From 2 null topics stand for all, and errors
+have a place of their own (before, every partition carried them); from 5 the leader epoch; from 7 a client may insist
+on offsets that no open transaction can change; from 8 several groups at once (KIP-709); from 10 topics by id
+(KIP-848), where a topic without one cannot be shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.gather import Gather
+from pybroker.coordinators.group.offset_operations import no_offset
+from pybroker.coordinators.group.responses import fetch_error
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUP_ERROR_VERSION = 2
+BATCHED_VERSION = 8
+TOPIC_IDS_VERSION = 10
+
+
+def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Parked:
+    """Ask every group in the shape of the newest version, and answer in the shape of the request's."""
+    groups = request.groups if ctx.api_version >= BATCHED_VERSION else [_as_group(request)]
+    parked = Parked()
+
+    def done(fetched: list[OffsetFetchResponseGroup]) -> None:
+        if ctx.api_version >= BATCHED_VERSION:
+            parked.complete(OffsetFetchResponse(throttle_time_ms=0, groups=fetched))
+        else:
+            parked.complete(_as_single(ctx.api_version, request, fetched[0]))
+
+    gather = Gather(len(groups), done)
+    for position, group in enumerate(groups):
+        _fetch_group(ctx, group, request.require_stable, gather.slot(position))
+    return parked
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = request.topics
+    return OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+    )
+
+
+def _as_single(api_version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    if group.error_code and api_version < GROUP_ERROR_VERSION:
+        topics = [_failed(topic, group.error_code) for topic in request.topics or ()]
+    else:
+        topics = [_as_single_topic(topic) for topic in group.topics]
+    return OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=group.error_code)
+
+
+def _as_single_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    partitions = [
+        OffsetFetchResponsePartition(
+            partition_index=partition.partition_index,
+            committed_offset=partition.committed_offset,
+            committed_leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.metadata,
+            error_code=partition.error_code,
+        )
+        for partition in topic.partitions
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
+
+
+def _failed(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchResponseTopic:
+    partitions = [no_offset(partition, error) for partition in topic.partition_indexes]
+    return _as_single_topic(OffsetFetchResponseTopics(name=topic.name, partitions=partitions))
+
+
+def _fetch_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, done: Any) -> None:
+    """Fetch what the client may see of one group; topics that it may not see, or that are unknown, come last."""
+    if not ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id):
+        done(fetch_error(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    everything = group.topics is None
+    refused: list[OffsetFetchResponseTopics] = []
+    if group.topics is not None:
+        group.topics = [topic for topic in group.topics if not _refuse(ctx, topic, refused)]
+
+    def fetched(response: OffsetFetchResponseGroup) -> None:
+        if not response.error_code:
+            visible = _visible(ctx, response.topics) if everything else response.topics
+            response.topics = [*visible, *refused]
+        done(response)
+
+    ctx.services.groups.fetch_offsets(group, require_stable, fetched)
+
+
+def _refuse(ctx: RequestContext, topic: OffsetFetchRequestTopics, refused: list[OffsetFetchResponseTopics]) -> bool:
+    """Resolve the topic's name; a topic that is unknown or not to be seen goes to ``refused``."""
+    error = ErrorCode.NONE
+    if ctx.api_version >= TOPIC_IDS_VERSION:
+        name = ctx.services.metadata.topic_name(topic.topic_id)
+        topic.name = name or ""
+        error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+    if not error and not ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if error:
+        partitions = [no_offset(partition, error) for partition in topic.partition_indexes]
+        refused.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return bool(error)
+
+
+def _visible(ctx: RequestContext, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+    """Those that the client may see, and that have an id where the version shows nothing else."""
+    by_name = ctx.services.metadata.image.topics_by_name
+    visible = []
+    for topic in topics:
+        if not ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            continue
+        known = by_name.get(topic.name)
+        if known is not None:
+            topic.topic_id = known.topic_id
+        if known is not None or ctx.api_version < TOPIC_IDS_VERSION:
+            visible.append(topic)
+    return visible

@@ -1,0 +1,27 @@
+"""SyncGroup (key 14), versions 0 to 5.
+
+Behaviour: the leader hands over everybody's assignment, every member gets its own as soon as the log has them all.
+From 3 static members (KIP-345); from 5 protocol type and name are mandatory and have to be the group's (KIP-559).
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.group.responses import sync_error
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+MANDATORY_PROTOCOL_VERSION = 5
+
+
+def handle(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Parked:
+    """Park until the assignment is there."""
+    lacks_protocol = request.protocol_type is None or request.protocol_name is None
+    if ctx.api_version >= MANDATORY_PROTOCOL_VERSION and lacks_protocol:
+        return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+        return sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    parked = Parked()
+    ctx.services.groups.sync_group(request, parked.complete)
+    return parked
