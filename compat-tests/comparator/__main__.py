@@ -1,0 +1,7 @@
+"""``python -m comparator``."""
+
+import sys
+
+from comparator.run import main
+
+sys.exit(main())

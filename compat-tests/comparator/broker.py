@@ -1,0 +1,172 @@
+"""What a scenario talks to: one broker, with every exchange recorded.
+
+Owns: the transcript (a list of ``Step``), further connections, and preparations that are not recorded because
+their replies depend on timing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from comparator.wire import CLOSED, Connection, Tree
+from pybroker.apis import APIS
+
+SERVED_VERSIONS = {api.name: range(api.versions[0], api.versions[1] + 1) for api in APIS}
+PREPARATION_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One exchange: what was asked, with the scenario's note, and the reply's tree."""
+
+    api: str
+    version: int
+    note: str
+    request: Tree
+    reply: Tree
+
+    @property
+    def title(self) -> str:
+        return f"{self.api} v{self.version}" + (f" ({self.note})" if self.note else "")
+
+
+@dataclass
+class Pending:
+    """A request that was sent and whose reply is not read yet."""
+
+    broker: Broker
+    connection: Connection
+    api: str
+    version: int
+    note: str
+    fields: Tree
+
+    def reply(self) -> Tree:
+        """Wait for the reply and record the exchange."""
+        reply = self.connection.receive(self.api, self.version)
+        self.broker.steps.append(Step(self.api, self.version, self.note, self.fields, reply))
+        return reply
+
+
+@dataclass
+class Broker:
+    """One broker under comparison; ``steps`` is what it has answered so far."""
+
+    address: tuple[str, int]
+    steps: list[Step] = field(default_factory=list)
+    _connections: list[Connection] = field(default_factory=list)
+    _own: Connection | None = None
+
+    def versions(self, api: str) -> range:
+        """The versions that pybroker serves."""
+        return SERVED_VERSIONS[api]
+
+    def latest(self, api: str) -> int:
+        return SERVED_VERSIONS[api][-1]
+
+    def call(self, api: str, version: int, note: str = "", **fields: Tree) -> Tree:
+        """Send a request over the scenario's own connection, record and return the reply."""
+        reply = self.begin(api, version, note, **fields).reply()
+        if reply == CLOSED:
+            self._own = None
+        return reply
+
+    def begin(
+        self, api: str, version: int, note: str = "", connection: Connection | None = None, **fields: Tree
+    ) -> Pending:
+        """Send a request and leave its reply for later: for requests that wait for others."""
+        connection = connection or self._own_connection()
+        connection.send(api, version, fields)
+        return Pending(self, connection, api, version, note, fields)
+
+    def call_bytes(self, api: str, version: int, note: str, body: bytes, flexible: bool = False) -> Tree:
+        """Send a body that no codec would produce; the reply is recorded as bare bytes, after its correlation id."""
+        key = next(row.key for row in APIS if row.name == api)
+        self._own_connection().send_bytes(key, version, body, flexible)
+        return self._bare_reply(Step(api, version, note, {"body": body}, None))
+
+    def call_frame(self, note: str, frame: bytes) -> Tree:
+        """Send a frame that may not even have a request header."""
+        self._own_connection().send_frame(frame)
+        return self._bare_reply(Step("frame", 0, note, {"frame": frame}, None))
+
+    def quietly(self, api: str, version: int, **fields: Tree) -> Tree:
+        """As ``call``, but not recorded."""
+        connection = self._own_connection()
+        connection.send(api, version, fields)
+        return connection.receive(api, version)
+
+    def note(self, what: str, observed: Tree) -> None:
+        """Record something that the scenario has observed itself."""
+        self.steps.append(Step("observation", 0, what, {}, {"observed": observed}))
+
+    def connect(self) -> Connection:
+        """A further connection; closed with the scenario."""
+        connection = Connection(self.address)
+        self._connections.append(connection)
+        return connection
+
+    @contextmanager
+    def opened(self) -> Iterator[Broker]:
+        """Connections last as long as the scenario."""
+        try:
+            yield self
+        finally:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+            self._own = None
+
+    def prepare_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+        """Create a topic, wait for its leaders, and return its id.  Underscores in ``configs`` stand for dots."""
+        entries = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": entries}
+        reply = self.quietly("CreateTopics", 7, topics=[topic], timeout_ms=10_000)
+        assert reply["topics"][0]["error_code"] == 0, f"cannot create {name}: {reply}"
+        self.wait_for_leaders(name, partitions)
+        topic_id: bytes = reply["topics"][0]["topic_id"]
+        return topic_id
+
+    def wait_for_leaders(self, name: str, partitions: int) -> None:
+        def has_leaders() -> bool:
+            reply = self.quietly("Metadata", 12, topics=[{"name": name}], allow_auto_topic_creation=False)
+            found = reply["topics"][0]["partitions"]
+            return len(found) == partitions and all(p["error_code"] == 0 and p["leader_id"] >= 0 for p in found)
+
+        self.wait_until(has_leaders, f"leaders of {name}")
+
+    def wait_for_coordinator(self, group: str) -> None:
+        """Wait until the group's coordinator is known and has loaded its partition."""
+
+        def answers() -> bool:
+            found = self.quietly("FindCoordinator", 3, key=group, key_type=0)
+            if found["error_code"] != 0:
+                return False
+            heartbeat = self.quietly("Heartbeat", 0, group_id=group, generation_id=1, member_id="nobody")
+            return heartbeat["error_code"] not in (14, 15, 16)  # loading, not available, not this broker
+
+        self.wait_until(answers, f"the coordinator of {group}")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PREPARATION_TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.address}: waited in vain for {what}")
+            time.sleep(0.02)
+
+    def _bare_reply(self, step: Step) -> Tree:
+        payload = self._own_connection().receive_payload()
+        reply: Tree = CLOSED if payload is None else {"payload": payload[4:]}
+        if payload is None:
+            self._own = None
+        self.steps.append(replace(step, reply=reply))
+        return reply
+
+    def _own_connection(self) -> Connection:
+        """The connection of everything that is not asked over another one; a new one after the broker closed it."""
+        if self._own is None:
+            self._own = self.connect()
+        return self._own

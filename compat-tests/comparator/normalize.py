@@ -1,0 +1,159 @@
+"""Replace what cannot be equal on two brokers by symbols.
+
+Owns: which fields hold such values, and the symbols.  The same value becomes the same symbol wherever it appears in
+one scenario, so that a reply which names the wrong topic id or member id still differs.  What means "none" (0, -1,
+null, an empty id) is never replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from typing import Any
+
+from comparator.wire import Tree
+
+# Field name -> the kind of thing it identifies.
+SYMBOLS = {
+    "broker_id": "node",
+    "cluster_id": "cluster",
+    "controller_id": "node",
+    "eligible_leader_replicas": "node",
+    "host": "host",
+    "isr_nodes": "node",
+    "last_known_elr": "node",
+    "leader_id": "node",
+    "log_dir": "log_dir",
+    "node_id": "node",
+    "offline_replicas": "node",
+    "port": "port",
+    "producer_id": "producer",
+    "replica_nodes": "node",
+    "session_id": "session",
+    "topic_id": "topic_id",
+    "client_instance_id": "client_instance",
+    "subscription_id": "subscription",
+}
+# Values that differ from run to run and identify nothing: only whether there is one is compared.
+PRESENCE_ONLY = {
+    "error_message": "text",
+    "finalized_features_epoch": "epoch",
+    "log_append_time_ms": "time",
+    "total_bytes": "bytes",
+    "usable_bytes": "bytes",
+}
+# Time that a reply was held back says something about the quota of the moment, not about the request.
+DROPPED = {"throttle_time_ms"}
+RANDOM_UUID = re.compile(r"[0-9A-Za-z_-]{22}$|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+FIELDS_WITH_UUIDS = {"member_id", "leader"}
+NOTHING = (None, "", 0, -1, bytes(16), [])
+
+# Fields that name an element among its siblings, most telling first; replies list siblings in any order.
+NAMING_FIELDS = (
+    "name",
+    "topic",
+    "topic_name",
+    "resource_name",
+    "config_name",
+    "group_id",
+    "key",
+    "api_key",
+    "partition_index",
+    "partition",
+    "group_instance_id",
+    "node_id",
+)
+
+_BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+
+
+class Normalizer:
+    """Normalizes the trees of one broker and one scenario, in the order in which they were recorded."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[str, dict[Any, str]] = {}
+
+    def normalize(self, tree: Tree, name: str = "") -> Tree:
+        """The tree with symbols; ``name`` is the field that holds it."""
+        if isinstance(tree, dict):
+            return {key: self.normalize(value, key) for key, value in tree.items() if key not in DROPPED}
+        if name in {"records", "record_set"} and isinstance(tree, bytes):
+            return [self._batch(header, body) for header, body in split_batches(tree)]
+        if isinstance(tree, list):
+            return [self.normalize(item, name) for item in sorted_siblings(tree)]
+        if _is_nothing(tree):
+            return tree
+        if name in SYMBOLS:
+            return self._symbol(SYMBOLS[name], tree)
+        if name in PRESENCE_ONLY:
+            return f"<{PRESENCE_ONLY[name]}>"
+        if name in FIELDS_WITH_UUIDS and isinstance(tree, str):
+            return RANDOM_UUID.sub(lambda found: self._symbol("uuid", found[0]), tree)
+        return tree
+
+    def _symbol(self, kind: str, value: Any) -> str:
+        known = self._symbols.setdefault(kind, {})
+        return known.setdefault(value, f"<{kind} {len(known) + 1}>")
+
+    def _batch(self, header: tuple[int, ...], body: bytes) -> Tree:
+        """A batch as its header's fields and its records' fingerprint; the checksum covers normalized fields."""
+        (base_offset, length, leader_epoch, magic, _crc, attributes, last_delta, base_time, max_time, *producer) = (
+            header
+        )
+        producer_id, producer_epoch, base_sequence, count = producer
+        appended_by_broker = attributes & 0x08
+        return {
+            "base_offset": base_offset,
+            "batch_length": length,
+            "partition_leader_epoch": leader_epoch,
+            "magic": magic,
+            "attributes": attributes,
+            "last_offset_delta": last_delta,
+            "base_timestamp": base_time,
+            "max_timestamp": "<time>" if appended_by_broker else max_time,
+            "producer_id": self.normalize(producer_id, "producer_id"),
+            "producer_epoch": producer_epoch,
+            "base_sequence": base_sequence,
+            "record_count": count,
+            "records": hashlib.sha256(body).hexdigest()[:16],
+        }
+
+
+def split_batches(data: bytes) -> list[tuple[tuple[int, ...], bytes]]:
+    """(header fields, record bytes) of each batch; a tail that is not a whole batch appears as a batch of its own."""
+    batches = []
+    position = 0
+    while position < len(data):
+        rest = data[position:]
+        if len(rest) < _BATCH_HEADER.size:
+            batches.append(((-1,) * 13, rest))
+            break
+        header = _BATCH_HEADER.unpack_from(rest)
+        size = header[1] + 12
+        batches.append((header, rest[_BATCH_HEADER.size : size]))
+        position += size
+    return batches
+
+
+def sorted_siblings(siblings: list[Tree]) -> list[Tree]:
+    """Siblings in an order of their own names, so that the two brokers may list them in any order."""
+    name = naming_field(siblings)
+    if name is None:
+        return siblings
+    return sorted(siblings, key=lambda sibling: str(sibling[name]))
+
+
+def naming_field(siblings: list[Tree]) -> str | None:
+    """The field that tells siblings apart, if there is one."""
+    if not siblings or not all(isinstance(sibling, dict) for sibling in siblings):
+        return None
+    for name in NAMING_FIELDS:
+        values = [sibling.get(name) for sibling in siblings]
+        if all(value is not None for value in values) and len(set(map(str, values))) == len(siblings):
+            return name
+    return None
+
+
+def _is_nothing(value: Tree) -> bool:
+    return any(value is nothing or (type(value) is type(nothing) and value == nothing) for nothing in NOTHING)
