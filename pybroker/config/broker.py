@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS
+from pybroker.config.names import base_name
 from pybroker.config.properties import parse_properties
 from pybroker.config.schema import ConfigError, Setting
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("pybroker.config")
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-LISTENER_PREFIX: Final = "listener.name."
 
 _DEFAULTS: Final[dict[str, Any]] = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
 
@@ -101,7 +101,7 @@ class BrokerConfig:
         data_dir: str | None = None,
         dev: bool = False,
     ) -> BrokerConfig:
-        """The settings of one ``pybroker serve``; ``settings`` are the ``--set`` pairs, ``listen`` what ``--listen`` had.
+        """The settings of one ``pybroker serve``: ``settings`` from ``--set``, ``listen`` from ``--listen``.
 
         Raises ``ConfigError`` (a bad value, or an unknown name in ``settings``) and ``OSError`` (the file).
         """
@@ -205,6 +205,13 @@ class BrokerConfig:
         self._log_config = None
         return frozenset(name for name, value in self._values.items() if before[name] != value)
 
+    def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
+        """What the settings would be with these dynamic layers; raises ``ConfigError`` when they do not go together."""
+        candidate = BrokerConfig(self.static, defaults=self.defaults)
+        candidate.apply_dynamic(cluster_default, per_broker)
+        _check_together(candidate)
+        return candidate
+
     def log_idle_settings(self) -> None:
         """One line that names the settings which were set and mean nothing here."""
         idle = sorted(name for name in self.static if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].used)
@@ -243,25 +250,14 @@ def _read_file(path: str) -> dict[str, str]:
             settings = parse_properties(file.read())
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from error
-    unknown = sorted(name for name in settings if not is_known(name))
+    unknown = sorted(name for name in settings if base_name(name) is None)
     if unknown:
         log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))
     return settings
 
 
-def is_known(name: str) -> bool:
-    """Whether the table has the setting, also under the prefix of a listener (``listener.name.external.``)."""
-    if name in BROKER_SETTINGS:
-        return True
-    if not name.startswith(LISTENER_PREFIX):
-        return False
-    # What follows the prefix and the listener's name may carry a SASL mechanism in front of the setting.
-    parts = name[len(LISTENER_PREFIX) :].split(".")
-    return any(".".join(parts[start:]) in BROKER_SETTINGS for start in (1, 2))
-
-
 def _require_known(name: str) -> None:
-    if is_known(name):
+    if base_name(name) is not None:
         return
     if name in DYNAMIC_ONLY_SETTINGS:
         raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")
@@ -277,7 +273,7 @@ def _check_together(config: BrokerConfig) -> None:
     if config["broker.id"] != config["node.id"]:
         raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
     if config.topic_defaults()["retention.ms"] == 0:
-        raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+        raise ConfigError("requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
     if "classic" not in config.get_list("group.coordinator.rebalance.protocols"):
         raise ConfigError("Disabling the 'classic' protocol is not supported.")
     if not all(config.log_dirs):

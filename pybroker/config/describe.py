@@ -1,0 +1,201 @@
+"""Describes settings: value, source, type, synonyms, read-only and sensitive flags, documentation.
+
+Owns: the entries of DescribeConfigs for brokers, topics, groups and client-metrics subscriptions.  Pure.
+
+Rules that clients rely on: ``synonyms`` lists every layer that has a value, the one that counts first; a setting
+whose own name no layer has is described with source DEFAULT_CONFIG and no synonyms, even if another unit of it is
+set; passwords, and settings that Kafka does not know, are sensitive and have no value.
+
+Counterpart in Kafka: ``kafka.server.ConfigHelper``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker_settings import BROKER_SETTINGS
+from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
+from pybroker.config.log_config import LogConfig
+from pybroker.config.names import broker_setting, synonym_names
+from pybroker.config.resources import (
+    BROKER,
+    CLIENT_METRICS,
+    CLIENT_METRICS_CONFIG,
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    GROUP,
+    GROUP_CONFIG,
+    STATIC_BROKER_CONFIG,
+    TOPIC,
+    TOPIC_CONFIG,
+    ConfigEntry,
+    Synonym,
+)
+from pybroker.config.schema import FIXED, PASSWORD, UNKNOWN, ConfigError, Setting, value_text
+from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+Overrides = Mapping[str, str]
+
+_TABLES: Final = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: CLIENT_METRICS_SETTINGS}
+
+
+def described_names(resource_type: int, overrides: Iterable[str], keys: Collection[str] | None) -> list[str]:
+    """Names to describe: all but the internal ones, and whatever is set; ``keys`` (None or empty: all) chooses."""
+    table = BROKER_SETTINGS if resource_type == BROKER else _TABLES[resource_type]
+    names = dict.fromkeys(name for name, setting in table.items() if not setting.internal)
+    names.update(dict.fromkeys(overrides))
+    return [name for name in names if not keys or name in keys]
+
+
+def broker_entries(config: BrokerConfig, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """Every setting of this broker."""
+    set_names = [*config.static, *config.cluster_default, *config.per_broker]
+    return [_broker_entry(config, name) for name in described_names(BROKER, set_names, keys)]
+
+
+def broker_default_entries(config: BrokerConfig, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """The dynamic settings that all brokers share; only those that are set."""
+    entries = []
+    for name, text in config.cluster_default.items():
+        if keys and name not in keys:
+            continue
+        setting = broker_setting(name)
+        value = None if _is_sensitive(setting) else text
+        synonyms = (Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG),)
+        entries.append(_entry(BROKER, name, setting, value, synonyms, _is_read_only(name)))
+    return entries
+
+
+def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """Every setting of a topic."""
+    log_config = LogConfig.from_overrides(overrides, config)
+    entries = []
+    for name in described_names(TOPIC, overrides, keys):
+        setting = TOPIC_SETTINGS.get(name)
+        value = None if setting is None else value_text(log_config.value(name))
+        if name == "cleanup.policy":
+            # The attribute is a set; what clients read keeps the order in which it was given.
+            value = _cleanup_policy(config, overrides)
+        synonyms = [Synonym(name, value, TOPIC_CONFIG)] if name in overrides else []
+        if name in TOPIC_SYNONYMS:
+            synonyms += broker_synonyms(config, TOPIC_SYNONYMS[name][0][0])
+        entries.append(_entry(TOPIC, name, setting, value, synonyms))
+    return entries
+
+
+def group_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """Every setting of a group; a group that does not exist has the broker's."""
+    entries = []
+    for name in described_names(GROUP, overrides, keys):
+        setting = GROUP_SETTINGS.get(name)
+        broker_name = GROUP_SYNONYMS.get(name)
+        default = config[broker_name] if broker_name is not None else setting.default if setting is not None else None
+        value = _parsed_text(setting, overrides.get(name), default)
+        synonyms = [Synonym(name, value, GROUP_CONFIG)] if name in overrides else []
+        if broker_name is not None:
+            synonyms += broker_synonyms(config, broker_name)
+        elif not synonyms:
+            synonyms = [Synonym(name, value, DEFAULT_CONFIG)]
+        entries.append(_entry(GROUP, name, setting, value, synonyms))
+    return entries
+
+
+def client_metrics_entries(overrides: Overrides, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """Every setting of a client-metrics subscription; one that does not exist has the defaults."""
+    entries = []
+    for name in described_names(CLIENT_METRICS, overrides, keys):
+        setting = CLIENT_METRICS_SETTINGS.get(name)
+        value = _parsed_text(setting, overrides.get(name), setting.default if setting is not None else None)
+        synonyms = [Synonym(name, value, CLIENT_METRICS_CONFIG)] if name in overrides else []
+        entries.append(_entry(CLIENT_METRICS, name, setting, value, synonyms))
+    return entries
+
+
+def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
+    """What each layer says about a broker's setting, the strongest layer first.
+
+    The list starts with the first layer that knows the setting by ``name`` itself.
+    """
+    sensitive = _is_sensitive(broker_setting(name))
+    names = synonym_names(name)
+    layers = (
+        (config.per_broker, DYNAMIC_BROKER_CONFIG),
+        (config.cluster_default, DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.static, STATIC_BROKER_CONFIG),
+    )
+    synonyms = [
+        Synonym(synonym, None if sensitive else layer[synonym], source)
+        for layer, source in layers
+        for synonym in names
+        if synonym in layer
+    ]
+    for synonym in names:
+        default = _default_text(config, synonym)
+        if default is not None:
+            synonyms.append(Synonym(synonym, None if sensitive else default, DEFAULT_CONFIG))
+    start = next((index for index, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
+    return synonyms[start:]
+
+
+def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
+    setting = broker_setting(name)
+    synonyms = broker_synonyms(config, name)
+    if _is_sensitive(setting):
+        value = None
+    elif name in BROKER_SETTINGS:
+        value = value_text(config[name])
+    else:
+        # A setting of one listener, or one that exists only while the broker runs: what was given.
+        value = synonyms[0].value if synonyms else None
+    return _entry(BROKER, name, setting, value, synonyms, _is_read_only(name))
+
+
+def _entry(
+    resource_type: int,
+    name: str,
+    setting: Setting | None,
+    value: str | None,
+    synonyms: Iterable[Synonym],
+    read_only: bool = False,
+) -> ConfigEntry:
+    synonyms = tuple(synonyms)
+    source = synonyms[0].source if synonyms else DEFAULT_CONFIG
+    type_ = UNKNOWN if setting is None else setting.type
+    return ConfigEntry(name, value, source, type_, _is_sensitive(setting), read_only, synonyms)
+
+
+def _is_sensitive(setting: Setting | None) -> bool:
+    return setting is None or setting.type == PASSWORD
+
+
+def _is_read_only(name: str) -> bool:
+    setting = broker_setting(name)
+    # Kafka calls the settings of single listeners read-only, though they can be altered.
+    return setting is None or setting.name != name or setting.mode == FIXED
+
+
+def _default_text(config: BrokerConfig, name: str) -> str | None:
+    if name in config.defaults:
+        return config.defaults[name]
+    setting = BROKER_SETTINGS.get(name)
+    return None if setting is None else value_text(setting.default)
+
+
+def _cleanup_policy(config: BrokerConfig, overrides: Overrides) -> str | None:
+    setting = TOPIC_SETTINGS["cleanup.policy"]
+    return _parsed_text(setting, overrides.get("cleanup.policy"), config["log.cleanup.policy"])
+
+
+def _parsed_text(setting: Setting | None, text: str | None, default: object) -> str | None:
+    """An override as its type prints it; one that cannot be read has no effect, so that the default counts."""
+    if setting is None:
+        return None
+    if text is not None:
+        try:
+            return value_text(setting.parse(text))
+        except ConfigError:
+            pass
+    return value_text(default)

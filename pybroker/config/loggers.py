@@ -1,0 +1,83 @@
+"""The broker's loggers as a config resource: levels that can be read and set while it runs (KIP-412).
+
+Owns: the mapping between Kafka's level names and Python's, and which loggers belong to the broker.  The logger
+``root`` is the parent of the broker's own loggers, ``pybroker``, never Python's root: that is the host's.
+
+Levels are not persisted, as in Kafka.
+
+Counterpart in Kafka: ``LoggingController`` and ``RuntimeLoggerManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pybroker.config.resources import (
+    APPEND,
+    DELETE,
+    DYNAMIC_BROKER_LOGGER_CONFIG,
+    OPERATION_NAMES,
+    SUBTRACT,
+    ConfigEntry,
+    ConfigFailure,
+    Operation,
+)
+from pybroker_protocol.errors import ErrorCode
+
+ROOT: Final = "root"
+_ROOT_LOGGER: Final = "pybroker"
+_LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+
+
+def logger_entries() -> list[ConfigEntry]:
+    """Every logger of the broker with its effective level."""
+    return [
+        ConfigEntry(name, _level_name(logger.getEffectiveLevel()), DYNAMIC_BROKER_LOGGER_CONFIG)
+        for name, logger in sorted(_loggers().items())
+    ]
+
+
+def alter_loggers(operations: tuple[Operation, ...], validate_only: bool) -> None:
+    """Set (SET) or inherit (DELETE) levels: all of them or, when one is refused (``ConfigFailure``), none."""
+    loggers = _loggers()
+    for operation in operations:
+        _check(operation, loggers)
+    if validate_only:
+        return
+    for operation in operations:
+        level = _LEVELS[operation.value] if operation.value and operation.kind != DELETE else logging.NOTSET
+        loggers[operation.name].setLevel(level)
+
+
+def _check(operation: Operation, loggers: dict[str, logging.Logger]) -> None:
+    if operation.kind in (APPEND, SUBTRACT):
+        message = f"{OPERATION_NAMES[operation.kind]} operation is not allowed for the BROKER_LOGGER resource"
+        raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)
+    if operation.kind == DELETE and operation.name == ROOT:
+        message = "Removing the log level of the root logger is not allowed"
+        raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)
+    if operation.name not in loggers:
+        raise ConfigFailure(ErrorCode.INVALID_CONFIG, f"Logger {operation.name} does not exist!")
+    if operation.kind != DELETE and operation.value not in _LEVELS:
+        message = (
+            f"Cannot set the log level of {operation.name} to {operation.value} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(sorted(_LEVELS))}"
+        )
+        raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    """The broker's loggers by the names that clients use."""
+    loggers = {
+        name: logger
+        for name, logger in logging.Logger.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and name.startswith(f"{_ROOT_LOGGER}.")
+    }
+    loggers[ROOT] = logging.getLogger(_ROOT_LOGGER)
+    return loggers
+
+
+def _level_name(level: int) -> str:
+    """The name of the highest of Kafka's levels that is not above ``level``."""
+    return max((value, name) for name, value in _LEVELS.items() if value <= max(level, _LEVELS["TRACE"]))[1]

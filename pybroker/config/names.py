@@ -1,0 +1,56 @@
+"""Names of broker settings, also under a listener's prefix.
+
+Owns: ``base_name`` and ``synonym_names``.  A setting may be given for one listener alone, with
+``listener.name.<listener>.`` (and, for SASL, ``<mechanism>.``) in front.
+
+Counterpart in Kafka: ``DynamicBrokerConfig.brokerConfigSynonyms``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS
+from pybroker.config.schema import Setting
+
+LISTENER_PREFIX: Final = "listener.name."
+
+# Settings in several units; the first that is set wins.
+_UNITS: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_UNITS_BY_NAME: Final = {name: names for names in _UNITS for name in names}
+# The scheduler's interval stands in for log.flush.interval.ms, never the other way round.
+del _UNITS_BY_NAME["log.flush.scheduler.interval.ms"]
+
+
+def base_name(name: str) -> str | None:
+    """The setting that ``name`` is, or overrides for one listener; None when Kafka does not know it."""
+    if name in BROKER_SETTINGS:
+        return name
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    # A SASL mechanism may stand between the listener's name and the setting.
+    parts = name[len(LISTENER_PREFIX) :].split(".")
+    for start in (1, 2):
+        candidate = ".".join(parts[start:])
+        if candidate in BROKER_SETTINGS:
+            return candidate
+    return None
+
+
+def broker_setting(name: str) -> Setting | None:
+    """The row of ``name``, of the setting it overrides for one listener, or of a dynamic-only setting."""
+    base = base_name(name)
+    return DYNAMIC_ONLY_SETTINGS.get(name) if base is None else BROKER_SETTINGS[base]
+
+
+def synonym_names(name: str) -> tuple[str, ...]:
+    """The names under which a layer may hold the setting, the strongest first; ``name`` is among them."""
+    base = base_name(name)
+    if base is not None and base != name:
+        return (name, base)
+    return _UNITS_BY_NAME.get(name, (name,))

@@ -1,0 +1,257 @@
+"""Describes and alters the settings of every config resource, and lets changes take effect.
+
+Owns: which answer each resource gets, the order of alterations (one at a time, because APPEND and SUBTRACT build on
+what is committed), and the broker's dynamic layers.  Owns no persistence: ``ConfigStore`` writes, and what it
+committed comes back as an image.
+
+Invariants: ``done`` runs exactly once, and not before everything that was accepted is in the image and in
+``BrokerConfig``; a refused resource changes nothing and holds up no other one.
+
+Counterparts in Kafka: ``ConfigHelper``, ``ConfigAdminManager`` and ``DynamicConfigPublisher``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pybroker.config import alter, describe
+from pybroker.config.broker import NOTHING, BrokerConfig
+from pybroker.config.loggers import alter_loggers, logger_entries
+from pybroker.config.resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    Alteration,
+    ConfigChange,
+    ConfigEntry,
+    ConfigFailure,
+    Description,
+    Outcome,
+)
+from pybroker_protocol.errors import ErrorCode
+
+Overrides = Mapping[str, str]
+
+
+class Image(Protocol):
+    """What is needed of the cluster image."""
+
+    @property
+    def configs(self) -> Mapping[tuple[int, str], Overrides]: ...
+
+    @property
+    def topics_by_name(self) -> Mapping[str, Any]: ...
+
+    @property
+    def brokers(self) -> Mapping[int, Any]: ...
+
+
+class Metadata(Protocol):
+    """The current image, and how to hear of the next one."""
+
+    @property
+    def image(self) -> Image: ...
+
+    def subscribe(self, listener: Callable[[Any, Any], None]) -> Callable[[], None]: ...
+
+
+class WriteResult(Protocol):
+    """The store's answer for one change."""
+
+    @property
+    def error_code(self) -> int: ...
+
+    @property
+    def error_message(self) -> str | None: ...
+
+
+class ConfigStore(Protocol):
+    """Commits changes; ``done`` runs later, with one answer per change, after the image that contains them."""
+
+    def alter_configs(self, changes: Sequence[Any], done: Callable[[Sequence[WriteResult]], None]) -> None: ...
+
+
+Done = Callable[[list[Outcome]], None]
+
+
+class _Request(NamedTuple):
+    alterations: Sequence[Alteration]
+    validate_only: bool
+    done: Done
+
+
+class ConfigService:
+    """One broker's config resources.  ``config`` is changed in place when dynamic settings of brokers change."""
+
+    def __init__(self, config: BrokerConfig, metadata: Metadata, store: ConfigStore, broker_id: int) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._store = store
+        self._broker_id = broker_id
+        self._subscribers: list[Callable[[frozenset[str]], None]] = []
+        self._waiting: deque[_Request] = deque()
+        self._writing = False
+        metadata.subscribe(self.on_image)
+
+    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> None:
+        """Call ``callback(names)`` whenever broker settings have changed, with the names of those that did."""
+        self._subscribers.append(callback)
+
+    def on_image(self, image: Image, delta: object) -> None:
+        """Take over the dynamic settings of a new image."""
+        cluster_default = image.configs.get((BROKER, ""), NOTHING)
+        per_broker = image.configs.get((BROKER, str(self._broker_id)), NOTHING)
+        if cluster_default == self._config.cluster_default and per_broker == self._config.per_broker:
+            return
+        changed = self._config.apply_dynamic(cluster_default, per_broker)
+        if changed:
+            for callback in tuple(self._subscribers):
+                callback(changed)
+
+    # --- describe --------------------------------------------------------------------------------------------------
+
+    def describe(
+        self,
+        resource_type: int,
+        resource_name: str,
+        keys: Collection[str] | None = None,
+        include_documentation: bool = False,
+    ) -> Description:
+        """Every setting of one resource, or those named in ``keys`` (None or empty: all)."""
+        try:
+            entries = self._entries(resource_type, resource_name, keys)
+        except ConfigFailure as failure:
+            return Description(failure.error_code, failure.message)
+        if include_documentation and resource_type != BROKER_LOGGER:
+            from pybroker.config.documentation import documentation
+
+            entries = [entry._replace(documentation=documentation(resource_type, entry.name)) for entry in entries]
+        return Description(ErrorCode.NONE, None, tuple(entries))
+
+    def _entries(self, resource_type: int, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
+        overrides = self._overrides(resource_type, name)
+        if resource_type == TOPIC:
+            if name not in self._metadata.image.topics_by_name:
+                raise ConfigFailure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            return describe.topic_entries(self._config, overrides, keys)
+        if resource_type == BROKER:
+            if not name:
+                return describe.broker_default_entries(self._config, keys)
+            self._require_this_broker(name, "expected {} or empty string,")
+            return describe.broker_entries(self._config, keys)
+        if resource_type == BROKER_LOGGER:
+            if not name:
+                raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            self._require_this_broker(name, "expected {}")
+            return [entry for entry in logger_entries() if not keys or entry.name in keys]
+        if resource_type == CLIENT_METRICS:
+            if not name:
+                raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return describe.client_metrics_entries(overrides, keys)
+        if resource_type == GROUP:
+            if not name:
+                raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return describe.group_entries(self._config, overrides, keys)
+        raise ConfigFailure(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+    def _require_this_broker(self, name: str, expected: str) -> None:
+        if not alter.is_integer(name):
+            raise ConfigFailure(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if int(name) != self._broker_id:
+            message = f"Unexpected broker id, {expected.format(self._broker_id)} but received {name}"
+            raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)
+
+    def resources(self, resource_types: Collection[int]) -> list[tuple[int, str]]:
+        """(type, name) of everything that can be described, of these types.
+
+        Every topic and every broker has settings; groups and client-metrics subscriptions are listed once they
+        have settings of their own.
+        """
+        image = self._metadata.image
+        found: list[tuple[int, str]] = []
+        if GROUP in resource_types:
+            found += sorted(key for key in image.configs if key[0] == GROUP)
+        if CLIENT_METRICS in resource_types:
+            found += sorted(key for key in image.configs if key[0] == CLIENT_METRICS)
+        for of_brokers in (BROKER_LOGGER, BROKER):
+            if of_brokers in resource_types:
+                found += [(of_brokers, str(broker_id)) for broker_id in sorted(image.brokers)]
+        if TOPIC in resource_types:
+            found += [(TOPIC, name) for name in image.topics_by_name]
+        return found
+
+    # --- alter -----------------------------------------------------------------------------------------------------
+
+    def alter(self, alterations: Sequence[Alteration], validate_only: bool, done: Done) -> None:
+        """Check and commit; ``done`` gets one outcome per alteration, in order, maybe before this returns."""
+        self._waiting.append(_Request(alterations, validate_only, done))
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serve what waits until one request has to be written; its end comes back here."""
+        while self._waiting and not self._writing:
+            request = self._waiting.popleft()
+            outcomes, changes = self._decide(request)
+            if not changes or request.validate_only:
+                request.done([outcome or Outcome(ErrorCode.NONE) for outcome in outcomes])
+                continue
+            self._writing = True
+            self._store.alter_configs(changes, self._finisher(request.done, outcomes))
+
+    def _finisher(self, done: Done, outcomes: list[Outcome | None]) -> Callable[[Sequence[WriteResult]], None]:
+        def finish(results: Sequence[WriteResult]) -> None:
+            self._writing = False
+            written = (Outcome(result.error_code, result.error_message) for result in results)
+            done([next(written) if outcome is None else outcome for outcome in outcomes])
+            self._serve()
+
+        return finish
+
+    def _decide(self, request: _Request) -> tuple[list[Outcome | None], list[ConfigChange]]:
+        """An outcome per alteration, None for those whose change is to be written; and these changes."""
+        outcomes: list[Outcome | None] = []
+        changes: list[ConfigChange] = []
+        times = Counter((alteration.resource_type, alteration.resource_name) for alteration in request.alterations)
+        for alteration in request.alterations:
+            try:
+                if times[alteration.resource_type, alteration.resource_name] > 1:
+                    raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                if alteration.refusal is not None:
+                    raise alteration.refusal
+                change = self._change(alteration, request.validate_only)
+            except ConfigFailure as failure:
+                outcomes.append(Outcome(failure.error_code, failure.message))
+                continue
+            if change is None:
+                outcomes.append(Outcome(ErrorCode.NONE))
+                continue
+            outcomes.append(None)
+            changes.append(change)
+        return outcomes, changes
+
+    def _change(self, alteration: Alteration, validate_only: bool) -> ConfigChange | None:
+        """What to write for one alteration; None when nothing is to be written (loggers)."""
+        alter.refuse_malformed(alteration)
+        resource_type, name = alteration.resource_type, alteration.resource_name
+        current = self._overrides(resource_type, name)
+        if resource_type == TOPIC:
+            exists = name in self._metadata.image.topics_by_name
+            return alter.change_topic(alteration, current, self._config, exists)
+        if resource_type == BROKER:
+            return alter.change_broker(alteration, self._broker_id, current, self._config)
+        if resource_type == CLIENT_METRICS:
+            return alter.change_client_metrics(alteration, current)
+        if resource_type == GROUP:
+            return alter.change_group(alteration, current, self._config)
+        if resource_type == BROKER_LOGGER and not alteration.replace:
+            alter.require_broker(name, self._broker_id)
+            alter_loggers(alteration.operations, validate_only)
+            return None
+        raise ConfigFailure(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+    def _overrides(self, resource_type: int, name: str) -> Overrides:
+        return self._metadata.image.configs.get((resource_type, name), NOTHING)

@@ -1,0 +1,52 @@
+"""AlterConfigs (key 33), versions 0 to 2: replace all overrides of a resource.
+
+Behaviour: settings that are not named lose their override (IncrementalAlterConfigs is the way to change some);
+broker loggers cannot be altered so; one answer per resource.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation as AclOperation
+from pybroker.config.resources import Alteration, Operation, Outcome
+from pybroker.handlers.config_refusals import refusal
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+def handle(ctx: RequestContext, request: AlterConfigsRequest) -> Parked:
+    """Check every resource, commit the valid ones, answer when they are in effect."""
+    parked = Parked()
+
+    def done(outcomes: list[Outcome]) -> None:
+        parked.complete(
+            AlterConfigsResponse(
+                responses=[
+                    AlterConfigsResourceResponse(
+                        error_code=outcome.error_code,
+                        error_message=outcome.error_message,
+                        resource_type=resource.resource_type,
+                        resource_name=resource.resource_name,
+                    )
+                    for resource, outcome in zip(request.resources, outcomes, strict=True)
+                ]
+            )
+        )
+
+    alterations = [_alteration(ctx, resource) for resource in request.resources]
+    ctx.services.configs.alter(alterations, request.validate_only, done)
+    return parked
+
+
+def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alteration:
+    return Alteration(
+        resource.resource_type,
+        resource.resource_name,
+        tuple(Operation(config.name, config.value) for config in resource.configs),
+        replace=True,
+        refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
+    )

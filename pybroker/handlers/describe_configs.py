@@ -1,0 +1,76 @@
+"""DescribeConfigs (key 32), versions 1 to 4.
+
+Behaviour: one result per resource in the order asked, each with its own error; every setting with source, type,
+synonyms (when asked), read-only and sensitive flags; types and documentation from version 3 (KIP-524).
+A broker answers for its own settings only; the resource without a name is what all brokers share.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation
+from pybroker.cluster.topic_names import invalid_reason
+from pybroker.config.resources import TOPIC, ConfigEntry, Description
+from pybroker.handlers.config_refusals import refusal
+from pybroker.handlers.context import RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describe each resource."""
+    return DescribeConfigsResponse(
+        results=[
+            _result(resource, _describe(ctx, resource, request.include_documentation), request.include_synonyms)
+            for resource in request.resources
+        ]
+    )
+
+
+def _describe(ctx: RequestContext, resource: DescribeConfigsResource, include_documentation: bool) -> Description:
+    resource_type, name = resource.resource_type, resource.resource_name
+    refused = refusal(ctx, Operation.DESCRIBE_CONFIGS, resource_type, name)
+    if refused is not None:
+        return Description(refused.error_code, refused.message)
+    if resource_type == TOPIC and not name:
+        return Description(ErrorCode.INVALID_TOPIC_EXCEPTION, invalid_reason(name))
+    keys = resource.configuration_keys
+    return ctx.services.configs.describe(resource_type, name, keys, include_documentation)
+
+
+def _result(
+    resource: DescribeConfigsResource, description: Description, include_synonyms: bool
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_code=description.error_code,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_config(entry, include_synonyms) for entry in description.entries],
+    )
+    # Kafka sends an empty text, not null, where there is nothing to say.
+    if description.error_message is not None:
+        result.error_message = description.error_message
+    return result
+
+
+def _config(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation,
+    )

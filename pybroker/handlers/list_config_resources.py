@@ -1,0 +1,36 @@
+"""ListConfigResources (key 74), versions 0 and 1 (KIP-1142).
+
+Behaviour: version 0 lists client-metrics subscriptions; version 1 the types asked for, or, when none are named, all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pybroker.apis import Operation, Resource
+from pybroker.config.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from pybroker.handlers.config_refusals import CLUSTER_NAME
+from pybroker.handlers.context import RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_ALL_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+
+
+def handle(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """List the resources that have settings."""
+    if not ctx.authorize(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    wanted = frozenset({CLIENT_METRICS}) if ctx.api_version == 0 else frozenset(request.resource_types) or _ALL_TYPES
+    if not wanted <= _ALL_TYPES:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type, name in ctx.services.configs.resources(wanted)
+        ]
+    )
