@@ -36,10 +36,9 @@ def run_job(options: JobOptions, log_path: Path) -> list[dict[str, Any]]:
         return list(job.lines())
 
 
-def read_latest(options: DemoOptions) -> LatestResults:
-    assert options.bootstrap is not None
-    ends = end_offsets(options.bootstrap, options.delays_topic)
-    return read_results(options.bootstrap, ends, "readers", options.consumers, lambda count: None)
+def read_latest(bootstrap: str, options: DemoOptions) -> LatestResults:
+    ends = end_offsets(bootstrap, options.delays_topic)
+    return read_results(bootstrap, ends, "readers", options.consumers, lambda count: None)
 
 
 def crash_job(options: JobOptions, log_path: Path, after_batches: int) -> None:
@@ -71,16 +70,16 @@ def test_demo_finds_what_the_batch_finds_though_spark_is_killed_half_way() -> No
 def test_results_written_twice_by_a_crash_before_the_commit_count_once(bootstrap: str, tmp_path: Path) -> None:
     """The crash that an at-least-once sink is about: a micro-batch is in the topic, but not yet in the checkpoint."""
     rows = list(dataset.rows(months=2))
-    options = DemoOptions(bootstrap, months=2)
-    create_topics(options)
-    job = job_options(options, len(rows), tmp_path)
+    options = DemoOptions(months=2)
+    create_topics(bootstrap, options)
+    job = job_options(bootstrap, options, len(rows), tmp_path)
     produce(bootstrap, options.flights_topic, flight_events(rows), lambda count: None)
     crash_job(job, tmp_path / "spark.log", after_batches=4)
     undo_last_commit(job.checkpoint_dir)
 
     *_, told = run_job(job, tmp_path / "spark.log")
 
-    latest = read_latest(options)
+    latest = read_latest(bootstrap, options)
     expected = aggregate(rows)
     assert list(differences(latest.results(), expected)) == []
     assert latest.records_read > len(expected)
@@ -89,20 +88,20 @@ def test_results_written_twice_by_a_crash_before_the_commit_count_once(bootstrap
 
 def test_an_unreadable_event_is_reported_and_spoils_no_result(bootstrap: str, tmp_path: Path) -> None:
     events = flight_events(islice(dataset.rows(months=1), 1000))
-    options = DemoOptions(bootstrap, micro_batches=2)
-    create_topics(options)
+    options = DemoOptions(micro_batches=2)
+    create_topics(bootstrap, options)
     garbage = [
         event._replace(value=value) for event, value in zip(events, (b"{not JSON", b'{"carrier": "UA"}'), strict=False)
     ]
     produce(bootstrap, options.flights_topic, sorted(events + garbage), lambda count: None)
 
-    told = run_job(job_options(options, len(events), tmp_path), tmp_path / "spark.log")
+    told = run_job(job_options(bootstrap, options, len(events), tmp_path), tmp_path / "spark.log")
 
     assert sum(line["progress"]["unreadable_rows"] for line in told if "progress" in line) == len(garbage)
-    assert read_latest(options).results() == aggregate(islice(dataset.rows(months=1), 1000))
+    assert read_latest(bootstrap, options).results() == aggregate(islice(dataset.rows(months=1), 1000))
 
 
 def test_demo_refuses_topics_that_exist(bootstrap: str) -> None:
-    create_topics(DemoOptions(bootstrap))
+    create_topics(bootstrap, DemoOptions())
     with pytest.raises(DemoFailed, match="exists"):
         run(DemoOptions(bootstrap), Console(file=StringIO()))

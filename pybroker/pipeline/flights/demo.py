@@ -7,7 +7,6 @@ not its own, is gone when it ends.
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -19,10 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from pybroker.pipeline.flights import check, dataset
 from pybroker.pipeline.flights.delays import Results, total
-from pybroker.pipeline.flights.events import FlightEvent, flight_events, produce
+from pybroker.pipeline.flights.events import flight_events, produce
 from pybroker.pipeline.flights.job_options import JobOptions
 from pybroker.pipeline.flights.processes import JobProcess, own_broker
-from pybroker.pipeline.flights.results import end_offsets, read_results
+from pybroker.pipeline.flights.results import LatestResults, end_offsets, read_results
 from pybroker.pipeline.flights.table import delay_table
 
 # 2013 is past any other retention, and the broker would rightly delete the whole stream.
@@ -64,7 +63,7 @@ def run(options: DemoOptions, console: Console) -> DemoOutcome:
         work_dir = Path(directory)
         with _broker(options.bootstrap, work_dir) as bootstrap:
             console.print(f"The broker is at {bootstrap}.")
-            outcome = _stream(options._replace(bootstrap=bootstrap), work_dir, console)
+            outcome = _stream(bootstrap, options, work_dir, console)
     console.print(delay_table(outcome.results, dataset.airline_names()))
     console.print(
         f"{total(outcome.results.values()).flights:,} flights in {len(outcome.results):,} results "
@@ -83,30 +82,25 @@ def _broker(bootstrap: str | None, work_dir: Path) -> Iterator[str]:
             yield own_bootstrap
 
 
-def _stream(options: DemoOptions, work_dir: Path, console: Console) -> DemoOutcome:
-    assert options.bootstrap is not None
-    create_topics(options)
-    rows = list(dataset.rows(options.months))
-    expected = check.aggregate(rows)
+def _stream(bootstrap: str, options: DemoOptions, work_dir: Path, console: Console) -> DemoOutcome:
+    create_topics(bootstrap, options)
     with _progress(console) as progress:
-        _produce(options, flight_events(rows), progress)
-        parquet, job_runs = _run_job(options, len(rows) + options.partitions, work_dir, progress)
-        ends = end_offsets(options.bootstrap, options.delays_topic)
-        read = progress.add_task("Read the results (consumer group)", total=sum(ends.values()))
-        group_id = f"{options.delays_topic}-table"
-        latest = read_results(options.bootstrap, ends, group_id, options.consumers, _advancer(progress, read))
+        records = _produce(bootstrap, options, progress)
+        job = job_options(bootstrap, options, records, work_dir)
+        parquet, job_runs = _run_job(job, records, options.crash_half_way, work_dir / "spark.log", progress)
+        latest = _read(bootstrap, options, progress)
     results = latest.results()
-    _check(results, parquet, expected)
+    _check(results, parquet, check.aggregate(dataset.rows(options.months)))
     return DemoOutcome(results, latest.records_read, job_runs)
 
 
-def create_topics(options: DemoOptions) -> None:
+def create_topics(bootstrap: str, options: DemoOptions) -> None:
     """Creates the topics for flights and for results; raises `DemoFailed` where one exists."""
     topics = {
         options.flights_topic: {"num_partitions": options.partitions, "configs": FLIGHTS_TOPIC_CONFIGS},
         options.delays_topic: {"num_partitions": options.consumers, "configs": DELAYS_TOPIC_CONFIGS},
     }
-    admin = KafkaAdminClient(bootstrap_servers=options.bootstrap)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         admin.create_topics(topics, wait_for_metadata=True)
     except TopicAlreadyExistsError as error:
@@ -115,17 +109,17 @@ def create_topics(options: DemoOptions) -> None:
         admin.close()
 
 
-def _produce(options: DemoOptions, flight_events: list[FlightEvent], progress: Progress) -> None:
-    produced = progress.add_task("Produce the flights", total=len(flight_events) + options.partitions)
-    assert options.bootstrap is not None
-    produce(options.bootstrap, options.flights_topic, flight_events, _advancer(progress, produced))
+def _produce(bootstrap: str, options: DemoOptions, progress: Progress) -> int:
+    """Produces the stream; returns its number of records."""
+    events = flight_events(dataset.rows(options.months))
+    produced = progress.add_task("Produce the flights", total=len(events) + options.partitions)
+    return produce(bootstrap, options.flights_topic, events, _advancer(progress, produced))
 
 
-def job_options(options: DemoOptions, records: int, work_dir: Path) -> JobOptions:
+def job_options(bootstrap: str, options: DemoOptions, records: int, work_dir: Path) -> JobOptions:
     """The job that takes a stream of so many records in the demo's number of micro-batches."""
-    assert options.bootstrap is not None
     return JobOptions(
-        bootstrap=options.bootstrap,
+        bootstrap=bootstrap,
         flights_topic=options.flights_topic,
         delays_topic=options.delays_topic,
         parquet_dir=work_dir / "parquet",
@@ -134,29 +128,40 @@ def job_options(options: DemoOptions, records: int, work_dir: Path) -> JobOption
     )
 
 
-def _run_job(options: DemoOptions, records: int, work_dir: Path, progress: Progress) -> tuple[dict[str, Any], int]:
+def _run_job(
+    options: JobOptions, records: int, crash_half_way: bool, log_path: Path, progress: Progress
+) -> tuple[dict[str, Any], int]:
     """Runs the job to its end; returns what it found in its Parquet files, and how often it was started."""
-    job_run = job_options(options, records, work_dir)
     aggregated = progress.add_task("Aggregate them (Spark)", total=records)
-    log_path = work_dir / "spark.log"
-    if options.crash_half_way:
-        with JobProcess(job_run, log_path) as job:
-            # The next micro-batch is under way when the last of these is told: the kill hits it in flight.
-            for line in islice(job.lines(), options.micro_batches // 2):
-                progress.advance(aggregated, line["progress"]["input_rows"])
+    if crash_half_way:
+        with JobProcess(options, log_path) as job:
+            # The next micro-batch is under way when one is told: the kill hits it in flight.
+            read = 0
+            for line in job.lines():
+                read += _follow(line, progress, aggregated)
+                if read >= records // 2:
+                    break
         progress.console.print("Spark was killed half way, and starts again from its checkpoint.")
-    parquet: dict[str, Any] = {}
-    with JobProcess(job_run, log_path) as job:
+    with JobProcess(options, log_path) as job:
         for line in job.lines():
-            parquet = line.get("parquet", parquet)
-            _follow(line.get("progress", {}), progress, aggregated)
-    return parquet, 1 + options.crash_half_way
+            _follow(line, progress, aggregated)
+    return line["parquet"], 1 + crash_half_way
 
 
-def _follow(batch: dict[str, Any], progress: Progress, task: TaskID) -> None:
-    progress.advance(task, batch.get("input_rows", 0))
-    if batch.get("late_rows", 0) or batch.get("unreadable_rows", 0):
+def _follow(line: dict[str, Any], progress: Progress, task: TaskID) -> int:
+    """Shows one line of what the job tells; returns the number of records that it has read since the one before."""
+    batch = line.get("progress", {"input_rows": 0, "late_rows": 0, "unreadable_rows": 0})
+    progress.advance(task, batch["input_rows"])
+    if batch["late_rows"] or batch["unreadable_rows"]:
         raise DemoFailed(f"flights came later than the watermark allows, or were unreadable: {batch}")
+    return int(batch["input_rows"])
+
+
+def _read(bootstrap: str, options: DemoOptions, progress: Progress) -> LatestResults:
+    ends = end_offsets(bootstrap, options.delays_topic)
+    read = progress.add_task("Read the results (consumer group)", total=sum(ends.values()))
+    group_id = f"{options.delays_topic}-table"
+    return read_results(bootstrap, ends, group_id, options.consumers, _advancer(progress, read))
 
 
 def _check(results: Results, parquet: dict[str, Any], expected: Results) -> None:

@@ -12,6 +12,7 @@ and is overwritten when that batch is repeated, so that the files hold every res
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,7 @@ def as_records(delays: DataFrame) -> DataFrame:
     )
 
 
-def _interval(duration: Any) -> str:
+def _interval(duration: timedelta) -> str:
     return f"{int(duration.total_seconds())} seconds"
 
 
