@@ -29,15 +29,15 @@ def open_controller(env: Env, config: BrokerConfig, cache: MetadataCache, metada
     node_id = settle_node_id(meta, config)
     path = str(Path(metadata_dir) / sqlite_store.FILE_NAME)
     store = sqlite_store.SqliteStore(path, env, fsync=config.get_bool("pybroker.fsync.enable"))
-    return Controller(env, config, cache, store, node_id, lambda: _found(env, metadata_dir, meta))
+    return Controller(env, config, cache, store, node_id, lambda: _found(env, metadata_dir, meta, node_id))
 
 
-def _found(env: Env, metadata_dir: str, meta: MetaProperties) -> Founding:
+def _found(env: Env, metadata_dir: str, meta: MetaProperties, node_id: int) -> Founding:
     kraft_log_dir = Path(metadata_dir) / KRAFT_LOG_DIR
     if kraft_log_dir.is_dir():
         if meta.cluster_id is None:
             raise StoreError(f"{kraft_log_dir} is there, but no meta.properties that says whose it is")
         from pybroker.cluster.kraft_takeover import read_kraft_metadata
 
-        return read_kraft_metadata(str(kraft_log_dir), meta.cluster_id)
+        return read_kraft_metadata(str(kraft_log_dir), meta.cluster_id, node_id)
     return new_cluster(meta.cluster_id or new_cluster_id(env.new_uuid))
