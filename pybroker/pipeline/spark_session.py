@@ -6,11 +6,20 @@ Owns the session's settings and the place of the connector's jars; owns no job. 
 
 import os
 from pathlib import Path
+from tempfile import gettempdir
 
 from pyspark.sql import SparkSession
 
 JARS_DIR_VARIABLE = "PYBROKER_SPARK_JARS"
 JARS_DIR_DEFAULT = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "spark"
+
+JVM_OPTIONS = (
+    "-XX:+UseSerialGC",
+    # The C1 compiler alone: a job of a minute ends before C2's work has paid for itself.
+    "-XX:TieredStopAtLevel=1",
+    # No statistics in /tmp. What else is temporary goes below TMPDIR, so that whoever kills a job can clear up after it.
+    "-XX:-UsePerfData",
+)
 
 
 class ConnectorMissing(RuntimeError):
@@ -38,8 +47,8 @@ def local_session(name: str, *, cores: int = 2) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in connector_jars()),
         "spark.driver.memory": "1g",
-        # The C1 compiler alone: a job of a minute ends before C2's work has paid for itself.
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": " ".join((*JVM_OPTIONS, f"-Djava.io.tmpdir={gettempdir()}")),
+        "spark.local.dir": gettempdir(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": cores,
         "spark.ui.enabled": False,

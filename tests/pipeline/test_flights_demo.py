@@ -30,9 +30,9 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def run_job(options: JobOptions, log_path: Path) -> list[dict[str, Any]]:
+def run_job(options: JobOptions, work_dir: Path) -> list[dict[str, Any]]:
     """Runs the job to its end; returns what it told."""
-    with JobProcess(options, log_path) as job:
+    with JobProcess(options, work_dir) as job:
         return list(job.lines())
 
 
@@ -41,8 +41,8 @@ def read_latest(bootstrap: str, options: DemoOptions) -> LatestResults:
     return read_results(bootstrap, ends, "readers", options.consumers, lambda count: None)
 
 
-def crash_job(options: JobOptions, log_path: Path, after_batches: int) -> None:
-    with JobProcess(options, log_path) as job:
+def crash_job(options: JobOptions, work_dir: Path, after_batches: int) -> None:
+    with JobProcess(options, work_dir) as job:
         told = list(islice(job.lines(), after_batches))
     assert len(told) == after_batches
 
@@ -74,10 +74,10 @@ def test_results_written_twice_by_a_crash_before_the_commit_count_once(bootstrap
     create_topics(bootstrap, options)
     job = job_options(bootstrap, options, len(rows), tmp_path)
     produce(bootstrap, options.flights_topic, flight_events(rows), lambda count: None)
-    crash_job(job, tmp_path / "spark.log", after_batches=4)
+    crash_job(job, tmp_path, after_batches=4)
     undo_last_commit(job.checkpoint_dir)
 
-    *_, told = run_job(job, tmp_path / "spark.log")
+    *_, told = run_job(job, tmp_path)
 
     latest = read_latest(bootstrap, options)
     expected = aggregate(rows)
@@ -95,7 +95,7 @@ def test_an_unreadable_event_is_reported_and_spoils_no_result(bootstrap: str, tm
     ]
     produce(bootstrap, options.flights_topic, sorted(events + garbage), lambda count: None)
 
-    told = run_job(job_options(bootstrap, options, len(events), tmp_path), tmp_path / "spark.log")
+    told = run_job(job_options(bootstrap, options, len(events), tmp_path), tmp_path)
 
     assert sum(line["progress"]["unreadable_rows"] for line in told if "progress" in line) == len(garbage)
     assert read_latest(bootstrap, options).results() == aggregate(islice(dataset.rows(months=1), 1000))

@@ -87,7 +87,7 @@ def _stream(bootstrap: str, options: DemoOptions, work_dir: Path, console: Conso
     with _progress(console) as progress:
         records = _produce(bootstrap, options, progress)
         job = job_options(bootstrap, options, records, work_dir)
-        parquet, job_runs = _run_job(job, records, options.crash_half_way, work_dir / "spark.log", progress)
+        parquet, job_runs = _run_job(job, records, options.crash_half_way, work_dir, progress)
         latest = _read(bootstrap, options, progress)
     results = latest.results()
     _check(results, parquet, check.aggregate(dataset.rows(options.months)))
@@ -129,12 +129,12 @@ def job_options(bootstrap: str, options: DemoOptions, records: int, work_dir: Pa
 
 
 def _run_job(
-    options: JobOptions, records: int, crash_half_way: bool, log_path: Path, progress: Progress
+    options: JobOptions, records: int, crash_half_way: bool, work_dir: Path, progress: Progress
 ) -> tuple[dict[str, Any], int]:
     """Runs the job to its end; returns what it found in its Parquet files, and how often it was started."""
     aggregated = progress.add_task("Aggregate them (Spark)", total=records)
     if crash_half_way:
-        with JobProcess(options, log_path) as job:
+        with JobProcess(options, work_dir) as job:
             # The next micro-batch is under way when one is told: the kill hits it in flight.
             read = 0
             for line in job.lines():
@@ -142,7 +142,7 @@ def _run_job(
                 if read >= records // 2:
                     break
         progress.console.print("Spark was killed half way, and starts again from its checkpoint.")
-    with JobProcess(options, log_path) as job:
+    with JobProcess(options, work_dir) as job:
         for line in job.lines():
             _follow(line, progress, aggregated)
     return line["parquet"], 1 + crash_half_way

@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -31,10 +31,16 @@ class ProcessFailed(RuntimeError):
         super().__init__(f"{what}; the end of {log_path}:\n{log_path.read_text(errors='replace')[-LOG_TAIL_CHARS:]}")
 
 
-def _start(command: list[str], log_path: Path) -> subprocess.Popen[str]:
+def _start(command: list[str], log_path: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     with log_path.open("ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **environment},
+            start_new_session=True,
         )
 
 
@@ -42,7 +48,7 @@ def _start(command: list[str], log_path: Path) -> subprocess.Popen[str]:
 def own_broker(data_dir: Path, log_path: Path) -> Iterator[str]:
     """A pybroker on a free port for the length of a `with`; yields its HOST:PORT."""
     serve = [str(Path(sys.executable).with_name("pybroker")), "serve", "--dev"]
-    process = _start([*serve, "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)], log_path)
+    process = _start([*serve, "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)], log_path, {})
     assert process.stdout is not None
     try:
         ready = READY_LINE.match(_first_line(process.stdout, BROKER_READY_WITHIN_SECONDS))
@@ -67,11 +73,17 @@ def _first_line(stdout: IO[str], timeout_seconds: float) -> str:
 
 
 class JobProcess:
-    """One run of the Spark job. Leaving the `with` ends whatever still runs of it."""
+    """One run of the Spark job, with its log and its temporary files below `work_dir`.
 
-    def __init__(self, options: JobOptions, log_path: Path) -> None:
-        self._log_path = log_path
-        self._process = _start([sys.executable, "-m", "pybroker.pipeline.flights.job", *options.arguments()], log_path)
+    Leaving the `with` ends whatever still runs of it.
+    """
+
+    def __init__(self, options: JobOptions, work_dir: Path) -> None:
+        self._log_path = work_dir / "spark.log"
+        scratch_dir = work_dir / "scratch"
+        scratch_dir.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "pybroker.pipeline.flights.job", *options.arguments()]
+        self._process = _start(command, self._log_path, {"TMPDIR": str(scratch_dir)})
 
     def __enter__(self) -> "JobProcess":
         return self
