@@ -123,7 +123,13 @@ def compile_format(text: str) -> Callable[[Record], bytes]:
     return lambda record: b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
 
 
-def _put_bytes(document: dict[str, Any], name: str, data: bytes | None) -> None:
+def compact_json(document: Any) -> str:
+    """JSON on one line, readable in any alphabet."""
+    return json.dumps(document, ensure_ascii=False)
+
+
+def put_bytes(document: dict[str, Any], name: str, data: bytes | None) -> None:
+    """Add ``name`` to the document as text, or ``name_base64`` where the bytes are not UTF-8."""
     try:
         document[name] = None if data is None else data.decode()
     except UnicodeDecodeError:
@@ -139,15 +145,15 @@ def to_json(record: Record) -> bytes:
         "offset": record.offset,
         "timestamp": record.timestamp,
     }
-    _put_bytes(document, "key", record.key)
-    _put_bytes(document, "value", record.value)
+    put_bytes(document, "key", record.key)
+    put_bytes(document, "value", record.value)
     headers: list[dict[str, Any]] = []
     for name, data in record.headers:
         header: dict[str, Any] = {"key": name}
-        _put_bytes(header, "value", data)
+        put_bytes(header, "value", data)
         headers.append(header)
     document["headers"] = headers
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+    return compact_json(document).encode() + b"\n"
 
 
 def _take_bytes(document: dict[str, Any], name: str) -> bytes | None:
@@ -160,7 +166,7 @@ def _take_bytes(document: dict[str, Any], name: str) -> bytes | None:
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
     # A number or an object is what somebody who writes events by hand means as a JSON value.
-    return json.dumps(value, ensure_ascii=False).encode()
+    return compact_json(value).encode()
 
 
 def _take_integer(document: dict[str, Any], name: str) -> int | None:
