@@ -17,7 +17,7 @@ JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     # The C1 compiler alone: a job of a minute ends before C2's work has paid for itself.
     "-XX:TieredStopAtLevel=1",
-    # No statistics in /tmp. What else is temporary goes below TMPDIR, so that whoever kills a job can clear up after it.
+    # No statistics in /tmp. What else is temporary goes below TMPDIR, so that who kills a job can clear up after it.
     "-XX:-UsePerfData",
 )
 
