@@ -1,0 +1,160 @@
+"""Appends on their way through the log directory's writer thread.
+
+Owns, for one log: the appends whose offsets are reserved and whose bytes are not written yet, and what waits until
+there are none (appends that roll the segment, truncations, the close).
+
+Invariants: everything in flight belongs to the active segment, in order, without a gap; when one fails, those behind
+it fail too, their offsets and producer state are given back, and the file is cut to the readable end before the next
+append is taken; ``on_complete`` runs in order, and only after the thread has let go of the buffer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker.storage import os_file
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from pybroker.storage.log import Log
+    from pybroker.storage.producer_state import ProducerStateEntry
+    from pybroker.storage.results import AppendResult
+    from pybroker.storage.segment import Segment
+
+OnComplete = Callable[["AppendResult"], None]
+
+
+class PendingAppend:
+    """One append in flight."""
+
+    __slots__ = (
+        "base_offset",
+        "data",
+        "former",
+        "last_offset",
+        "length",
+        "max_timestamp",
+        "on_complete",
+        "position",
+        "producer_id",
+        "result",
+    )
+
+    def __init__(
+        self,
+        data: ReadableBuffer | None,
+        length: int,
+        position: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        producer_id: int,
+        former: ProducerStateEntry | None,
+        result: AppendResult,
+        on_complete: OnComplete,
+    ) -> None:
+        self.data = data
+        self.length = length
+        self.position = position
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.former = former
+        self.result = result
+        self.on_complete = on_complete
+
+
+class _BehindFailedWrite(Exception):
+    """A write that was not tried, because one before it failed."""
+
+
+class AppendQueue:
+    """The writes in flight of one log; ``busy`` while there are any, or something waits for there to be none."""
+
+    __slots__ = ("_in_flight", "_log", "_waiting", "broken", "busy")
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._in_flight: deque[PendingAppend] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self.busy = False
+        self.broken = False  # set by the writer thread at a failure, cleared on the loop once all are back
+
+    def must_wait(self, segment: Segment, length: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether an append cannot join the writes in flight: others wait before it, or it would roll the segment."""
+        return (
+            bool(self._waiting)
+            or self.broken
+            or segment.must_roll(length, last_offset, max_timestamp, self.end_position)
+        )
+
+    @property
+    def end_position(self) -> int:
+        """Where the next write goes: behind the last one in flight."""
+        last = self._in_flight[-1] if self._in_flight else None
+        return last.position + last.length if last else self._log.active.size
+
+    def submit(self, pending: PendingAppend) -> None:
+        """Hand a write whose offsets are reserved to the writer thread."""
+        log = self._log
+        segment = log.active
+        segment.pins += 1
+        fd = segment.fd
+        self._in_flight.append(pending)
+        self.busy = True
+
+        def write() -> None:
+            if self.broken:
+                raise _BehindFailedWrite
+            assert pending.data is not None
+            try:
+                os_file.write_fully(fd, pending.data, pending.position)
+            except BaseException:
+                self.broken = True
+                raise
+
+        def written(_: None, error: BaseException | None) -> None:
+            segment.unpin()
+            self._written(pending, error)
+
+        log.directory.writer.submit(write, written)
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Run ``action`` now if nothing is in flight, else in turn once nothing is."""
+        if self.busy:
+            self._waiting.append(action)
+        else:
+            action()
+
+    def _written(self, pending: PendingAppend, error: BaseException | None) -> None:
+        pending.data = None
+        log = self._log
+        if error is not None and not isinstance(error, _BehindFailedWrite):
+            self._give_back()
+            log.write_failed(error)
+        self._in_flight.popleft()
+        if error is None:
+            log.large_append_written(pending)
+        else:
+            pending.on_complete(log.storage_error())
+        if not self._in_flight:
+            self.broken = False
+            self.busy = False
+            self._run_waiting()
+
+    def _give_back(self) -> None:
+        """Undo the reservations of everything in flight, the latest first."""
+        for pending in reversed(self._in_flight):
+            if pending.producer_id >= 0:
+                self._log.producers.restore(pending.producer_id, pending.former)
+
+    def _run_waiting(self) -> None:
+        while self._waiting and not self._in_flight:
+            action = self._waiting.popleft()
+            self.busy = False  # what it appends goes ahead of the others that wait
+            action()
+        self.busy = bool(self._in_flight or self._waiting)

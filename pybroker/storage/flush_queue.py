@@ -1,0 +1,147 @@
+"""Group commit: who waits for a log's bytes to be on the disk, and the one sync that is under way for all of them.
+
+Owns, for one log: the waiting acknowledgements, and the advance of the recovery point, below which everything
+has been synced.  At most one sync of a log is in flight; what arrives meanwhile waits for the next one, together.
+
+Invariant: a sync that fails is never tried again, because the kernel has dropped the pages: the directory goes offline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.storage import os_file
+from pybroker.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+
+if TYPE_CHECKING:
+    from pybroker.storage.append_queue import OnComplete
+    from pybroker.storage.log import Log
+    from pybroker.storage.results import AppendResult
+    from pybroker.storage.segment import Segment
+
+
+class _Plan:
+    """What one sync covers: descriptors to sync, paths to sync, and up to which offset the log is then safe."""
+
+    __slots__ = ("directory", "paths", "segments", "target_offset")
+
+    def __init__(self, target_offset: int) -> None:
+        self.target_offset = target_offset
+        self.segments: list[tuple[Segment, int, int]] = []  # segment, descriptor, bytes
+        self.paths: list[Path] = []
+        self.directory: Path | None = None
+
+    def run(self) -> None:
+        """On the flusher thread."""
+        for _, fd, _ in self.segments:
+            os_file.fdatasync(fd)
+        for path in self.paths:
+            os_file.sync_path(path)
+        if self.directory is not None:
+            os_file.sync_path(self.directory)
+            os_file.sync_path(self.directory.parent)
+
+
+class FlushQueue:
+    """The syncs of one log."""
+
+    __slots__ = ("_again", "_idle_actions", "_in_flight", "_log", "_waiters", "files_changed")
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._waiters: deque[tuple[int, AppendResult, OnComplete]] = deque()
+        self._in_flight = False
+        self._again = False
+        self._idle_actions: list[Callable[[], None]] = []
+        self.files_changed = False  # files came or went since the directory was last synced
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a sync is under way."""
+        return self._in_flight
+
+    def acknowledge(self, end_offset: int, result: AppendResult, on_complete: OnComplete) -> None:
+        """Call ``on_complete(result)`` once everything below ``end_offset`` is on the disk."""
+        self._waiters.append((end_offset, result, on_complete))
+        if not self._in_flight:
+            self.flush()
+
+    def flush(self, on_done: Callable[[], None] | None = None) -> None:
+        """Sync what is not yet, in the background; ``on_done`` runs when no sync is under way any more."""
+        if on_done is not None:
+            self._idle_actions.append(on_done)
+        if self._in_flight:
+            self._again = True
+            return
+        log = self._log
+        try:
+            plan = self._plan()
+        except OSError as error:
+            self._finish(None, error)
+            return
+        if not log.directory.sync or log.directory.offline:
+            self._finish(plan, None)
+            return
+        self._in_flight = True
+        for segment, _, _ in plan.segments:
+            segment.pins += 1
+
+        def synced(_: None, error: BaseException | None) -> None:
+            for segment, _, _ in plan.segments:
+                segment.unpin()
+            self._in_flight = False
+            self._finish(plan, error)
+
+        log.directory.flusher.submit(plan.run, synced)
+
+    def flush_now(self) -> None:
+        """Sync what is not yet, here and now, for the clean stop.  Raises OSError."""
+        plan = self._plan()
+        if self._log.directory.sync:
+            plan.run()
+        self._finish(plan, None)
+
+    def _plan(self) -> _Plan:
+        log = self._log
+        log.leader_epochs.write()
+        plan = _Plan(log.log_end_offset)
+        for segment in log.segments:
+            if segment.size > segment.synced_bytes:
+                segment.open()
+                segment.persist_indexes()
+                plan.segments.append((segment, segment.fd, segment.size))
+                if segment.sealed:
+                    suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+                    plan.paths.extend(segment.path(suffix) for suffix in suffixes)
+        if self.files_changed:
+            plan.paths.append(log.leader_epochs.path)
+            plan.directory = log.path
+            self.files_changed = False
+        return plan
+
+    def _finish(self, plan: _Plan | None, error: BaseException | None) -> None:
+        log = self._log
+        if error is not None:
+            log.sync_failed(error)
+        if plan is not None and error is None:
+            for segment, _, size in plan.segments:
+                segment.synced_bytes = max(segment.synced_bytes, min(size, segment.size))
+            log.flushed_to(plan.target_offset)
+        self._answer(failed=error is not None)
+        if self._waiters or self._again:
+            self._again = False
+            self.flush()
+        elif not self._in_flight:
+            actions, self._idle_actions = self._idle_actions, []
+            for action in actions:
+                action()
+
+    def _answer(self, failed: bool) -> None:
+        log = self._log
+        waiters = self._waiters
+        while waiters and (failed or log.directory.offline or waiters[0][0] <= log.recovery_point):
+            _, result, on_complete = waiters.popleft()
+            on_complete(log.storage_error() if failed or log.directory.offline else result)

@@ -1,0 +1,789 @@
+"""One partition's log: segments in Kafka's file format, with offsets, leader epochs and producers.  Kafka's UnifiedLog.
+
+Owns the offsets (start, end, high watermark), their assignment, the roll to a new segment, truncation, and the
+answers to reads.  Does not own replication's decisions: the Partition above moves the high watermark, says when to
+truncate, and is the leader or a follower.
+
+Invariants:
+- ``log_end_offset`` is the readable end: the bytes below it are written.  ``_next_offset`` is the reserved end; the two
+  differ only while the writer thread has appends of this log in flight.
+- An offset once readable is never given to other bytes, except after ``truncate_to`` below it.
+- Errors of a client or of the disk are results, never exceptions.
+
+A log is opened by the first touch: until then the slots of its state are unset, and ``__getattr__`` (which Python only
+asks for an unset slot) opens it.  So ten thousand idle partitions cost ten thousand small objects, and an opened one
+pays nothing for the check.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from pybroker.storage import os_file
+from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
+from pybroker.storage.checkpoints import write_partition_metadata
+from pybroker.storage.control_batch import replay_batch
+from pybroker.storage.flush_queue import FlushQueue
+from pybroker.storage.leader_epoch_cache import LeaderEpochCache
+from pybroker.storage.log_reader import bytes_between, read_segments
+from pybroker.storage.producer_snapshot import delete_snapshots, write_snapshot
+from pybroker.storage.producer_state import BatchMetadata, ProducerStateManager, SequenceError
+from pybroker.storage.results import (
+    EMPTY,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    RECORD_LIST_TOO_LARGE,
+    AppendResult,
+    ColdRead,
+    ReadResult,
+    StorageError,
+    TimestampOffset,
+)
+from pybroker.storage.segment import DELETED_SUFFIX, Segment
+from pybroker.storage.segment_list import SegmentList
+from pybroker.storage.validator import (
+    CONTROL_FLAG,
+    HEADER,
+    TRANSACTIONAL_FLAG,
+    AppendRules,
+    BatchHeader,
+    Rejection,
+    stamp_log_append_time,
+    validate,
+)
+
+if TYPE_CHECKING:
+    from pybroker.config.log_config import LogConfig
+    from pybroker.storage.log_dir import LogDir
+    from pybroker.storage.log_environment import LogEnvironment, RestartPoint
+    from pybroker.storage.transaction_index import AbortedTransaction
+
+# Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
+INLINE_WRITE_BYTES_MAX = 128 << 10
+# A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
+WRITE_BACK_BYTES = 64 << 20
+
+_PATCH = Struct(">qii")  # base offset, length (as it was), leader epoch: outside the CRC
+_patch_into = _PATCH.pack_into
+_NO_RESULT = ReadResult(NONE, EMPTY)
+_OUT_OF_RANGE = ReadResult(OFFSET_OUT_OF_RANGE, EMPTY)
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class Log:
+    """One partition's log.  Everything runs on the broker's loop."""
+
+    __slots__ = (
+        "_offline",
+        "_restart_point",
+        "_roll_jitter_ms",
+        "_sync_at_offset",
+        "active",
+        "config",
+        "deleted",
+        "directory",
+        "environment",
+        "flushes",
+        "high_watermark",
+        "is_open",
+        "last_flush_ms",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "next_offset",
+        "on_disk",
+        "partition",
+        "path",
+        "producers",
+        "queue",
+        "recovery_point",
+        "rules",
+        "segments",
+        "topic",
+        "topic_id",
+    )
+
+    active: Segment
+    leader_epochs: LeaderEpochCache
+    flushes: FlushQueue
+    high_watermark: int  # moved by the Partition above, by ``update_high_watermark``
+    log_end_offset: int
+    log_start_offset: int
+    next_offset: int  # the reserved end
+    producers: ProducerStateManager
+    queue: AppendQueue
+    segments: SegmentList
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: LogDir,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        config: LogConfig,
+        restart_point: RestartPoint,
+    ) -> None:
+        self.environment = environment
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.path: Path = directory.path / f"{topic}-{partition}"
+        self.config = config
+        self.rules = AppendRules(config)
+        self.recovery_point = restart_point.recovery_point
+        self.is_open = False
+        self.on_disk = False
+        self.deleted = False
+        self.last_flush_ms = environment.now_ms()
+        self._restart_point = restart_point
+        self._offline = False
+        self._sync_at_offset = 0
+        self._roll_jitter_ms = 0
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """An unset slot is read: open the log.  See the module's docstring."""
+            if self.is_open or name not in Log.__slots__:
+                raise AttributeError(name)
+            self.open()
+            return getattr(self, name)
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition})"
+
+    # Opening and closing ----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Read the directory (names, sizes, the ends of the indexes); recovery has been done at start, if it was due.
+
+        A directory that cannot be read takes its log directory offline and leaves an empty log that refuses everything.
+        """
+        from pybroker.storage.log_loader import load_log
+
+        self.queue = AppendQueue(self)
+        self.flushes = FlushQueue(self)
+        self.leader_epochs = LeaderEpochCache(self.path)
+        self.producers = ProducerStateManager(self.environment.settings.producer_id_expiration_ms)
+        self.segments = SegmentList()
+        self.is_open = True
+        try:
+            load_log(self, self._restart_point)
+        except (OSError, StorageError) as error:
+            self.become_empty(0)
+            self._offline = True
+            self.directory.fail(error, f"opening the log {self.path}")
+        self._arm()
+
+    def become_empty(self, offset: int) -> None:
+        """Take the state of a log without files that begins and ends at ``offset``; the first append makes them."""
+        segment = Segment(self.path, offset, 0, self.environment.now_ms(), self.environment.segments)
+        self.segments = SegmentList()
+        self.segments.add(segment)
+        self.active = segment
+        self.log_start_offset = self.log_end_offset = self.next_offset = self.high_watermark = offset
+        self.on_disk = False
+
+    def activate(self, segment: Segment) -> None:
+        """Make the last segment the one that is appended to."""
+        self.active = segment
+        segment.sealed = False
+        self._arm_segment(segment)
+
+    def become(self, log_start_offset: int, log_end_offset: int, high_watermark: int) -> None:
+        """Take the state that the loader found on the disk in ``segments``."""
+        self.activate(self.segments[-1])
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = self.next_offset = log_end_offset
+        self.high_watermark = max(min(high_watermark, log_end_offset), log_start_offset)
+        self.recovery_point = min(self.recovery_point, log_end_offset)
+        self.on_disk = True
+
+    def _arm(self) -> None:
+        """Recompute from the settings what the append path compares with."""
+        if self.environment.settings.fsync_before_ack:
+            self._sync_at_offset = 0
+        else:
+            self._sync_at_offset = self.recovery_point + self.config.flush_messages - 1
+
+    def _arm_segment(self, segment: Segment) -> None:
+        """Set the bounds past which an append rolls the active segment."""
+        config = self.config
+        segment.index_interval_bytes = config.index_interval_bytes
+        segment.index_entries_max = min(config.segment_index_bytes // 8, config.segment_index_bytes // 12 - 1)
+        segment.capacity = max(config.segment_size_bytes, segment.size)
+        segment.room_end = config.segment_size_bytes
+        segment.roll_after_ms = config.segment_ms - self._roll_jitter_ms
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take changed topic settings into use at once."""
+        self.config = config
+        self.rules = AppendRules(config)
+        if self.is_open:
+            self._arm()
+            self.active.room_end = config.segment_size_bytes
+            self.active.roll_after_ms = config.segment_ms - self._roll_jitter_ms
+            self.active.index_interval_bytes = config.index_interval_bytes
+
+    def go_offline(self) -> None:
+        """The log directory failed: refuse everything until restart."""
+        self._offline = True
+
+    def refuse_appends(self) -> None:
+        """The broker stops: what is in flight completes, nothing new is taken."""
+        self._offline = True
+
+    def retire(self) -> None:
+        """The partition is deleted: what waits fails, reads that have begun go on."""
+        self.deleted = True
+        self._offline = True
+        if self.is_open:
+            for segment in self.segments:
+                segment.retire()
+
+    def close_cleanly(self) -> None:
+        """Sync everything and write a snapshot of the producers: the next start need not look.  Raises OSError."""
+        self.active.seal()
+        self.flushes.flush_now()
+        write_snapshot(self.path, self.log_end_offset, self.producers.producers, sync=False)
+        delete_snapshots(self.path, below=self.segments[0].base_offset)
+
+    def close_files(self) -> None:
+        """Let go of all descriptors and maps; nothing may be in flight."""
+        for segment in self.segments:
+            segment.close()
+
+    # Offsets ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where a read_committed consumer reads: the high watermark or the first open transaction."""
+        producers = self.producers
+        if not producers.ongoing_txns and not producers.unreplicated_txns:
+            return self.high_watermark
+        return min(self.high_watermark, producers.first_unstable_offset())
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Move the high watermark, within the log's start and end; returns where it is then."""
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        elif offset < self.log_start_offset:
+            offset = self.log_start_offset
+        self.high_watermark = offset
+        if self.producers.unreplicated_txns:
+            self.producers.forget_replicated(offset)
+        return offset
+
+    def end_offset_for_epoch(self, requested_epoch: int, current_leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the requested epoch or the largest known one below it; (-1, -1) if unknown (KIP-101).
+
+        The leader's current epoch ends at the log's end, also while nothing has been appended in it.
+        """
+        if requested_epoch == current_leader_epoch >= 0:
+            return requested_epoch, self.log_end_offset
+        if requested_epoch > self.leader_epochs.latest_epoch >= 0 and requested_epoch < current_leader_epoch:
+            return self.leader_epochs.latest_epoch, self.log_end_offset
+        return self.leader_epochs.end_offset_for(requested_epoch, self.log_end_offset)
+
+    # Appending --------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, produce_version: int, on_complete: OnComplete
+    ) -> AppendResult | None:
+        """Append one batch of a producer; its bytes must be writable and are patched in place.
+
+        Returns the result now, or ``None``: then ``on_complete(AppendResult)`` runs on the loop later, and a buffer of
+        more than ``INLINE_WRITE_BYTES_MAX`` must stay as it is until then (a smaller one is copied if need be).
+        """
+        if self._offline:
+            return self.storage_error()
+        now_ms = self.environment.now_ms()
+        rules = self.rules
+        header = validate(records, rules, now_ms, produce_version)
+        if header.__class__ is Rejection:
+            return self._rejected(header)  # type: ignore[arg-type]
+        log_append_time_ms = -1
+        if rules.needs_records:
+            from pybroker.storage.record_validator import prepare_records
+
+            prepared = prepare_records(records, header, rules, now_ms)  # type: ignore[arg-type]
+            if isinstance(prepared, Rejection):
+                return self._rejected(prepared)
+            records, header = prepared
+        if rules.log_append_time:
+            log_append_time_ms = now_ms
+            header = stamp_log_append_time(records, header, now_ms)  # type: ignore[arg-type]
+        return self._append(records, header, leader_epoch, log_append_time_ms, on_complete)  # type: ignore[arg-type]
+
+    def append_internal(
+        self, records: bytes | bytearray | memoryview, leader_epoch: int, on_complete: OnComplete
+    ) -> AppendResult | None:
+        """Append one batch that the broker itself built, control batches too; otherwise as ``append_as_leader``."""
+        if self._offline:
+            return self.storage_error()
+        if isinstance(records, bytes):
+            records = bytearray(records)
+        view = memoryview(records)
+        return self._append(view, HEADER.unpack_from(view), leader_epoch, -1, on_complete)
+
+    def append_as_follower(self, records: memoryview) -> AppendResult:
+        """Append the leader's batches as they are, with their offsets and epochs.
+
+        Nothing is appended from the first batch on that is corrupt or does not lie past the log's end; the result's
+        ``last_offset`` says how far it went (-1: nowhere).
+        """
+        from pybroker.storage.follower_append import append_batches
+
+        if self._offline:
+            return self.storage_error()
+        return append_batches(self, records)
+
+    def append_stored(
+        self, batch: memoryview, header: BatchHeader, base_offset: int, last_offset: int
+    ) -> AppendResult | None:
+        """Append one of the leader's batches as it is; returns why it could not be."""
+        size, max_timestamp = len(batch), header[8]
+        if self.active.must_roll(size, last_offset, max_timestamp):
+            # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
+            self.next_offset = base_offset
+            refused = self._make_room(0)
+            if refused is not None:
+                return refused
+        if base_offset != self.log_end_offset:
+            self.active.forget_tail()
+        if header[2] > self.leader_epochs.latest_epoch:
+            self._assign_epoch(header[2], base_offset)
+        try:
+            self.active.append(batch, size, base_offset, last_offset, max_timestamp)
+        except OSError as error:
+            self.write_failed(error)
+            return self.storage_error()
+        self.log_end_offset = self.next_offset = last_offset + 1
+        if header[9] >= 0:
+            self._note_producer(header, base_offset, batch)
+        if self.active.size - self.active.synced_bytes > WRITE_BACK_BYTES and not self.flushes.in_flight:
+            self.flushes.flush()
+        return None
+
+    def _append(
+        self,
+        records: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        log_append_time_ms: int,
+        on_complete: OnComplete,
+    ) -> AppendResult | None:
+        length, attributes, last_offset_delta, max_timestamp = header[1], header[5], header[6], header[8]
+        producer_id = header[9]
+        size = length + 12
+        if producer_id >= 0 and not attributes & CONTROL_FLAG and header[11] >= 0:
+            verdict = self.producers.check(producer_id, header[10], header[11], last_offset_delta)
+            if verdict is not None:
+                return self._answer_verdict(verdict, records, header, leader_epoch, log_append_time_ms, on_complete)
+        queue = self.queue
+        segment = self.active
+        base_offset = self.next_offset
+        last_offset = base_offset + last_offset_delta
+        if queue.busy:
+            if queue.must_wait(segment, size, last_offset, max_timestamp):
+                return self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+        elif segment.must_roll(size, last_offset, max_timestamp):
+            refused = self._make_room(size)
+            if refused is not None:
+                return refused
+            segment = self.active
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self._assign_epoch(leader_epoch, base_offset)
+        _patch_into(records, 0, base_offset, length, leader_epoch)
+        result = AppendResult(NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset, leader_epoch)
+        if size > INLINE_WRITE_BYTES_MAX or queue.busy:
+            self._append_in_thread(records, header, size, result, on_complete)
+            return None
+        try:
+            segment.append(records, size, base_offset, last_offset, max_timestamp)
+        except OSError as error:
+            self.write_failed(error)
+            return self.storage_error()
+        self.log_end_offset = self.next_offset = last_offset + 1
+        if producer_id >= 0:
+            self._note_producer(header, base_offset, records)
+        if last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+            return self._acknowledge(result, on_complete)
+        return result
+
+    def _append_in_thread(
+        self, records: memoryview, header: BatchHeader, size: int, result: AppendResult, on_complete: OnComplete
+    ) -> None:
+        """Reserve the offsets and let the writer thread write; small appends behind a large one are copied."""
+        segment = self.active
+        if not self.queue.busy:
+            segment.readable()  # The map can only be made while nobody writes to the file.
+        former = None
+        producer_id = header[9]
+        if producer_id >= 0:
+            former = self.producers.producers.get(producer_id)
+            self._note_producer(header, result.base_offset, records)
+        data = records if size > INLINE_WRITE_BYTES_MAX else bytes(records)
+        self.next_offset = result.last_offset + 1
+        self.queue.submit(
+            PendingAppend(
+                data,
+                size,
+                self.queue.end_position,
+                result.base_offset,
+                result.last_offset,
+                header[8],
+                producer_id,
+                former,
+                result,
+                on_complete,
+            )
+        )
+
+    def _append_when_idle(
+        self,
+        records: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        log_append_time_ms: int,
+        on_complete: OnComplete,
+    ) -> None:
+        """Queue an append that cannot join the writes in flight (it rolls the segment, or others wait already)."""
+        kept = records if len(records) > INLINE_WRITE_BYTES_MAX else memoryview(bytearray(records))
+
+        def append() -> None:
+            result = self.storage_error()
+            if not self._offline and not self.deleted:
+                appended = self._append(kept, header, leader_epoch, log_append_time_ms, on_complete)
+                if appended is None:
+                    return
+                result = appended
+            on_complete(result)
+
+        self.queue.when_idle(append)
+
+    def large_append_written(self, pending: PendingAppend) -> None:
+        """The writer thread wrote it: it becomes readable and is acknowledged."""
+        segment = self.active
+        segment.account(
+            pending.position, pending.length, pending.base_offset, pending.last_offset, pending.max_timestamp
+        )
+        self.log_end_offset = pending.last_offset + 1
+        result = pending.result
+        if pending.last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+            acknowledged = self._acknowledge(result, pending.on_complete)
+            if acknowledged is None:
+                return
+        pending.on_complete(result)
+
+    def _acknowledge(self, result: AppendResult, on_complete: OnComplete) -> AppendResult | None:
+        """Start the sync that is due; the result comes after it only if a setting says so."""
+        if result.last_offset >= self._sync_at_offset:
+            self.flushes.acknowledge(result.last_offset + 1, result, on_complete)
+            return None
+        if not self.flushes.in_flight:
+            self.flushes.flush()
+        return result
+
+    def _answer_verdict(
+        self,
+        verdict: BatchMetadata | SequenceError,
+        records: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        log_append_time_ms: int,
+        on_complete: OnComplete,
+    ) -> AppendResult | None:
+        """Refuse a batch out of sequence; answer a repeated one with the original's offsets."""
+        if isinstance(verdict, SequenceError):
+            return self._failure(verdict.error_code, verdict.message)
+        if self.queue.busy:
+            # The original may be in flight still, and may fail: decide when that is known.
+            return self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+        timestamp = verdict[4] if self.rules.log_append_time else -1
+        result = AppendResult(NONE, verdict[2], verdict[3], timestamp, self.log_start_offset, leader_epoch)
+        result.is_duplicate = True
+        return result
+
+    def _note_producer(self, header: BatchHeader, base_offset: int, records: memoryview) -> None:
+        if header[5] & CONTROL_FLAG:
+            aborted = replay_batch(self.producers, header, base_offset, records)
+            if aborted is not None:
+                self.active.txn_index.append(aborted)
+            return
+        self.producers.update(
+            header[9],
+            header[10],
+            header[11],
+            base_offset,
+            base_offset + header[6],
+            header[8],
+            bool(header[5] & TRANSACTIONAL_FLAG),
+        )
+
+    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        self.leader_epochs.assign(leader_epoch, start_offset)
+        if self.on_disk:
+            self.write_epochs()
+
+    def write_epochs(self) -> None:
+        """Write the leader epochs' checkpoint; where there is no room for it, the next flush does."""
+        try:
+            self.leader_epochs.write()
+        except OSError as error:
+            if not os_file.no_space(error):
+                self.directory.fail(error, f"writing {self.leader_epochs.path}")
+
+    # Failures ---------------------------------------------------------------------------------------------------------
+
+    def _failure(self, error_code: int, message: str | None) -> AppendResult:
+        return AppendResult(error_code, -1, -1, -1, self.log_start_offset, -1, (), message)
+
+    def storage_error(self) -> AppendResult:
+        """The result of an append that the disk did not take."""
+        return self._failure(KAFKA_STORAGE_ERROR, None)
+
+    def _rejected(self, rejection: Rejection) -> AppendResult:
+        result = self._failure(rejection.error_code, rejection.message)
+        result.record_errors = rejection.record_errors
+        return result
+
+    def write_failed(self, error: BaseException) -> None:
+        """A write failed: cut the torn tail; anything but a lack of room takes the log directory offline."""
+        self.next_offset = self.log_end_offset
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
+        try:
+            self.active.cut_torn_tail()
+        except OSError as cut_error:
+            error = cut_error
+        if os_file.no_space(error):
+            logger.warning("No room to append to %s: %s", self.path, error)
+        else:
+            self.directory.fail(error, f"a write to {self.path}")
+
+    def sync_failed(self, error: BaseException) -> None:
+        """A sync failed: what it covered may be lost, and only a restart can tell."""
+        if isinstance(error, OSError) and os_file.no_space(error) and not self.flushes.in_flight:
+            logger.warning("No room to write the indexes of %s: %s", self.path, error)
+        else:
+            self.directory.fail(error, f"a sync of {self.path}")
+
+    def read_failed(self, error: BaseException) -> None:
+        """A read failed."""
+        self.directory.fail(error, f"a read of {self.path}")
+
+    def flush_is_overdue(self, now_ms: int) -> bool:
+        """Whether ``flush.ms`` has passed since the last sync."""
+        return now_ms - self.last_flush_ms >= self.config.flush_ms
+
+    def flushed_to(self, offset: int) -> None:
+        """Everything below ``offset`` is on the disk."""
+        self.last_flush_ms = self.environment.now_ms()
+        if offset > self.recovery_point:
+            self.recovery_point = min(offset, self.log_end_offset)
+        self._arm()
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_batch: bool) -> ReadResult | ColdRead:
+        """Whole batches from the one that holds ``offset`` on, below ``upper_bound_offset``, at most ``max_bytes``.
+
+        The first batch is returned even if it is larger, when ``min_one_batch``.  Kafka may cut the last batch; here
+        none is.  OFFSET_OUT_OF_RANGE is answered below the log's start and past its end.
+        """
+        log_end_offset = self.log_end_offset
+        if self._offline:
+            return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
+        if offset >= upper_bound_offset or offset >= log_end_offset:
+            if offset > log_end_offset or offset < self.log_start_offset:
+                return _OUT_OF_RANGE
+            return _NO_RESULT
+        if offset < self.log_start_offset:
+            return _OUT_OF_RANGE
+        segment = self.active
+        if offset >= segment.base_offset and upper_bound_offset >= log_end_offset:
+            start = segment.known_position(offset)
+            size = segment.size
+            if start >= 0 and size - start <= max_bytes and segment.is_warm(start, size):
+                view = segment.view
+                if view is None or len(view) < size:
+                    view = segment.readable()
+                segment.exposed_end = size
+                return ReadResult(NONE, view[start:size])
+        return read_segments(self, offset, max_bytes, upper_bound_offset, min_one_batch)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """ListOffsets: the first record whose timestamp is at least ``timestamp``, ``None`` if there is none."""
+        from pybroker.storage.timestamp_lookup import offset_for_timestamp
+
+        return offset_for_timestamp(self, timestamp)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """ListOffsets: the first record that has the log's largest timestamp, ``None`` in an empty log (KIP-734)."""
+        from pybroker.storage.timestamp_lookup import offset_of_max_timestamp
+
+        return offset_of_max_timestamp(self)
+
+    def bytes_between(self, offset: int, upper_bound_offset: int) -> int:
+        """Bytes from the batch that holds ``offset`` up to ``upper_bound_offset``, for a fetch's minimum; cheap."""
+        return bytes_between(self, offset, upper_bound_offset)
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch [fetch_offset, upper_bound_offset), for read_committed fetches."""
+        found: list[AbortedTransaction] = []
+        for i in range(self.segments.floor(fetch_offset), len(self.segments)):
+            more, complete = self.segments[i].txn_index.overlapping(fetch_offset, upper_bound_offset)
+            found += more
+            if complete:
+                break
+        return found
+
+    # Rolling ----------------------------------------------------------------------------------------------------------
+
+    def _make_room(self, size: int) -> AppendResult | None:
+        """Make the next append's place: the log's first files, or a new segment.  Returns why there is none."""
+        if size > self.config.segment_size_bytes:
+            return self._failure(
+                RECORD_LIST_TOO_LARGE,
+                f"The record batch of {size} bytes exceeds segment.bytes of {self.config.segment_size_bytes}",
+            )
+        try:
+            if self.on_disk:
+                self.roll()
+            else:
+                self.make_files()
+        except OSError as error:
+            self.write_failed(error)
+            return self.storage_error()
+        return None
+
+    def make_files(self) -> None:
+        """Make the partition's directory and its first segment."""
+        self.path.mkdir(exist_ok=True)
+        if self.topic_id is not None:
+            write_partition_metadata(self.path, self.topic_id)
+        self.active.create(self.config.segment_size_bytes)
+        self.on_disk = True
+        self.flushes.files_changed = True
+        self._arm_segment(self.active)
+        self.write_epochs()
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one at the log's end; after an OSError nothing has changed."""
+        offset = self.next_offset
+        former = self.active
+        if offset == former.base_offset:
+            return
+        segment = Segment(self.path, offset, 0, self.environment.now_ms(), self.environment.segments)
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._roll_jitter_ms = self.environment.env.random.randrange(jitter_ms) if jitter_ms > 0 else 0
+        segment.create(self.config.segment_size_bytes)
+        try:
+            former.seal()
+            write_snapshot(self.path, offset, self.producers.producers, sync=False)
+        except OSError:
+            segment.close()
+            segment.delete_files()
+            raise
+        self.segments.add(segment)
+        self.activate(segment)
+        self.flushes.files_changed = True
+        self.flushes.flush()
+
+    # Truncating -------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, done: Callable[[], None] | None = None) -> None:
+        """Drop everything at and past ``offset``, which is where a batch begins; ``done`` runs after (now, if it can).
+
+        A follower does so where its leader says that they diverge.  Nothing happens if the log ends before ``offset``.
+        """
+
+        def truncate() -> None:
+            from pybroker.storage.truncation import truncate_log
+
+            self._guarded(lambda: truncate_log(self, offset), "truncation")
+            if done is not None:
+                done()
+
+        self.queue.when_idle(truncate)
+
+    def truncate_fully_and_start_at(self, offset: int, done: Callable[[], None] | None = None) -> None:
+        """Drop everything; the log is empty and its next offset is ``offset``."""
+
+        def truncate() -> None:
+            from pybroker.storage.truncation import truncate_fully
+
+            self._guarded(lambda: truncate_fully(self, offset), "truncation")
+            if done is not None:
+                done()
+
+        self.queue.when_idle(truncate)
+
+    def increment_log_start_offset(self, offset: int) -> int:
+        """DeleteRecords: forget what lies below ``offset`` (at most the high watermark).  Returns an error code.
+
+        The segments that lie wholly below go at the next retention check, as in Kafka.
+        """
+        if offset > self.high_watermark:
+            return OFFSET_OUT_OF_RANGE
+        if self._offline:
+            return KAFKA_STORAGE_ERROR
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+            if self.on_disk:
+                self.write_epochs()
+        return NONE
+
+    # Retention and removal --------------------------------------------------------------------------------------------
+
+    def apply_retention(self) -> int:
+        """Drop the segments that ``retention.ms``, ``retention.bytes`` or the log start offset let go; how many."""
+        from pybroker.storage.retention import expired_segments
+
+        if self.queue.busy or self._offline or not self.on_disk:
+            return 0
+        expired = expired_segments(self, self.environment.now_ms())
+        if expired:
+            self._guarded(lambda: self._drop_oldest(expired), "retention")
+        return len(expired)
+
+    def _drop_oldest(self, expired: list[Segment]) -> None:
+        if len(expired) == len(self.segments):
+            self.roll()
+        self.log_start_offset = max(self.log_start_offset, self.segments[len(expired)].base_offset)
+        self.high_watermark = max(self.high_watermark, self.log_start_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self.write_epochs()
+        self.drop_segments(expired)
+        delete_snapshots(self.path, below=self.segments[0].base_offset)
+
+    def drop_segments(self, segments: list[Segment]) -> None:
+        """Take segments out of the log: their files are renamed now and removed after ``file.delete.delay.ms``."""
+        doomed = []
+        for segment in segments:
+            self.segments.remove(segment)
+            doomed += segment.rename_files(DELETED_SUFFIX)
+            segment.retire()
+        self.flushes.files_changed = True
+        self.environment.remove_later(doomed, self.config.file_delete_delay_ms)
+
+    def _guarded(self, action: Callable[[], None], what: str) -> None:
+        """Run an action on the files; a failing disk takes the log directory offline."""
+        try:
+            action()
+        except OSError as error:
+            self.directory.fail(error, f"{what} of {self.path}")
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments, for DescribeLogDirs and ``retention.bytes``."""
+        return self.segments.total_bytes()

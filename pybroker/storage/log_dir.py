@@ -1,0 +1,127 @@
+"""One log directory: its lock, its identity, its threads, and whether it still works.
+
+Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's three
+worker threads, which start at their first use, and the step from online to offline, which is for good: after a failed
+write or sync nobody knows what the disk holds.  Kafka: the log directory parts of LogManager and LogDirFailureChannel.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pybroker.env import Env, Executor
+from pybroker.storage import os_file
+from pybroker.storage.results import StorageError
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class LogDir:
+    """A directory that holds partitions' directories."""
+
+    __slots__ = (
+        "_env",
+        "_executors",
+        "_lock_fd",
+        "clean_broker_epoch",
+        "directory_id",
+        "had_clean_shutdown",
+        "offline",
+        "on_offline",
+        "path",
+        "sync",
+    )
+
+    def __init__(self, path: Path, env: Env, sync: bool = True) -> None:
+        self.path = path
+        self.sync = sync
+        self.offline = False
+        self.on_offline: Callable[[LogDir], None] | None = None
+        self.directory_id = bytes(16)
+        self.had_clean_shutdown = False
+        self.clean_broker_epoch = -1
+        self._env = env
+        self._executors: dict[str, Executor] = {}
+        self._lock_fd: int | None = None
+
+    def _executor(self, role: str) -> Executor:
+        executor = self._executors.get(role)
+        if executor is None:
+            executor = self._executors[role] = self._env.executor(f"log-{role}-{self.path.name}")
+        return executor
+
+    @property
+    def writer(self) -> Executor:
+        """The thread that makes large appends."""
+        return self._executor("writer")
+
+    @property
+    def reader(self) -> Executor:
+        """The thread that waits for the disk on behalf of reads."""
+        return self._executor("reader")
+
+    @property
+    def flusher(self) -> Executor:
+        """The thread that syncs files and writes checkpoints."""
+        return self._executor("flusher")
+
+    def lock(self) -> None:
+        """Make the directory if need be and lock it; StorageError if another broker, Kafka's or ours, holds it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
+        except OSError as error:
+            raise StorageError(f"The log directory {self.path} cannot be used: {error}") from error
+        if self._lock_fd is None:
+            raise StorageError(
+                f"The log directory {self.path} is locked: another broker process, Kafka's or pybroker's, is using it"
+            )
+
+    def take_clean_shutdown_marker(self) -> None:
+        """Note whether the last owner stopped cleanly, and take its marker away."""
+        path = self.path / CLEAN_SHUTDOWN_FILE
+        try:
+            text = path.read_text("utf-8")
+        except FileNotFoundError:
+            return
+        self.had_clean_shutdown = True
+        try:
+            self.clean_broker_epoch = int(json.loads(text)["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):  # Older versions left the file empty.
+            self.clean_broker_epoch = -1
+        path.unlink()
+        if self.sync:
+            os_file.sync_path(self.path)
+
+    def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
+        """Say that everything in the directory is whole, so that the next start need not look."""
+        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        os_file.replace_file(self.path / CLEAN_SHUTDOWN_FILE, text.encode(), self.sync)
+
+    def fail(self, error: BaseException, what: str) -> None:
+        """Take the directory offline until restart.  Called on the loop."""
+        if self.offline:
+            return
+        self.offline = True
+        logger.error("Log directory %s goes offline: %s failed: %s", self.path, what, error)
+        if self.on_offline is not None:
+            self.on_offline(self)
+
+    def close_executors(self) -> None:
+        """Finish what the threads have queued and end them; blocks."""
+        for executor in self._executors.values():
+            executor.close()
+        self._executors.clear()
+
+    def unlock(self) -> None:
+        """Let another broker have the directory."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None

@@ -1,0 +1,90 @@
+"""What all logs of a broker share: settings, clock, timers, the cache of open segments.
+
+Owns ``StorageSettings``: the broker-wide settings of storage, under Kafka's names with underscores.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.storage.segment import SegmentCache
+
+if TYPE_CHECKING:
+    from pybroker.env import Env
+
+# Open segments hold two descriptors and a map each.  A quarter of the usual hard limits, so that sockets have room.
+SEGMENTS_OPEN_MAX = 16_384
+
+
+class StorageSettings:
+    """The broker-wide settings of storage; times in ms."""
+
+    __slots__ = (
+        "fsync_before_ack",
+        "log_flush_offset_checkpoint_interval_ms",
+        "log_flush_scheduler_interval_ms",
+        "log_retention_check_interval_ms",
+        "producer_id_expiration_check_interval_ms",
+        "producer_id_expiration_ms",
+        "replica_high_watermark_checkpoint_interval_ms",
+        "sync",
+    )
+
+    def __init__(
+        self,
+        *,
+        fsync_before_ack: bool = False,
+        sync: bool = True,
+        log_retention_check_interval_ms: int = 300_000,
+        log_flush_scheduler_interval_ms: int = 1_000,
+        log_flush_offset_checkpoint_interval_ms: int = 60_000,
+        replica_high_watermark_checkpoint_interval_ms: int = 5_000,
+        producer_id_expiration_ms: int = 86_400_000,
+        producer_id_expiration_check_interval_ms: int = 600_000,
+    ) -> None:
+        self.fsync_before_ack = fsync_before_ack
+        self.sync = sync  # False: never sync anything, for throw-away brokers (--dev, tests)
+        self.log_retention_check_interval_ms = log_retention_check_interval_ms
+        self.log_flush_scheduler_interval_ms = log_flush_scheduler_interval_ms
+        self.log_flush_offset_checkpoint_interval_ms = log_flush_offset_checkpoint_interval_ms
+        self.replica_high_watermark_checkpoint_interval_ms = replica_high_watermark_checkpoint_interval_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
+
+
+class LogEnvironment:
+    """Handed to every log; one per broker."""
+
+    __slots__ = ("env", "now_ms", "segments", "settings")
+
+    def __init__(self, env: Env, settings: StorageSettings, segments_open_max: int = SEGMENTS_OPEN_MAX) -> None:
+        self.env = env
+        self.now_ms = env.clock.now_ms
+        self.settings = settings
+        self.segments = SegmentCache(segments_open_max, env.clock.now_ms)
+
+    def remove_later(self, paths: list[Path], delay_ms: int) -> None:
+        """Remove renamed files or directories after ``delay_ms``; what is left at a crash goes at the next start."""
+        self.env.timers.call_later(delay_ms, remove_paths, paths)
+
+
+def remove_paths(paths: list[Path]) -> None:
+    """Remove files and directories; what is gone already is no error."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+class RestartPoint:
+    """What the log directory's checkpoints say of one partition: where to begin, and what is known to be safe."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "recovery_point")
+
+    def __init__(self, recovery_point: int = 0, log_start_offset: int = 0, high_watermark: int = 0) -> None:
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.high_watermark = high_watermark

@@ -1,0 +1,128 @@
+"""Opening a partition's directory whose bytes are known to be whole.  Kafka: LogLoader, without its recovery.
+
+Owns the pass over the directory's names and sizes, the look at the ends of the active segment and its indexes, and the
+reload of producer state.  What a crash may have left is ``recovery.py``'s, which ran before.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.storage import os_file
+from pybroker.storage.control_batch import replay_batch
+from pybroker.storage.offset_index import OffsetIndex
+from pybroker.storage.producer_snapshot import latest_snapshot
+from pybroker.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_OVERHEAD,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
+from pybroker.storage.time_index import TimeIndex
+from pybroker.storage.validator import HEADER, HEADER_BYTES, BatchHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pybroker.storage.log import Log
+    from pybroker.storage.log_environment import RestartPoint
+
+
+def segment_files(directory: Path) -> list[tuple[int, int, float]]:
+    """(base offset, bytes, modification time in s) of the data files in a directory, rising; none if it is missing."""
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(LOG_SUFFIX) and name[: -len(LOG_SUFFIX)].isdigit():
+                    stat = entry.stat()
+                    found.append((int(name[: -len(LOG_SUFFIX)]), stat.st_size, stat.st_mtime))
+    except FileNotFoundError:
+        return []
+    return sorted(found)
+
+
+def load_log(log: Log, restart_point: RestartPoint) -> None:
+    """Give the log the state that its directory holds.  Raises OSError and StorageError."""
+    files = segment_files(log.path)
+    if not files:
+        log.become_empty(max(restart_point.log_start_offset, 0))
+        return
+    log.leader_epochs.load()
+    environment = log.environment
+    for base_offset, size, modified in files:
+        log.segments.add(Segment(log.path, base_offset, size, int(modified * 1000), environment.segments))
+    active = log.segments[-1]
+    load_active_indexes(active)
+    log_end_offset = _load_end(active)
+    log_start_offset = max(restart_point.log_start_offset, files[0][0])
+    log.become(min(log_start_offset, log_end_offset), log_end_offset, restart_point.high_watermark)
+    load_producers(log)
+
+
+def load_active_indexes(segment: Segment) -> None:
+    """Load the indexes of the segment that is appended to; a missing or bad one is made anew from the data."""
+    offset_index = OffsetIndex.load(segment.path(INDEX_SUFFIX), segment.base_offset, segment.size)
+    time_index = TimeIndex.load(segment.path(TIME_INDEX_SUFFIX), segment.base_offset)
+    if offset_index is None or time_index is None:
+        from pybroker.storage.recovery import rebuild_indexes
+
+        rebuild_indexes(segment)
+    else:
+        segment.set_indexes(offset_index, time_index)
+    segment.load_max_timestamp()
+
+
+def _load_end(segment: Segment) -> int:
+    """Walk the batches past the last index entry; returns the offset after the last one."""
+    entries = segment.offset_index.entries
+    position = entries[-1] & 0xFFFFFFFF if entries else 0
+    end_offset = segment.base_offset
+    if segment.size == 0:
+        return end_offset
+    segment.open()
+    segment.first_timestamp = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, 0))[8]
+    for at, header in stored_headers(segment, position):
+        end_offset = header[0] + header[6] + 1
+        segment.bytes_since_index = at - position
+        if header[8] > segment.max_timestamp:
+            segment.max_timestamp = header[8]
+            segment.offset_of_max_timestamp = end_offset - 1
+    return end_offset
+
+
+def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
+    while position + HEADER_BYTES <= segment.size:
+        header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))
+        if header[1] < HEADER_BYTES - LOG_OVERHEAD:
+            return
+        yield position, header
+        position += LOG_OVERHEAD + header[1]
+
+
+def load_producers(log: Log) -> None:
+    """Producer state from the last good snapshot and the batches after it."""
+    producers = log.producers
+    start = log.log_start_offset
+    snapshot = latest_snapshot(log.path, log.log_end_offset)
+    if snapshot is not None and snapshot[0] >= start:
+        start = snapshot[0]
+        producers.load(snapshot[1], start, log.environment.now_ms())
+    else:
+        producers.clear(start)
+    if start >= log.log_end_offset:
+        return
+    for i in range(log.segments.floor(start), len(log.segments)):
+        segment = log.segments[i]
+        segment.open()
+        position = segment.offset_index.floor(start) if segment.base_offset < start else 0
+        for at, header in stored_headers(segment, position):
+            if header[0] >= start and header[9] >= 0:
+                batch = os_file.pread(segment.fd, LOG_OVERHEAD + min(header[1], 4096), at) if header[5] & 0x20 else b""
+                replay_batch(producers, header, header[0], memoryview(batch))
+    producers.remove_expired(log.environment.now_ms())

@@ -1,0 +1,484 @@
+"""All logs of a broker: its log directories, which partition lies where, and the housekeeping.  Kafka's LogManager.
+
+Owns the start (locks, identity, directory listings, checkpoints, recovery after a crash), the placing of new
+partitions, the periodic tasks (retention, flush by time, checkpoints, expiry of producers), deletion, and the clean
+stop.  Owns no batch.
+
+Invariants: after a clean stop a start reads only names and checkpoints; a partition's files come into being at its
+first append; a failed directory stays offline until restart, and with the last one ``on_all_dirs_failed`` is called.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.storage import checkpoints, os_file
+from pybroker.storage.checkpoints import MetaProperties, TopicPartition
+from pybroker.storage.log import Log
+from pybroker.storage.log_dir import LogDir
+from pybroker.storage.log_environment import (
+    SEGMENTS_OPEN_MAX,
+    LogEnvironment,
+    RestartPoint,
+    StorageSettings,
+    remove_paths,
+)
+from pybroker.storage.results import StorageError
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.config.log_config import LogConfig
+    from pybroker.env import Cancellable, Env
+
+DELETE_DIR_SUFFIX = "-delete"
+_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", "-stray")
+# Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
+_CLUSTER_METADATA = "__cluster_metadata"
+# Housekeeping looks at this many logs per turn of the loop, so that it does not hold requests up.
+LOGS_PER_TURN = 20
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class PartitionDescription:
+    """One partition in DescribeLogDirs."""
+
+    __slots__ = ("index", "offset_lag", "size_bytes", "topic")
+
+    def __init__(self, topic: str, index: int, size_bytes: int, offset_lag: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.size_bytes = size_bytes
+        self.offset_lag = offset_lag
+
+
+class LogDirDescription:
+    """One log directory in DescribeLogDirs; ``total_bytes`` and ``usable_bytes`` are its volume's, -1 if offline."""
+
+    __slots__ = ("offline", "partitions", "path", "total_bytes", "usable_bytes")
+
+    def __init__(self, directory: LogDir) -> None:
+        self.path = str(directory.path)
+        self.offline = directory.offline
+        self.partitions: list[PartitionDescription] = []
+        self.total_bytes = self.usable_bytes = -1
+        if not self.offline:
+            usage = shutil.disk_usage(directory.path)
+            self.total_bytes, self.usable_bytes = usage.total, usage.free
+
+
+def settings_of(config: BrokerConfig) -> StorageSettings:
+    """The storage settings among the broker's."""
+    return StorageSettings(
+        fsync_before_ack=config.get_bool("pybroker.fsync.before.ack"),
+        sync=config.get_bool("pybroker.fsync.enable"),
+        log_retention_check_interval_ms=config.get_int("log.retention.check.interval.ms"),
+        log_flush_offset_checkpoint_interval_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
+        replica_high_watermark_checkpoint_interval_ms=config.get_int("replica.high.watermark.checkpoint.interval.ms"),
+        producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
+        producer_id_expiration_check_interval_ms=config.get_int("producer.id.expiration.check.interval.ms"),
+    )
+
+
+class _DirState:
+    """A log directory with what its checkpoints said, and say now."""
+
+    __slots__ = ("directory", "high_watermarks", "log_start_offsets", "recovery_points", "written")
+
+    def __init__(self, directory: LogDir) -> None:
+        self.directory = directory
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.written: dict[str, dict[TopicPartition, int]] = {}
+
+    def load(self) -> None:
+        """Read the checkpoints."""
+        path = self.directory.path
+        self.recovery_points = checkpoints.read_offset_checkpoint(path / checkpoints.RECOVERY_POINT_CHECKPOINT)
+        self.log_start_offsets = checkpoints.read_offset_checkpoint(path / checkpoints.LOG_START_OFFSET_CHECKPOINT)
+        self.high_watermarks = checkpoints.read_offset_checkpoint(path / checkpoints.HIGH_WATERMARK_CHECKPOINT)
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is gone."""
+        for offsets in (self.recovery_points, self.log_start_offsets, self.high_watermarks):
+            offsets.pop(key, None)
+
+
+class LogManager:
+    """The logs of one broker.  Everything runs on the broker's loop."""
+
+    def __init__(self, env: Env, config: BrokerConfig, on_all_dirs_failed: Callable[[], None]) -> None:
+        self._env = env
+        settings = settings_of(config)
+        open_max = min(SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // 8)
+        self._environment = LogEnvironment(env, settings, open_max)
+        self._on_all_dirs_failed = on_all_dirs_failed
+        self._states = [_DirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
+        metadata_dir = config["metadata.log.dir"]
+        self.metadata_dir = Path(metadata_dir) if metadata_dir else self._states[0].directory.path
+        self._places: dict[TopicPartition, _DirState] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._timers: dict[str, Cancellable] = {}
+        self._meta: dict[str, str] | None = None
+        self._closed = False
+
+    # Start ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Lock and read the log directories, and recover what a crash left.
+
+        Raises StorageError when a directory is in use by another broker, or when none can be used.
+        """
+        for state in self._states:
+            state.directory.lock()
+        for state in self._states:
+            try:
+                self._load_directory(state)
+            except (OSError, StorageError) as error:
+                state.directory.fail(error, "the start")
+            state.directory.on_offline = self._directory_failed
+        if all(state.directory.offline for state in self._states):
+            raise StorageError("None of the log directories can be used")
+        self._schedule()
+
+    def _load_directory(self, state: _DirState) -> None:
+        directory = state.directory
+        meta = checkpoints.read_meta_properties(directory.path)
+        if meta is not None:
+            self._check_meta(directory.path, meta)
+            if "directory.id" in meta:
+                directory.directory_id = checkpoints.uuid_bytes(meta["directory.id"])
+        if not any(directory.directory_id):
+            directory.directory_id = self._env.new_uuid()
+        directory.take_clean_shutdown_marker()
+        state.load()
+        for key in self._partitions_in(directory):
+            if key in self._places:
+                raise StorageError(f"Partition {key[0]}-{key[1]} lies in more than one log directory")
+            self._places[key] = state
+        if not directory.had_clean_shutdown:
+            self._recover(state)
+
+    def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
+        if self._meta is None:
+            self._meta = meta
+        for name in ("cluster.id", "node.id"):
+            if meta.get(name, meta.get("broker.id")) != self._meta.get(name, self._meta.get("broker.id")):
+                raise StorageError(f"{path} belongs to another cluster or node: {name} is {meta.get(name)}")
+
+    def _partitions_in(self, directory: LogDir) -> Iterator[TopicPartition]:
+        doomed = []
+        with os.scandir(directory.path) as entries:
+            for entry in entries:
+                topic, dash, partition = entry.name.rpartition("-")
+                if not dash or not entry.is_dir():
+                    continue
+                if entry.name.endswith(DELETE_DIR_SUFFIX):
+                    doomed.append(Path(entry.path))
+                elif partition.isdigit() and topic != _CLUSTER_METADATA and not entry.name.endswith(_NOT_PARTITIONS):
+                    yield topic, int(partition)
+        if doomed:
+            directory.flusher.submit(lambda: remove_paths(doomed), lambda _result, _error: None)
+
+    def _recover(self, state: _DirState) -> None:
+        from pybroker.storage.recovery import recover_partition
+
+        keys = [key for key, place in self._places.items() if place is state]
+        if keys:
+            logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), state.directory.path)
+        for key in keys:
+            recover_partition(
+                state.directory.path / f"{key[0]}-{key[1]}",
+                state.recovery_points.get(key, 0),
+                state.log_start_offsets.get(key, 0),
+                self._environment.settings.producer_id_expiration_ms,
+            )
+
+    @property
+    def stored_cluster_id(self) -> str | None:
+        """The cluster that the directories belong to, ``None`` if they are new."""
+        return None if self._meta is None else self._meta.get("cluster.id")
+
+    @property
+    def stored_node_id(self) -> int | None:
+        """The node that the directories belong to, ``None`` if they are new."""
+        text = None if self._meta is None else self._meta.get("node.id", self._meta.get("broker.id"))
+        return None if text is None else int(text)
+
+    def set_cluster(self, cluster_id: str, node_id: int) -> None:
+        """Write ``meta.properties`` where it is missing; StorageError if the directories belong to somebody else."""
+        expected = (self.stored_cluster_id or cluster_id, self.stored_node_id if self._meta else node_id)
+        if expected != (cluster_id, node_id):
+            raise StorageError(
+                f"The log directories belong to node {expected[1]} of cluster {expected[0]}, "
+                f"not to node {node_id} of cluster {cluster_id}"
+            )
+        for state in self._online():
+            directory = state.directory
+            meta = checkpoints.read_meta_properties(directory.path)
+            if meta is None or meta.get("version") == "0" or "directory.id" not in meta:
+                checkpoints.write_meta_properties(
+                    directory.path, MetaProperties(cluster_id, node_id, directory.directory_id)
+                )
+
+    def directory_ids(self) -> list[bytes]:
+        """The ids of the directories that work (KIP-858)."""
+        return [state.directory.directory_id for state in self._online()]
+
+    def clean_broker_epoch(self) -> int:
+        """The broker epoch of the last clean stop, -1 if any directory was not stopped cleanly (KIP-966)."""
+        epochs = [state.directory.clean_broker_epoch for state in self._states]
+        return min(epochs)
+
+    def _online(self) -> list[_DirState]:
+        return [state for state in self._states if not state.directory.offline]
+
+    # Logs -------------------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log if ``open`` has given it out."""
+        return self._logs.get((topic, partition))
+
+    def open(self, topic: str, topic_id: bytes, partition: int, config: LogConfig) -> Log | None:
+        """The partition's log; a new one gets a place but no files yet.  ``None`` if its directory is offline.
+
+        What an earlier topic of the same name left is put away.
+        """
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is not None and log.topic_id == topic_id:
+            return None if log.directory.offline else log
+        if log is not None:
+            self._delete_log(key, log)
+        state = self._places.get(key)
+        if state is not None and not self._is_of_topic(state, key, topic_id):
+            self._put_away(state, key)
+            state = None
+        if state is None:
+            state = self._least_loaded()
+            if state is None:
+                return None
+            self._places[key] = state
+        if state.directory.offline:
+            return None
+        restart_point = RestartPoint(
+            state.recovery_points.get(key, 0), state.log_start_offsets.get(key, 0), state.high_watermarks.get(key, 0)
+        )
+        log = Log(self._environment, state.directory, topic, partition, topic_id, config, restart_point)
+        self._logs[key] = log
+        return log
+
+    @staticmethod
+    def _is_of_topic(state: _DirState, key: TopicPartition, topic_id: bytes) -> bool:
+        try:
+            found = checkpoints.read_partition_metadata(state.directory.path / f"{key[0]}-{key[1]}")
+        except StorageError as error:
+            logger.warning("%s", error)
+            return True
+        return found is None or found == topic_id
+
+    def _least_loaded(self) -> _DirState | None:
+        online = self._online()
+        if len(online) < 2:
+            return online[0] if online else None
+        counts = dict.fromkeys(map(id, online), 0)
+        for place in self._places.values():
+            if id(place) in counts:
+                counts[id(place)] += 1
+        return min(online, key=lambda state: counts[id(state)])
+
+    def delete(self, topic: str, topic_id: bytes) -> None:
+        """Delete all partitions of a topic: directories are renamed now and removed after ``file.delete.delay.ms``."""
+        for key in [key for key in self._places if key[0] == topic]:
+            log = self._logs.get(key)
+            if log is not None:
+                if log.topic_id == topic_id:
+                    self._delete_log(key, log)
+            elif self._is_of_topic(self._places[key], key, topic_id):
+                self._put_away(self._places[key], key)
+
+    def _delete_log(self, key: TopicPartition, log: Log) -> None:
+        del self._logs[key]
+        delay_ms = log.config.file_delete_delay_ms
+        log.retire()
+        self._put_away(self._places[key], key, delay_ms)
+
+    def _put_away(self, state: _DirState, key: TopicPartition, delay_ms: int = 0) -> None:
+        self._places.pop(key, None)
+        state.forget(key)
+        path = state.directory.path / f"{key[0]}-{key[1]}"
+        unique = self._env.new_uuid().hex()
+        # Kafka's form, with the topic cut so that the name fits into 255 bytes.
+        target = path.with_name(f"{key[0][: 255 - 60]}-{key[1]}.{unique}{DELETE_DIR_SUFFIX}")
+        try:
+            os_file.rename(path, target)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            state.directory.fail(error, f"the deletion of {path}")
+            return
+        self._environment.remove_later([target], delay_ms)
+
+    def logs(self) -> list[Log]:
+        """The logs that are in use."""
+        return list(self._logs.values())
+
+    def describe(self) -> list[LogDirDescription]:
+        """Every directory with the partitions in it, for DescribeLogDirs."""
+        from pybroker.storage.log_loader import segment_files
+
+        described = {id(state): LogDirDescription(state.directory) for state in self._states}
+        for key, state in self._places.items():
+            if state.directory.offline:
+                continue
+            log = self._logs.get(key)
+            if log is not None and log.is_open:
+                size, lag = log.size_bytes, max(log.log_end_offset - log.high_watermark, 0)
+            else:
+                size = sum(file[1] for file in segment_files(state.directory.path / f"{key[0]}-{key[1]}"))
+                lag = 0
+            described[id(state)].partitions.append(PartitionDescription(key[0], key[1], size, lag))
+        return list(described.values())
+
+    # Housekeeping -----------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        settings = self._environment.settings
+        self._every("retention", settings.log_retention_check_interval_ms, self._check_retention)
+        self._every("flush", settings.log_flush_scheduler_interval_ms, self._flush_overdue)
+        self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self._checkpoint_offsets)
+        interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
+        self._every("high watermarks", interval_ms, self._checkpoint_high_watermarks)
+        self._every("producers", settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+
+    def _every(self, name: str, interval_ms: int, task: Callable[[], None]) -> None:
+        def run() -> None:
+            task()
+            self._timers[name] = self._env.timers.call_later(interval_ms, run)
+
+        self._timers[name] = self._env.timers.call_later(interval_ms, run)
+
+    def _check_retention(self) -> None:
+        self._in_slices(self.logs(), lambda log: log.apply_retention())
+
+    def _expire_producers(self) -> None:
+        now_ms = self._environment.now_ms()
+        for log in self._logs.values():
+            if log.is_open:
+                log.producers.remove_expired(now_ms)
+
+    def _flush_overdue(self) -> None:
+        now_ms = self._environment.now_ms()
+        for log in self._logs.values():
+            if log.is_open and log.recovery_point < log.log_end_offset and log.flush_is_overdue(now_ms):
+                log.flushes.flush()
+
+    def _in_slices(self, logs: list[Log], work: Callable[[Log], object]) -> None:
+        """Do the work for all logs, a few per turn of the loop."""
+        for log in logs[:LOGS_PER_TURN]:
+            if not log.deleted:
+                work(log)
+        rest = logs[LOGS_PER_TURN:]
+        if rest and not self._closed:
+            self._timers["slice"] = self._env.timers.call_soon(self._in_slices, rest, work)
+
+    def _checkpoint_offsets(self) -> None:
+        for key, log in self._logs.items():
+            if log.is_open and log.on_disk:
+                state = self._places[key]
+                state.recovery_points[key] = log.recovery_point
+                if log.log_start_offset > log.segments[0].base_offset:
+                    state.log_start_offsets[key] = log.log_start_offset
+                else:
+                    state.log_start_offsets.pop(key, None)
+        for state in self._online():
+            self._write_checkpoint(state, checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points)
+            self._write_checkpoint(state, checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets)
+
+    def _checkpoint_high_watermarks(self) -> None:
+        for key, log in self._logs.items():
+            if log.is_open and log.on_disk:
+                self._places[key].high_watermarks[key] = log.high_watermark
+        for state in self._online():
+            self._write_checkpoint(state, checkpoints.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks)
+
+    def _write_checkpoint(self, state: _DirState, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """Write a checkpoint that has changed, on the flusher thread."""
+        if offsets == state.written.get(name):
+            return
+        snapshot = dict(offsets)
+        state.written[name] = snapshot
+        directory = state.directory
+        path = directory.path / name
+
+        def written(_: None, error: BaseException | None) -> None:
+            if error is None:
+                return
+            state.written.pop(name, None)
+            if not os_file.no_space(error):
+                directory.fail(error, f"writing {path}")
+
+        directory.flusher.submit(lambda: checkpoints.write_offset_checkpoint(path, snapshot, directory.sync), written)
+
+    # Failure and stop -------------------------------------------------------------------------------------------------
+
+    def _directory_failed(self, directory: LogDir) -> None:
+        for log in self._logs.values():
+            if log.directory is directory:
+                log.go_offline()
+        if not self._online():
+            self._on_all_dirs_failed()
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Stop cleanly: everything written and synced, checkpoints, the clean-shutdown marks, the locks let go.
+
+        Blocks.  Appends that are in flight complete first; those that wait fail.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for log in self._logs.values():
+            log.refuse_appends()
+        for state in self._states:
+            state.directory.close_executors()
+        for state in self._online():
+            try:
+                self._close_directory(state, broker_epoch)
+            except (OSError, StorageError) as error:
+                logger.error("Log directory %s could not be closed cleanly: %s", state.directory.path, error)
+        for log in self._logs.values():
+            if log.is_open:
+                log.close_files()
+        for state in self._states:
+            state.directory.unlock()
+
+    def _close_directory(self, state: _DirState, broker_epoch: int) -> None:
+        directory = state.directory
+        for key, log in self._logs.items():
+            if log.directory is directory and log.is_open and log.on_disk:
+                log.close_cleanly()
+                state.recovery_points[key] = log.recovery_point
+                state.high_watermarks[key] = log.high_watermark
+                if log.log_start_offset > log.segments[0].base_offset:
+                    state.log_start_offsets[key] = log.log_start_offset
+        if (
+            self._meta is None
+            and not state.recovery_points
+            and not (directory.path / checkpoints.META_PROPERTIES).exists()
+        ):
+            return  # The start failed before the directory was ours.
+        for name, offsets in (
+            (checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points),
+            (checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets),
+            (checkpoints.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks),
+        ):
+            checkpoints.write_offset_checkpoint(directory.path / name, offsets, directory.sync)
+        directory.write_clean_shutdown_marker(broker_epoch)

@@ -1,0 +1,162 @@
+"""Reads that need more than a look at the tail: earlier segments, a cut to the size asked for, cold data.
+
+Owns the way from an offset range to a file range.  The fast path, everything up to the end of the active segment, is in
+``Log.read``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.storage import os_file
+from pybroker.storage.results import (
+    CORRUPT_MESSAGE,
+    EMPTY,
+    NONE,
+    ColdRead,
+    ReadResult,
+)
+from pybroker.storage.segment import LOG_OVERHEAD, walk_to_limit, walk_to_offset
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+    from pybroker.storage.segment import Segment
+
+# Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
+COLD_BUFFER_BYTES_MAX = 64 << 20
+# How far past a cold read the kernel is asked to read on.
+READ_AHEAD_BYTES = 2 << 20
+
+
+class ColdBuffer(bytearray):
+    """A buffer of a cold read; it counts against the bound until the last view of it is gone."""
+
+    bytes_out = 0
+
+    def __del__(self) -> None:
+        ColdBuffer.bytes_out -= len(self)
+
+
+class _Range:
+    """Where in a segment to look for a read, as far as the index knows without touching the file."""
+
+    __slots__ = (
+        "end_floor",
+        "end_offset",
+        "limit_floor",
+        "max_bytes",
+        "min_one_batch",
+        "offset",
+        "size",
+        "start_floor",
+    )
+
+    def __init__(self, segment: Segment, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool) -> None:
+        index = segment.offset_index
+        known = segment.known_position(offset)
+        self.offset = offset
+        self.end_offset = end_offset  # -1: to the end of the segment
+        self.max_bytes = max_bytes
+        self.min_one_batch = min_one_batch
+        self.size = segment.size
+        self.start_floor = known if known >= 0 else index.floor(offset)
+        self.end_floor = index.floor(end_offset) if end_offset >= 0 else self.size
+        self.limit_floor = index.floor_position(self.start_floor + max_bytes)
+
+
+def read_segments(
+    log: Log, offset: int, max_bytes: int, upper_bound_offset: int, min_one_batch: bool
+) -> ReadResult | ColdRead:
+    """``Log.read`` for offsets within the log and below ``upper_bound_offset``."""
+    segments = log.segments
+    for i in range(segments.floor(offset), len(segments)):
+        segment = segments[i]
+        segment_end = segments.end_offset(i, log.log_end_offset)
+        end_offset = upper_bound_offset if upper_bound_offset < segment_end else -1
+        asked = _Range(segment, offset, end_offset, max_bytes, min_one_batch)
+        try:
+            warm = segment.is_warm(asked.start_floor, min(asked.size, asked.start_floor + max(max_bytes, 1)))
+            if not warm:
+                return ColdRead(log, segment, max_bytes, lambda: _read_cold(segment, asked))  # noqa: B023 (returns)
+            found = _read_warm(segment, asked)
+        except OSError as error:
+            log.read_failed(error)
+            return ReadResult(log.storage_error().error_code, EMPTY)
+        if found is None:
+            return ReadResult(CORRUPT_MESSAGE, EMPTY)
+        # A compacted segment may have nothing at or past the offset; then the next one does.
+        if found or min_one_batch is False or i == len(segments) - 1 or segment_end >= upper_bound_offset:
+            return ReadResult(NONE, found)
+    return ReadResult(NONE, EMPTY)
+
+
+def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:
+    """The range as a slice of the map; ``None`` if what lies there is no batch."""
+    view = segment.readable()
+    start = segment.find(asked.offset)
+    end = asked.size if asked.end_offset < 0 else segment.find(asked.end_offset)
+    if start < 0 or end < 0:
+        return None
+    if end - start > asked.max_bytes:
+        cut = segment.boundary(start, start + asked.max_bytes)
+        if cut < 0:
+            return None
+        if cut == start:
+            if not asked.min_one_batch:
+                return EMPTY
+            cut = start + LOG_OVERHEAD + segment.header_at(start)[1]
+        end = min(cut, end)
+        segment.remember(end)
+    segment.exposed_end = max(segment.exposed_end, end)
+    return view[start:end] if end > start else EMPTY
+
+
+def _read_cold(segment: Segment, asked: _Range) -> memoryview | None:
+    """The range by reads of the file, on a thread that may wait for the disk."""
+    header_at = segment.cold_header_at
+    start = walk_to_offset(header_at, asked.start_floor, asked.size, asked.offset)
+    end = asked.size
+    if asked.end_offset >= 0:
+        end = walk_to_offset(header_at, asked.end_floor, asked.size, asked.end_offset)
+    if start < 0 or end < 0:
+        return None
+    if start >= end:
+        return EMPTY
+    max_bytes = asked.max_bytes if ColdBuffer.bytes_out < COLD_BUFFER_BYTES_MAX else 0
+    if end - start > max_bytes:
+        limit = start + max_bytes
+        floor = asked.limit_floor if start <= asked.limit_floor <= limit else start
+        cut = walk_to_limit(header_at, floor, asked.size, limit)
+        if cut < 0:
+            return None
+        if cut == start:
+            if not asked.min_one_batch:
+                return EMPTY
+            cut = start + LOG_OVERHEAD + header_at(start)[1]
+        end = min(cut, end)
+    buffer = ColdBuffer(end - start)
+    ColdBuffer.bytes_out += end - start
+    count = os_file.read_into(segment.fd, buffer, start)
+    os_file.advise_will_need(segment.fd, end, READ_AHEAD_BYTES)
+    return memoryview(buffer)[:count] if count == end - start else None
+
+
+def bytes_between(log: Log, offset: int, upper_bound_offset: int) -> int:
+    """See ``Log.bytes_between``: exact within the tail, else to the precision of the index."""
+    if offset >= upper_bound_offset or offset >= log.log_end_offset:
+        return 0
+    segments = log.segments
+    first, last = segments.floor(offset), segments.floor(upper_bound_offset)
+    start = _position_near(segments[first], offset)
+    end = (
+        segments[last].size
+        if upper_bound_offset >= log.log_end_offset
+        else _position_near(segments[last], upper_bound_offset)
+    )
+    between = sum(segments[i].size for i in range(first, last))
+    return max(between + end - start, 0)
+
+
+def _position_near(segment: Segment, offset: int) -> int:
+    known = segment.known_position(offset)
+    return known if known >= 0 else segment.offset_index.floor(offset)

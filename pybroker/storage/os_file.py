@@ -1,0 +1,172 @@
+"""The operating system's calls that the log is built on: the only place with Linux-only ones.
+
+Owns: positional writes and reads, read-only maps of growing files, residency probes, syncs of files and directories,
+atomic replacement of small files, POSIX locks.  Owns no state: everything takes a descriptor or a path.
+
+Invariants: a data file ends where its data ends, except inside ``map_for_reading``, which leaves it as it found it.
+Tests inject faults by replacing the functions of this module, so callers reach them as ``os_file.pwrite(...)``.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, StrPath
+
+pwrite = os.pwrite
+pread = os.pread
+ftruncate = os.ftruncate
+rename = os.rename
+
+# macOS has no fdatasync and no cache advice; its fsync is the nearest thing.
+fdatasync = getattr(os, "fdatasync", os.fsync)
+
+_RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def no_space(error: BaseException) -> bool:
+    """Whether the error says that there is no room: that append fails, and later ones may work again."""
+    return isinstance(error, OSError) and error.errno in _NO_SPACE
+
+
+def open_for_append(path: StrPath) -> int:
+    """Open (and create) a data file for positional writes and reads; the descriptor is not inherited."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def write_fully(fd: int, data: ReadableBuffer, position: int) -> None:
+    """Write all of ``data`` at ``position``; OSError may leave a torn tail, which the caller cuts."""
+    written = pwrite(fd, data, position)
+    view = memoryview(data).cast("B")
+    while written < len(view):
+        more = pwrite(fd, view[written:], position + written)
+        if more == 0:
+            raise OSError(errno.ENOSPC, "a write of a log file made no progress")
+        written += more
+
+
+def map_for_reading(fd: int, size: int, capacity: int) -> mmap.mmap:
+    """Map ``capacity`` bytes of a file of ``size`` bytes, so that its pages become readable as the file grows.
+
+    CPython refuses a map that is longer than the file, so the file is grown (sparse) for the moment of the call.
+    The caller makes sure that nobody else writes to the file meanwhile.
+    """
+    if capacity <= size:
+        return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+    ftruncate(fd, capacity)
+    try:
+        return mmap.mmap(fd, capacity, mmap.MAP_SHARED, mmap.PROT_READ)
+    finally:
+        ftruncate(fd, size)
+
+
+def is_resident(fd: int, positions: Sequence[int]) -> bool:
+    """Whether the pages at ``positions`` are in the page cache, so that touching them would not wait for a disk."""
+    if not _RWF_NOWAIT:
+        return True
+    probe = [bytearray(1)]
+    for position in positions:
+        try:
+            os.preadv(fd, probe, position, _RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except (
+            OSError
+        ):  # Some file systems do not know the flag; they are memory or network ones, and are read directly.
+            return True
+    return True
+
+
+def read_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:
+    """Fill ``buffer`` from ``position`` on; returns the bytes read, fewer only at the end of the file."""
+    view = memoryview(buffer)
+    filled = 0
+    while filled < len(view):
+        count = os.preadv(fd, [view[filled:]], position + filled)
+        if count == 0:
+            break
+        filled += count
+    return filled
+
+
+def advise_will_need(fd: int, position: int, length: int) -> None:
+    """Ask the kernel to read the range ahead; a hint."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
+
+
+def copy_prefix(source_fd: int, path: StrPath, length: int) -> int:
+    """Copy the first ``length`` bytes of a file into a new one at ``path``; returns the new descriptor."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    position = 0
+    while position < length:
+        chunk = pread(source_fd, min(1 << 20, length - position), position)
+        if not chunk:
+            break
+        write_fully(fd, chunk, position)
+        position += len(chunk)
+    return fd
+
+
+def sync_path(path: StrPath) -> None:
+    """fsync a file or a directory by path; a missing one is skipped (it was deleted meanwhile)."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes, sync: bool = True) -> None:
+    """Replace a small file atomically, by ``path.tmp`` and rename as Kafka does; ``sync``: to survive power loss."""
+    temporary = path.with_name(path.name + ".tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_fully(fd, data, 0)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    rename(temporary, path)
+    if sync:
+        sync_path(path.parent)
+
+
+def lock_file(path: Path) -> int | None:
+    """Take the exclusive POSIX lock on ``path``; returns the descriptor that holds it, ``None`` if another process does.
+
+    Java's FileChannel.lock takes the same kind of lock, so Kafka and pybroker refuse each other.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in {errno.EACCES, errno.EAGAIN}:
+            return None
+        raise
+    return fd
+
+
+def raise_open_files_limit() -> int:
+    """Raise RLIMIT_NOFILE to the hard limit, as every open segment holds two descriptors; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):  # macOS reports an infinite hard limit that it then refuses.
+            pass
+    return soft

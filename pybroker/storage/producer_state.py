@@ -1,0 +1,225 @@
+"""What a log remembers of its producers: idempotence and open transactions.  Kafka's ProducerStateManager.
+
+Owns the last five batches of every producer id, the rules of epochs and sequence numbers, the first offset of every
+transaction that is open.  Does not own the snapshot files (``producer_snapshot.py``) nor the log's offsets.
+
+Invariants: the state is that of all batches below ``map_end_offset``; an entry is replaced, never changed, so that a
+failed append can put the former one back.
+"""
+
+from __future__ import annotations
+
+from pybroker.storage.results import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+)
+
+BATCHES_RETAINED = 5
+NO_OFFSET = -1
+_SEQUENCES = 1 << 31  # sequence numbers wrap from 2**31 - 1 to 0
+_LAST_SEQUENCE = _SEQUENCES - 1
+
+# (first sequence, last sequence, base offset, last offset, max timestamp)
+BatchMetadata = tuple[int, int, int, int, int]
+
+
+def add_sequence(sequence: int, increment: int) -> int:
+    """``sequence + increment`` in the arithmetic of sequence numbers."""
+    return (sequence + increment) & _LAST_SEQUENCE
+
+
+class ProducerStateEntry:
+    """One producer: its epoch, its last batches (oldest first) and where its open transaction began (-1: none)."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
+
+    def __init__(
+        self,
+        producer_epoch: int,
+        batches: tuple[BatchMetadata, ...],
+        last_timestamp: int,
+        coordinator_epoch: int = -1,
+        current_txn_first_offset: int = NO_OFFSET,
+    ) -> None:
+        self.producer_epoch = producer_epoch
+        self.batches = batches
+        self.last_timestamp = last_timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_first_offset = current_txn_first_offset
+
+
+class SequenceError:
+    """Why a batch was refused: Kafka's error code and a message for the client."""
+
+    __slots__ = ("error_code", "message")
+
+    def __init__(self, error_code: int, message: str) -> None:
+        self.error_code = error_code
+        self.message = message
+
+
+class ProducerStateManager:
+    """The producers of one partition."""
+
+    __slots__ = ("expiration_ms", "map_end_offset", "ongoing_txns", "producers", "unreplicated_txns")
+
+    def __init__(self, expiration_ms: int) -> None:
+        self.expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerStateEntry] = {}
+        self.ongoing_txns: dict[int, int] = {}  # first offset -> producer id, in order of first offset
+        self.unreplicated_txns: dict[int, int] = {}  # first offset -> marker's offset: decided, not replicated yet
+        self.map_end_offset = 0
+
+    def clear(self, map_end_offset: int) -> None:
+        """Forget everything; the state is that of an empty log which begins at ``map_end_offset``."""
+        self.producers.clear()
+        self.ongoing_txns.clear()
+        self.unreplicated_txns.clear()
+        self.map_end_offset = map_end_offset
+
+    def load(self, entries: dict[int, ProducerStateEntry], map_end_offset: int, now_ms: int) -> None:
+        """Start from a snapshot, without the producers that have expired."""
+        self.clear(map_end_offset)
+        for producer_id, entry in entries.items():
+            if not self._expired(entry, now_ms):
+                self.producers[producer_id] = entry
+                if entry.current_txn_first_offset >= 0:
+                    self.ongoing_txns[entry.current_txn_first_offset] = producer_id
+        self.ongoing_txns = dict(sorted(self.ongoing_txns.items()))
+
+    # Client appends ---------------------------------------------------------------------------------------------------
+
+    def check(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, last_offset_delta: int
+    ) -> BatchMetadata | SequenceError | None:
+        """``None`` if the batch is next in line, the original's metadata if it is a repeat, else why it is refused."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return None
+        batches = entry.batches
+        if entry.producer_epoch == producer_epoch:
+            if not batches:
+                return None
+            expected = (batches[-1][1] + 1) & _LAST_SEQUENCE
+            if base_sequence == expected:
+                return None
+            last_sequence = (base_sequence + last_offset_delta) & _LAST_SEQUENCE
+            for batch in batches:
+                if batch[0] == base_sequence and batch[1] == last_sequence:
+                    return batch
+            return self._out_of_order(producer_id, base_sequence, last_sequence, batches)
+        if producer_epoch < entry.producer_epoch:
+            return SequenceError(
+                INVALID_PRODUCER_EPOCH,
+                f"Epoch {producer_epoch} of producer {producer_id} is older than its epoch {entry.producer_epoch}",
+            )
+        if base_sequence != 0 and entry.producer_epoch >= 0:
+            return SequenceError(
+                OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} begins its epoch {producer_epoch} with sequence {base_sequence}, not 0",
+            )
+        return None
+
+    @staticmethod
+    def _out_of_order(
+        producer_id: int, base_sequence: int, last_sequence: int, batches: tuple[BatchMetadata, ...]
+    ) -> SequenceError:
+        # Older than what is remembered: it was appended once, where is forgotten.  In wrapping arithmetic "older" is
+        # the half of the circle behind the oldest remembered batch.
+        behind = (batches[0][0] - 1 - last_sequence) & _LAST_SEQUENCE
+        if len(batches) == BATCHES_RETAINED and behind < _SEQUENCES // 2:
+            return SequenceError(
+                DUPLICATE_SEQUENCE_NUMBER,
+                f"Sequence {base_sequence} of producer {producer_id} was appended before what is remembered",
+            )
+        return SequenceError(
+            OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Sequence {base_sequence} of producer {producer_id} does not follow its last sequence {batches[-1][1]}",
+        )
+
+    def check_transactional(self, producer_id: int, is_transactional: bool) -> SequenceError | None:
+        """A producer with an open transaction may only write transactionally."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset >= 0 and not is_transactional:
+            return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction in this partition")
+        return None
+
+    # All appends ------------------------------------------------------------------------------------------------------
+
+    def update(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        is_transactional: bool,
+    ) -> ProducerStateEntry | None:
+        """Take a data batch into account; returns the producer's former entry, for ``restore``."""
+        former = self.producers.get(producer_id)
+        last_sequence = (
+            (base_sequence + last_offset - base_offset) & _LAST_SEQUENCE if base_sequence >= 0 else base_sequence
+        )
+        batch = (base_sequence, last_sequence, base_offset, last_offset, max_timestamp)
+        coordinator_epoch, txn_first_offset = -1, NO_OFFSET
+        batches: tuple[BatchMetadata, ...] = (batch,)
+        if former is not None:
+            coordinator_epoch, txn_first_offset = former.coordinator_epoch, former.current_txn_first_offset
+            if former.producer_epoch == producer_epoch:
+                batches = (*former.batches[1 - BATCHES_RETAINED :], batch)
+        if is_transactional and txn_first_offset < 0:
+            txn_first_offset = base_offset
+            self.ongoing_txns[base_offset] = producer_id
+        self.producers[producer_id] = ProducerStateEntry(
+            producer_epoch, batches, max_timestamp, coordinator_epoch, txn_first_offset
+        )
+        return former
+
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, marker_offset: int, timestamp: int
+    ) -> tuple[int, int] | None:
+        """Take an end marker into account; returns (first offset, last stable offset) of the transaction it ends."""
+        former = self.producers.get(producer_id)
+        first_offset = former.current_txn_first_offset if former is not None else NO_OFFSET
+        batches = former.batches if former is not None and former.producer_epoch == producer_epoch else ()
+        self.producers[producer_id] = ProducerStateEntry(producer_epoch, batches, timestamp, coordinator_epoch)
+        if first_offset < 0:
+            return None
+        del self.ongoing_txns[first_offset]
+        self.unreplicated_txns[first_offset] = marker_offset
+        return first_offset, min(self.ongoing_txns, default=marker_offset + 1)
+
+    def restore(self, producer_id: int, former: ProducerStateEntry | None) -> None:
+        """Undo an ``update`` whose batch was not written."""
+        current = self.producers.pop(producer_id, None)
+        if former is not None:
+            self.producers[producer_id] = former
+        if current is not None and current.current_txn_first_offset >= 0:
+            former_first = former.current_txn_first_offset if former is not None else NO_OFFSET
+            if former_first != current.current_txn_first_offset:
+                self.ongoing_txns.pop(current.current_txn_first_offset, None)
+
+    # Housekeeping -----------------------------------------------------------------------------------------------------
+
+    def first_unstable_offset(self) -> int:
+        """The first offset that belongs to a transaction which is open, or decided but not replicated; -1 if none."""
+        if not self.ongoing_txns and not self.unreplicated_txns:
+            return NO_OFFSET
+        return min(min(self.ongoing_txns, default=1 << 63), min(self.unreplicated_txns, default=1 << 63))
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Drop the decided transactions whose marker is below the high watermark."""
+        if self.unreplicated_txns:
+            self.unreplicated_txns = {f: m for f, m in self.unreplicated_txns.items() if m >= high_watermark}
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forget the producers that have not written for ``producer.id.expiration.ms``."""
+        expired = [producer_id for producer_id, entry in self.producers.items() if self._expired(entry, now_ms)]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    def _expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.expiration_ms

@@ -1,0 +1,298 @@
+"""Making a partition's directory whole again after a crash.  Kafka: LogLoader.recoverLog and LogSegment.recover.
+
+Owns the scan of everything from the segment that holds the recovery point on: batches are read in large pieces and
+checked by their CRC; what follows the first bad byte is a torn tail and is cut; indexes, producer state and leader
+epochs are made anew from what is good.  Also owns finishing, or undoing, an interrupted swap of compacted segments.
+
+Invariants: nothing below the recovery point is changed; afterwards the directory may be opened as after a clean stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+from crc32c import crc32c
+
+from pybroker.storage import os_file
+from pybroker.storage.control_batch import replay_batch
+from pybroker.storage.leader_epoch_cache import LeaderEpochCache
+from pybroker.storage.log_loader import segment_files
+from pybroker.storage.offset_index import OffsetIndex
+from pybroker.storage.producer_snapshot import delete_snapshots, latest_snapshot, write_snapshot
+from pybroker.storage.producer_state import ProducerStateManager
+from pybroker.storage.results import StorageError
+from pybroker.storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from pybroker.storage.time_index import TimeIndex
+from pybroker.storage.transaction_index import TransactionIndex
+from pybroker.storage.validator import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+
+# One piece of a scan: large enough that system calls do not count, small enough for the processor's caches.
+SCAN_BYTES = 1 << 20
+_INDEX_INTERVAL_BYTES = 4096
+
+logger = logging.getLogger("pybroker.storage")
+
+ScannedBatch = tuple[int, BatchHeader, memoryview]
+
+
+class SegmentScan:
+    """Walks the good batches of a data file; ``end`` is where they end so far."""
+
+    __slots__ = ("_buffer", "_fd", "_held", "_size", "_start", "end")
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+        self._buffer = memoryview(bytearray(min(SCAN_BYTES, max(size, HEADER_BYTES))))
+        self._start = 0
+        self._held = 0
+        self.end = 0
+
+    def __iter__(self) -> Iterator[ScannedBatch]:
+        """(position, header, bytes) of each batch; the bytes are good until the next step, and cut for huge batches."""
+        unpack = HEADER.unpack_from
+        next_offset = -1
+        while self.end + HEADER_BYTES <= self._size:
+            at = self._hold(HEADER_BYTES)
+            header = unpack(self._buffer, at)
+            size = header[1] + LOG_OVERHEAD
+            if size < HEADER_BYTES or self.end + size > self._size or header[3] != 2 or header[0] < next_offset:
+                break
+            if size <= len(self._buffer):
+                at = self._hold(size)
+                batch = self._buffer[at : at + size]
+                crc = crc32c(batch[CRC_START:])
+            else:
+                batch = self._buffer[at : at + HEADER_BYTES]
+                crc = self._crc_of_huge(self.end + CRC_START, size - CRC_START)
+            if crc != header[4] or header[6] < 0:
+                break
+            next_offset = header[0] + header[6] + 1
+            position = self.end
+            self.end = position + size
+            yield position, header, batch
+        else:
+            return
+        self._refuse_old_format()
+
+    def _hold(self, count: int) -> int:
+        """Have ``count`` bytes from ``end`` on in the buffer; returns where they begin in it."""
+        at = self.end - self._start
+        if at < 0 or at + count > self._held:
+            self._start = self.end
+            self._held = os_file.read_into(self._fd, self._buffer, self.end)
+            at = 0
+        return at
+
+    def _crc_of_huge(self, position: int, count: int) -> int:
+        crc = 0
+        self._held = 0
+        while count:
+            piece = os_file.pread(self._fd, min(count, SCAN_BYTES), position)
+            if not piece:
+                return -1
+            crc = crc32c(piece, crc)
+            position += len(piece)
+            count -= len(piece)
+        return crc
+
+    def _refuse_old_format(self) -> None:
+        """Message sets of magic 0 and 1 are not read here; cutting them off as a torn tail would destroy good data."""
+        head = os_file.pread(self._fd, LOG_OVERHEAD + 5, self.end)
+        length = int.from_bytes(head[8:12], "big")
+        if (
+            len(head) == LOG_OVERHEAD + 5
+            and head[16] in {0, 1}
+            and 14 <= length <= self._size - self.end - LOG_OVERHEAD
+        ):
+            body = os_file.pread(self._fd, length, self.end + LOG_OVERHEAD)
+            if crc32(body[4:]) == int.from_bytes(body[:4], "big"):
+                raise StorageError("The log holds messages of format 0 or 1, which this broker does not read")
+
+
+class _Rebuilt:
+    """What a scan makes anew for one segment."""
+
+    __slots__ = ("bytes_since_index", "end_offset", "max_timestamp", "offset_index", "offset_of_max", "time_index")
+
+    def __init__(self, directory: Path, base_offset: int) -> None:
+        self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset)
+        self.end_offset = base_offset
+        self.max_timestamp = -1
+        self.offset_of_max = base_offset
+        self.bytes_since_index = 0
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        last_offset = header[0] + header[6]
+        self.end_offset = last_offset + 1
+        if header[8] > self.max_timestamp:
+            self.max_timestamp = header[8]
+            self.offset_of_max = last_offset
+        if self.bytes_since_index > _INDEX_INTERVAL_BYTES:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max)
+            self.bytes_since_index = 0
+        self.bytes_since_index += header[1] + LOG_OVERHEAD
+
+    def write(self) -> None:
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max)
+        self.offset_index.path.unlink(missing_ok=True)
+        self.time_index.path.unlink(missing_ok=True)
+        self.offset_index.persist()
+        self.time_index.persist()
+
+
+def rebuild_indexes(segment: Segment) -> None:
+    """Make a whole segment's indexes anew, because they are missing or damaged."""
+    logger.warning("Rebuilding the indexes of %s", segment.path())
+    segment.open()
+    rebuilt = _Rebuilt(segment.directory, segment.base_offset)
+    for position, header, _ in SegmentScan(segment.fd, segment.size):
+        rebuilt.add(position, header)
+    rebuilt.write()
+    segment.set_indexes(rebuilt.offset_index, rebuilt.time_index)
+
+
+def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> int:
+    """Recover one partition's directory; returns the log end offset.  Raises OSError and StorageError."""
+    tidy_directory(directory)
+    files = segment_files(directory)
+    if not files:
+        return log_start_offset
+    first = max(sum(base_offset <= recovery_point for base_offset, _, _ in files) - 1, 0)
+    producers = _producers_before(directory, files[:first], files[first][0], expiration_ms)
+    epochs = LeaderEpochCache(directory)
+    try:
+        epochs.load()
+    except StorageError as error:
+        logger.warning("%s; leader epochs are taken from the log", error)
+        first, producers = 0, ProducerStateManager(expiration_ms)
+        epochs.clear()
+    epochs.truncate_from_end(files[first][0])
+    end_offset = files[first][0]
+    delete_snapshots(directory, above=end_offset)
+    for i in range(first, len(files)):
+        base_offset, size, _ = files[i]
+        end_offset, kept = _recover_segment(directory, base_offset, size, producers, epochs)
+        if kept < size:
+            logger.warning("Cut %d torn bytes off %s", size - kept, directory / file_name(base_offset))
+            _remove_segments(directory, files[i + 1 :])
+            break
+        if i + 1 < len(files):
+            write_snapshot(directory, files[i + 1][0], producers.producers, sync=False)
+    epochs.truncate_from_start(log_start_offset)
+    epochs.write()
+    write_snapshot(directory, end_offset, producers.producers, sync=False)
+    return end_offset
+
+
+def _recover_segment(
+    directory: Path, base_offset: int, size: int, producers: ProducerStateManager, epochs: LeaderEpochCache
+) -> tuple[int, int]:
+    """Scan one segment, write its indexes, cut its torn tail; returns (end offset, bytes kept)."""
+    rebuilt = _Rebuilt(directory, base_offset)
+    transactions = TransactionIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX))
+    transactions.path.unlink(missing_ok=True)
+    fd = os_file.open_for_append(directory / file_name(base_offset))
+    try:
+        scan = SegmentScan(fd, size)
+        for position, header, batch in scan:
+            rebuilt.add(position, header)
+            if header[2] > epochs.latest_epoch:
+                epochs.assign(header[2], header[0])
+            if header[9] >= 0:
+                aborted = replay_batch(producers, header, header[0], batch)
+                if aborted is not None:
+                    transactions.append(aborted)
+        if scan.end < size:
+            os_file.ftruncate(fd, scan.end)
+    finally:
+        os.close(fd)
+    rebuilt.write()
+    return rebuilt.end_offset, scan.end
+
+
+def _producers_before(
+    directory: Path, files: list[tuple[int, int, float]], offset: int, expiration_ms: int
+) -> ProducerStateManager:
+    """The producers of everything below ``offset``: the last snapshot, and the batches of ``files`` after it."""
+    producers = ProducerStateManager(expiration_ms)
+    snapshot = latest_snapshot(directory, offset)
+    start = 0
+    if snapshot is not None:
+        start = snapshot[0]
+        producers.load(snapshot[1], start, 0)
+    for i, (base_offset, size, _) in enumerate(files):
+        end_offset = files[i + 1][0] if i + 1 < len(files) else offset
+        if end_offset <= start:
+            continue
+        fd = os_file.open_for_append(directory / file_name(base_offset))
+        try:
+            for _, header, batch in SegmentScan(fd, size):
+                if header[9] >= 0 and header[0] >= start:
+                    replay_batch(producers, header, header[0], batch)
+        finally:
+            os.close(fd)
+    return producers
+
+
+def _remove_segments(directory: Path, files: list[tuple[int, int, float]]) -> None:
+    for base_offset, _, _ in files:
+        logger.warning("Removing %s, which lies behind a torn tail", directory / file_name(base_offset))
+        for suffix in SUFFIXES:
+            (directory / file_name(base_offset, suffix)).unlink(missing_ok=True)
+    if files:
+        delete_snapshots(directory, above=files[0][0] - 1)
+
+
+def tidy_directory(directory: Path) -> None:
+    """Remove what deletion and compaction left half way; finish the swaps that had begun, as Kafka does."""
+    names = sorted(path.name for path in directory.iterdir())
+    for name in names:
+        # Kafka keeps deleted snapshots of its metadata log by another rule.
+        if name.endswith(DELETED_SUFFIX) and not name.endswith(".checkpoint" + DELETED_SUFFIX):
+            (directory / name).unlink(missing_ok=True)
+    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
+    lowest_cleaned = min((int(name[:20]) for name in cleaned if name[:20].isdigit()), default=1 << 63)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    for name in [*cleaned, *(name for name in swaps if int(name[:20]) >= lowest_cleaned)]:
+        (directory / name).unlink(missing_ok=True)
+    _finish_swaps(directory, [name for name in swaps if int(name[:20]) < lowest_cleaned])
+
+
+def _finish_swaps(directory: Path, swaps: list[str]) -> None:
+    """Replace the segments that the ``.swap`` ones were compacted from."""
+    low, high = 1 << 63, -1
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            path = directory / name
+            end_offset = int(name[:20])
+            fd = os_file.open_for_append(path)
+            try:
+                for _, header, _ in SegmentScan(fd, path.stat().st_size):
+                    end_offset = header[0] + header[6] + 1
+            finally:
+                os.close(fd)
+            low, high = min(low, int(name[:20])), max(high, end_offset)
+    for base_offset, _, _ in segment_files(directory):
+        if low <= base_offset < high:
+            for suffix in SUFFIXES:
+                (directory / file_name(base_offset, suffix)).unlink(missing_ok=True)
+    for name in swaps:
+        os_file.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))

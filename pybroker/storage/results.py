@@ -1,0 +1,135 @@
+"""What appends and reads answer with, and the storage layer's own failure.
+
+Owns the result shapes that cross the boundary to the replication layer.  Errors travel as Kafka's error codes inside
+them; ``StorageError`` is only for what a start cannot go on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+    from pybroker.storage.segment import Segment
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+CORRUPT_MESSAGE = 2
+MESSAGE_TOO_LARGE = 10
+RECORD_LIST_TOO_LARGE = 18
+INVALID_TIMESTAMP = 32
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+DUPLICATE_SEQUENCE_NUMBER = 46
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+KAFKA_STORAGE_ERROR = 56
+UNSUPPORTED_COMPRESSION_TYPE = 76
+INVALID_RECORD = 87
+
+EMPTY = memoryview(b"")
+
+
+class StorageError(Exception):
+    """The disk, or what lies on it, does not allow what was asked: the directory goes offline or the start fails."""
+
+
+class AppendResult:
+    """The fate of one append; offsets are -1 where ``error_code`` is not 0.
+
+    ``log_append_time_ms`` is -1 unless the topic stamps LogAppendTime.  ``record_errors`` holds (index in the batch,
+    message) of records that were rejected one by one.  ``is_duplicate`` marks the answer to a repeated idempotent
+    batch: its offsets are the original's, and nothing was written.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "error_code",
+        "error_message",
+        "is_duplicate",
+        "last_offset",
+        "leader_epoch",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+    )
+
+    def __init__(
+        self,
+        error_code: int,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        leader_epoch: int,
+        record_errors: Sequence[tuple[int, str]] = (),
+        error_message: str | None = None,
+    ) -> None:
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.leader_epoch = leader_epoch
+        self.record_errors = record_errors
+        self.error_message = error_message
+        self.is_duplicate = False
+
+    def __repr__(self) -> str:
+        return f"AppendResult(error_code={self.error_code}, offsets={self.base_offset}..{self.last_offset})"
+
+
+class ReadResult:
+    """Whole record batches as they lie in the log, from the one that holds the asked offset on; or an error code."""
+
+    __slots__ = ("error_code", "records")
+
+    def __init__(self, error_code: int, records: memoryview) -> None:
+        self.error_code = error_code
+        self.records = records
+
+    def __repr__(self) -> str:
+        return f"ReadResult(error_code={self.error_code}, {len(self.records)} bytes)"
+
+
+class ColdRead:
+    """A read whose pages are not in memory: ``start(done)`` reads them on the log directory's reader thread.
+
+    ``done(ReadResult)`` runs on the loop later, exactly once.  Until then the segment is pinned.
+    """
+
+    __slots__ = ("_log", "_segment", "_work", "max_bytes")
+
+    def __init__(self, log: Log, segment: Segment, max_bytes: int, work: Callable[[], memoryview | None]) -> None:
+        self._log = log
+        self._segment = segment
+        self._work = work
+        self.max_bytes = max_bytes
+
+    def start(self, done: Callable[[ReadResult], None]) -> None:
+        """Submit the read.  A failing disk answers KAFKA_STORAGE_ERROR, bytes that are no batch CORRUPT_MESSAGE."""
+        segment = self._segment
+        segment.pins += 1
+
+        def finished(records: memoryview | None, error: BaseException | None) -> None:
+            segment.unpin()
+            if error is not None:
+                self._log.read_failed(error)
+                done(ReadResult(KAFKA_STORAGE_ERROR, EMPTY))
+            elif records is None:
+                done(ReadResult(CORRUPT_MESSAGE, EMPTY))
+            else:
+                done(ReadResult(NONE, records))
+
+        self._log.directory.reader.submit(self._work, finished)
+
+
+class TimestampOffset:
+    """A record found by its timestamp; ``leader_epoch`` is -1 where it is not known."""
+
+    __slots__ = ("leader_epoch", "offset", "timestamp")
+
+    def __init__(self, timestamp: int, offset: int, leader_epoch: int) -> None:
+        self.timestamp = timestamp
+        self.offset = offset
+        self.leader_epoch = leader_epoch

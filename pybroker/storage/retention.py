@@ -1,0 +1,45 @@
+"""Which of a log's oldest segments may go.  Kafka: UnifiedLog.deleteOldSegments.
+
+A segment goes when everything in it lies below the log start offset, or, with ``cleanup.policy=delete``, when its
+newest record is older than ``retention.ms`` or the log is larger than ``retention.bytes`` without it; never past the
+high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+    from pybroker.storage.segment import Segment
+
+
+def expired_segments(log: Log, now_ms: int) -> list[Segment]:
+    """The segments to drop, oldest first; all of them only if even the active one holds nothing but expired records."""
+    config = log.config
+    by_policy = config.delete
+    excess_bytes = log.size_bytes - config.retention_bytes if by_policy and config.retention_bytes >= 0 else -1
+    retention_ms = config.retention_ms if by_policy else -1
+    expired: list[Segment] = []
+    for i, segment in enumerate(log.segments):
+        end_offset = log.segments.end_offset(i, log.log_end_offset)
+        is_active = segment is log.active
+        if end_offset > log.high_watermark or (is_active and segment.size == 0):
+            break
+        below_start = end_offset <= log.log_start_offset and not is_active
+        too_old = retention_ms >= 0 and now_ms - newest_timestamp(segment) > retention_ms
+        too_large = excess_bytes >= segment.size
+        if not (below_start or too_old or too_large):
+            break
+        excess_bytes -= segment.size
+        expired.append(segment)
+    return expired
+
+
+def newest_timestamp(segment: Segment) -> int:
+    """The largest timestamp in a segment; where its records have none, when its file was last written."""
+    if segment.max_timestamp < 0:
+        segment.load_max_timestamp()
+    if segment.max_timestamp >= 0:
+        return segment.max_timestamp
+    return int(segment.path().stat().st_mtime * 1000)

@@ -1,0 +1,487 @@
+"""One segment of a log: a data file, its indexes and its map.  Kafka's LogSegment.
+
+Owns the ``.log`` file's descriptor and read-only map, which are opened at first use and may be evicted; the
+decision when an index entry is due; the search from offset to file position.  Does not own offsets' assignment,
+rolling or retention: the log does.
+
+Invariants:
+- ``size`` is what may be read; bytes past it are an append in flight or a torn one.
+- The map is never closed while a view of it is out: dropping the reference lets the last view unmap it.
+- ``tail`` names every batch of the recent past, without a gap, so that reads near the end need no scan.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from pybroker.storage import os_file
+from pybroker.storage.offset_index import OffsetIndex
+from pybroker.storage.time_index import TimeIndex
+from pybroker.storage.transaction_index import TransactionIndex
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+    from _typeshed import ReadableBuffer
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+LOG_OVERHEAD = 12  # base offset and length, which the length itself does not count
+BATCH_HEADER_BYTES = 61
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+
+# Entries of ``tail``: 64 KB per active segment at most; beyond that the sparse index and a scan answer.
+TAIL_ENTRIES_MAX = 8192
+# Remembered ends of earlier reads, where sequential readers of old data go on.
+CURSORS_MAX = 64
+# What was written this recently is taken to be in the page cache without asking the kernel.
+WARM_TAIL_BYTES = 4 << 20
+# Residency is probed at this stride; read-ahead brings pages in larger pieces than this.
+PROBE_STRIDE_BYTES = 128 << 10
+
+_LOW = 0xFFFFFFFF
+_WALK = Struct(">qi11xi")  # base offset, length, (leader epoch, magic, crc, attributes), last offset delta
+_walk_from = _WALK.unpack_from
+
+HeaderAt = Callable[[int], tuple[int, int, int]]
+
+
+def _position(entry: int) -> int:
+    return entry & _LOW
+
+
+def file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    """Kafka's name for a segment's file: twenty digits and the suffix."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def walk_to_offset(header_at: HeaderAt, position: int, end: int, offset: int) -> int:
+    """The position of the first batch from ``position`` on that reaches ``offset``; ``end`` if none, -1 if corrupt."""
+    while position + _WALK.size <= end:
+        base_offset, length, last_offset_delta = header_at(position)
+        if base_offset + last_offset_delta >= offset:
+            return position
+        if length < BATCH_HEADER_BYTES - LOG_OVERHEAD:
+            return -1
+        position += LOG_OVERHEAD + length
+    return end
+
+
+def walk_to_limit(header_at: HeaderAt, position: int, end: int, limit: int) -> int:
+    """The last batch boundary at or after ``position`` that is not past ``limit``; -1 if corrupt."""
+    while position + _WALK.size <= end:
+        length = header_at(position)[1]
+        if length < BATCH_HEADER_BYTES - LOG_OVERHEAD:
+            return -1
+        following = position + LOG_OVERHEAD + length
+        if following > limit:
+            return position
+        position = following
+    return position
+
+
+class Segment:
+    """The batches from ``base_offset`` up to the next segment's."""
+
+    __slots__ = (
+        "_map",
+        "_offset_index",
+        "_time_index",
+        "base_offset",
+        "bytes_since_index",
+        "cache",
+        "capacity",
+        "created_ms",
+        "cursors",
+        "directory",
+        "exposed_end",
+        "fd",
+        "first_timestamp",
+        "index_entries_max",
+        "index_interval_bytes",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "pins",
+        "referenced",
+        "retired",
+        "roll_after_ms",
+        "room_end",
+        "sealed",
+        "size",
+        "synced_bytes",
+        "tail",
+        "txn_index",
+        "view",
+        "warm_from",
+    )
+
+    def __init__(self, directory: Path, base_offset: int, size: int, created_ms: int, cache: SegmentCache) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.capacity = size
+        self.created_ms = created_ms
+        self.cache = cache
+        self.fd = -1
+        self._map: mmap | None = None
+        self.view: memoryview | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.txn_index = TransactionIndex(self.path(TXN_INDEX_SUFFIX))
+        self.max_timestamp = -1
+        self.offset_of_max_timestamp = base_offset
+        self.first_timestamp = -1
+        self.bytes_since_index = 0
+        self.index_interval_bytes = 4096
+        self.index_entries_max = 0
+        self.room_end = 0  # an append may not end past it; 0 also while the files do not exist
+        self.roll_after_ms = 0
+        self.tail: array[int] = array("Q")
+        self.cursors: dict[int, int] = {}
+        self.exposed_end = 0
+        self.warm_from = size
+        self.synced_bytes = size
+        self.pins = 0
+        self.referenced = True
+        self.retired = False
+        self.sealed = True
+
+    def path(self, suffix: str = LOG_SUFFIX) -> Path:
+        """The path of the segment's file with ``suffix``."""
+        return self.directory / file_name(self.base_offset, suffix)
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def create(self, capacity: int) -> None:
+        """Make the files of a new, empty segment; OSError leaves the caller to remove them."""
+        self.sealed = False
+        self.capacity = capacity
+        self._offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset)
+        self._time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset)
+        self.open()
+        self._offset_index.persist()
+        self._time_index.persist()
+
+    def open(self) -> None:
+        """Open the data file, if it is not; the map is made at the first read."""
+        if self.fd < 0:
+            self.fd = os_file.open_for_append(self.path())
+            self.cache.admit(self)
+
+    def readable(self) -> memoryview:
+        """The map of the data, made at first use.  Only ``size`` bytes of it may be touched."""
+        self.referenced = True
+        view = self.view
+        if view is None or self.size > len(view):
+            self.open()
+            self.drop_map()
+            self._map = os_file.map_for_reading(self.fd, self.size, max(self.capacity, self.size))
+            self.view = view = memoryview(self._map)
+        return view
+
+    def reserve(self, end: int) -> None:
+        """Make sure that the file is open and that its map, if there is one, reaches ``end``."""
+        self.referenced = True
+        if self.fd < 0:
+            self.open()
+        if end > self.capacity:
+            self.capacity = end
+            self.drop_map()
+
+    def drop_map(self) -> bool:
+        """Forget the map; whether nobody else holds a view of it.  Views that are out keep it alive until they die."""
+        self.view = None
+        held, self._map = self._map, None
+        if held is None:
+            return self.exposed_end == 0
+        try:
+            held.close()
+        except BufferError:
+            return False
+        self.exposed_end = 0
+        return True
+
+    def close(self) -> None:
+        """Let go of the descriptor and the map; the segment opens itself again when it is used."""
+        self.drop_map()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self.cache.forget(self)
+        if self.sealed:
+            self._offset_index = None
+            self._time_index = None
+
+    def retire(self) -> None:
+        """The segment is out of the log; what reads from it still goes on, and the last to leave closes it."""
+        self.retired = True
+        if not self.pins:
+            self.close()
+
+    def unpin(self) -> None:
+        """An operation that used the descriptor in a thread has ended."""
+        self.pins -= 1
+        if self.retired and not self.pins:
+            self.close()
+
+    def delete_files(self) -> None:
+        """Remove the segment's files."""
+        for kind in SUFFIXES:
+            self.path(kind).unlink(missing_ok=True)
+
+    def seal(self) -> None:
+        """Nothing will be appended any more: end the time index with the maximum, and write the indexes."""
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.persist_indexes()
+        self.sealed = True
+        self.tail = array("Q")
+
+    def persist_indexes(self) -> None:
+        """Write the indexes' new entries to their files."""
+        if self._offset_index is not None:
+            self._offset_index.persist()
+        if self._time_index is not None:
+            self._time_index.persist()
+
+    def rename_files(self, suffix: str) -> list[Path]:
+        """Append ``suffix`` to the names of all files; returns the new paths.  Open descriptors and maps stay good."""
+        renamed = []
+        for kind in SUFFIXES:
+            path = self.path(kind)
+            target = path.with_name(path.name + suffix)
+            try:
+                os_file.rename(path, target)
+            except FileNotFoundError:
+                continue
+            renamed.append(target)
+        return renamed
+
+    # Indexes ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, loaded at first use (an unreadable one of a sealed segment counts as empty: reads scan)."""
+        index = self._offset_index
+        if index is None:
+            path = self.path(INDEX_SUFFIX)
+            index = OffsetIndex.load(path, self.base_offset, self.size) or OffsetIndex(path, self.base_offset)
+            self._offset_index = index
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, loaded at first use."""
+        index = self._time_index
+        if index is None:
+            path = self.path(TIME_INDEX_SUFFIX)
+            index = TimeIndex.load(path, self.base_offset) or TimeIndex(path, self.base_offset)
+            self._time_index = index
+        return index
+
+    def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        """Replace the indexes with rebuilt ones."""
+        self._offset_index = offset_index
+        self._time_index = time_index
+
+    def load_max_timestamp(self) -> None:
+        """Take the segment's maximum timestamp from the end of its time index."""
+        self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last()
+
+    # Appending --------------------------------------------------------------------------------------------------------
+
+    def must_roll(self, length: int, last_offset: int, max_timestamp: int, position: int = -1) -> bool:
+        """Whether an append of ``length`` bytes at ``position`` (by default the end) has no place here."""
+        if position < 0:
+            position = self.size
+        if position + length > self.room_end or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if self.first_timestamp >= 0:
+            return max_timestamp - self.first_timestamp > self.roll_after_ms
+        return position > 0 and self.cache.now_ms() - self.created_ms > self.roll_after_ms
+
+    def append(self, data: ReadableBuffer, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch at the end; OSError may leave a torn tail (``cut_torn_tail``), and nothing is accounted."""
+        position = self.size
+        if self.fd < 0 or position + length > self.capacity:
+            self.reserve(position + length)
+        if os_file.pwrite(self.fd, data, position) != length:
+            os_file.write_fully(self.fd, data, position)
+        self.account(position, length, base_offset, last_offset, max_timestamp)
+
+    def account(self, position: int, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Make a written batch part of the segment: it becomes readable, and its index entries are made when due."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.bytes_since_index = 0
+            if len(self.offset_index.entries) >= self.index_entries_max:
+                self.room_end = 0
+        self.bytes_since_index += length
+        tail = self.tail
+        tail.append((base_offset - self.base_offset) << 32 | position)
+        if len(tail) > TAIL_ENTRIES_MAX:
+            del tail[: TAIL_ENTRIES_MAX // 2]
+        self.size = position + length
+
+    def forget_tail(self) -> None:
+        """Offsets are missing before the next batch: what is known of the tail has to begin after the gap."""
+        self.tail = array("Q")
+
+    def cut_torn_tail(self) -> None:
+        """After a failed write: end the file where its data ends."""
+        if self.fd >= 0:
+            os_file.ftruncate(self.fd, self.size)
+
+    def truncate(self, position: int, offset: int) -> None:
+        """Drop everything from file ``position``, which is where ``offset`` begins.
+
+        Where a reader still holds views of what goes, the file is replaced by a copy of what stays: cutting a file
+        under a map kills the process that touches the map.
+        """
+        self.open()
+        reached = self.exposed_end
+        unpinned = self.drop_map()
+        if unpinned or position >= reached:
+            os_file.ftruncate(self.fd, position)
+        else:
+            replacement = self.path(LOG_SUFFIX + CLEANED_SUFFIX)
+            fd = os_file.copy_prefix(self.fd, replacement, position)
+            os_file.rename(replacement, self.path())
+            os.close(self.fd)
+            self.fd = fd
+        self.exposed_end = 0
+        self.size = position
+        self.synced_bytes = min(self.synced_bytes, position)
+        self.warm_from = min(self.warm_from, position)
+        self.offset_index.truncate(position)
+        self.time_index.truncate(offset)
+        self.txn_index.truncate(offset)
+        self.bytes_since_index = 0
+        self.tail = array("Q")
+        self.cursors.clear()
+        self.load_max_timestamp()
+        if position == 0:
+            self.first_timestamp = -1
+
+    # Finding ----------------------------------------------------------------------------------------------------------
+
+    def header_at(self, position: int) -> tuple[int, int, int]:
+        """(base offset, length, last offset delta) of the batch at ``position``, through the map."""
+        fields = _walk_from(self.readable(), position)
+        return fields[0], fields[1], fields[2]
+
+    def cold_header_at(self, position: int) -> tuple[int, int, int]:
+        """The same by a read of the file, for a thread that may wait for the disk."""
+        fields = _WALK.unpack(os_file.pread(self.fd, _WALK.size, position))
+        return fields[0], fields[1], fields[2]
+
+    def known_position(self, offset: int) -> int:
+        """The position of the batch that holds ``offset`` if it is known without looking into the file, else -1."""
+        i = bisect_right(self.tail, (offset - self.base_offset) << 32 | _LOW)
+        if i:
+            return self.tail[i - 1] & _LOW
+        return self.cursors.get(offset, -1)
+
+    def find(self, offset: int) -> int:
+        """The position of the first batch that reaches ``offset``; ``size`` if none, -1 if corrupt."""
+        position = self.known_position(offset)
+        if position >= 0:
+            return position
+        return walk_to_offset(self.header_at, self.offset_index.floor(offset), self.size, offset)
+
+    def boundary(self, start: int, limit: int) -> int:
+        """The last batch boundary in [start, limit], ``start`` being one; -1 if corrupt."""
+        tail = self.tail
+        if tail and tail[0] & _LOW <= start:
+            return tail[bisect_right(tail, limit, key=_position) - 1] & _LOW
+        floor = self.offset_index.floor_position(limit)
+        return walk_to_limit(self.header_at, max(start, floor), self.size, limit)
+
+    def remember(self, position: int) -> None:
+        """Note that a reader will ask for the batch at ``position`` next."""
+        if position < self.size and len(self.view or ()) >= position + 8:
+            cursors = self.cursors
+            if len(cursors) >= CURSORS_MAX:
+                cursors.clear()
+            cursors[self.header_at(position)[0]] = position
+
+    def is_warm(self, start: int, end: int) -> bool:
+        """Whether [start, end) can be touched without waiting for the disk."""
+        if start >= self.warm_from and self.size - start <= WARM_TAIL_BYTES:
+            return True
+        self.open()
+        probes = [*range(start, end, PROBE_STRIDE_BYTES), end - 1]
+        return os_file.is_resident(self.fd, probes)
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found by the index and a scan; the base offset if there is none."""
+        index = self.offset_index.entries
+        position = index[-1] & _LOW if index else 0
+        following = self.base_offset
+        while position + BATCH_HEADER_BYTES <= self.size:
+            base_offset, length, last_offset_delta = self.header_at(position)
+            if length < BATCH_HEADER_BYTES - LOG_OVERHEAD:
+                break
+            following = base_offset + last_offset_delta + 1
+            position += LOG_OVERHEAD + length
+        return following
+
+
+class SegmentCache:
+    """Bounds how many segments hold descriptors and maps: past the bound, the ones not used lately are closed.
+
+    The policy is CLOCK: a use sets ``referenced``, the hand clears it and closes what it finds cleared.
+    """
+
+    __slots__ = ("_hand", "_open", "now_ms", "open_max")
+
+    def __init__(self, open_max: int, now_ms: Callable[[], int]) -> None:
+        self.open_max = open_max
+        self.now_ms = now_ms
+        self._open: dict[Segment, None] = {}
+        self._hand: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, segment: Segment) -> None:
+        """Called when a segment opens its file."""
+        segment.referenced = True
+        self._open[segment] = None
+        if len(self._open) > self.open_max:
+            self._evict(keep=segment)
+
+    def forget(self, segment: Segment) -> None:
+        """Called when a segment closed its file."""
+        self._open.pop(segment, None)
+
+    def _evict(self, keep: Segment) -> None:
+        for _ in range(2 * len(self._open)):
+            if not self._hand:
+                self._hand = list(self._open)
+            candidate = self._hand.pop()
+            if candidate is keep or candidate.pins or candidate not in self._open:
+                continue
+            if candidate.referenced:
+                candidate.referenced = False
+            else:
+                candidate.close()
+                return

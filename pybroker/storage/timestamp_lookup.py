@@ -1,0 +1,55 @@
+"""ListOffsets by timestamp: from the time index to the batch to the record.
+
+Owns the search; the records of one batch are decoded, because only they know which of them is the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.storage.results import TimestampOffset
+from pybroker.storage.retention import newest_timestamp
+from pybroker.storage.segment import LOG_OVERHEAD
+from pybroker.storage.validator import HEADER, HEADER_BYTES
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+    from pybroker.storage.segment import Segment
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """The first record at or past the log start whose timestamp is at least ``timestamp``."""
+    for i in range(log.segments.floor(log.log_start_offset), len(log.segments)):
+        segment = log.segments[i]
+        if segment.size and newest_timestamp(segment) >= timestamp:
+            found = _search(log, segment, timestamp)
+            if found is not None:
+                return found
+    return None
+
+
+def offset_of_max_timestamp(log: Log) -> TimestampOffset | None:
+    """The first record that has the largest timestamp of the log."""
+    filled = [segment for segment in log.segments if segment.size]
+    if not filled:
+        return None
+    newest = max(filled, key=newest_timestamp)
+    return _search(log, newest, newest_timestamp(newest))
+
+
+def _search(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    from pybroker.storage.record_validator import record_timestamps
+
+    view = segment.readable()
+    position = segment.find(max(segment.time_index.floor(timestamp - 1), segment.base_offset))
+    while position >= 0 and position + HEADER_BYTES <= segment.size:
+        header = HEADER.unpack_from(view, position)
+        end = position + LOG_OVERHEAD + header[1]
+        if header[1] < HEADER_BYTES - LOG_OVERHEAD or end > segment.size:
+            return None
+        if header[8] >= timestamp and header[0] + header[6] >= log.log_start_offset:
+            for offset, record_timestamp in record_timestamps(view[position:end], header):
+                if record_timestamp >= timestamp and offset >= log.log_start_offset:
+                    return TimestampOffset(record_timestamp, offset, header[2])
+        position = end
+    return None

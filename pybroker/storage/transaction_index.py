@@ -1,0 +1,80 @@
+"""The transaction index of one segment: the transactions that were aborted in it.  Kafka's TransactionIndex.
+
+Owns the ``.txnindex`` file, which exists only where something was aborted.  An entry is 34 bytes, big-endian: int16
+version 0, int64 producer id, int64 first offset, int64 last offset (the marker's), int64 last stable offset.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from pybroker.storage import os_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ENTRY = Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction; ``last_offset`` is that of its abort marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions whose markers lie in one segment, in the order of their markers."""
+
+    __slots__ = ("_entries", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[AbortedTransaction] | None = None
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries, read from the file at first use; a torn last entry is left out."""
+        if self._entries is None:
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                data = b""
+            whole = len(data) - len(data) % ENTRY_BYTES
+            self._entries = [AbortedTransaction(*fields[1:]) for fields in _ENTRY.iter_unpack(data[:whole])]
+        return self._entries
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add and write one entry."""
+        entries = self.entries
+        fd = os_file.open_for_append(self.path)
+        try:
+            os_file.write_fully(fd, _ENTRY.pack(0, *aborted), len(entries) * ENTRY_BYTES)
+        finally:
+            os.close(fd)
+        entries.append(aborted)
+
+    def overlapping(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those that touch [fetch_offset, upper_bound_offset), and whether later segments need not be asked."""
+        found: list[AbortedTransaction] = []
+        for entry in self.entries:
+            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_bound_offset:
+                return found, True
+        return found, False
+
+    def truncate(self, offset: int) -> None:
+        """Drop the entries whose marker lies at or past ``offset``."""
+        entries = self.entries
+        count = len(entries)
+        while count and entries[count - 1].last_offset >= offset:
+            count -= 1
+        if count < len(entries):
+            del entries[count:]
+            os.truncate(self.path, count * ENTRY_BYTES)
