@@ -114,9 +114,9 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
     """Both framings: snappy-java's stream of blocks, and the one bare block that librdkafka sends."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, bytes_max)
+        return _decompress_snappy_block(data, 0, bytes_max)
     parts: list[bytes] = []
-    left = bytes_max
+    used_bytes = 0
     pos = len(_XERIAL_HEADER)
     while pos < len(data):
         if pos + 4 > len(data):
@@ -125,18 +125,18 @@ def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
         pos += 4
         if not 0 <= length <= len(data) - pos:
             raise ProtocolError("the snappy data ends too early")
-        block = _decompress_snappy_block(data[pos : pos + length], left)
-        left -= len(block)
+        block = _decompress_snappy_block(data[pos : pos + length], used_bytes, bytes_max)
+        used_bytes += len(block)
         parts.append(block)
         pos += length
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: Buffer, bytes_max: int) -> bytes:
+def _decompress_snappy_block(block: Buffer, used_bytes: int, bytes_max: int) -> bytes:
     import cramjam
 
     length, _ = read_uvarint(block, 0)
-    if length > bytes_max:
+    if length > bytes_max - used_bytes:
         raise _too_large(bytes_max)
     # Three bytes of a block stand for at most 64 bytes of output, so a larger claim is a lie.
     if length > 32 * len(block):

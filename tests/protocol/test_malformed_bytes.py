@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import suppress
 from random import Random
 from struct import pack
 
@@ -26,10 +27,8 @@ LENGTHS_THAT_LIE = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00
 
 
 def decodes_or_is_refused(cls: type[Message], version: int, data: bytes) -> None:
-    try:
+    with suppress(ProtocolError):
         codec.decode(cls, version, data)
-    except ProtocolError:
-        pass
 
 
 def mutate(random: Random, data: bytearray) -> bytes:
