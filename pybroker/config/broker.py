@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS
+from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS, REQUIRED_BY_KAFKA
 from pybroker.config.names import base_name
 from pybroker.config.properties import parse_properties
 from pybroker.config.schema import ConfigError, Setting
@@ -76,14 +76,18 @@ DEV_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 class BrokerConfig:
     """Typed look-ups over the layers: ``config["num.partitions"]``, or ``get_int`` and its sisters for type checkers.
 
-    ``static`` has what the operator set (file and command line together), ``defaults`` what replaces Kafka's
-    defaults.  Raises ``ConfigError`` for a value that cannot be accepted; unknown names are kept, never read.
+    ``static`` has what the operator set, in a file and on the command line, completed by what Kafka requires;
+    ``defaults`` replaces some of Kafka's.  Raises ``ConfigError`` for a value that cannot be accepted; unknown names
+    are kept, never read.
     """
 
-    __slots__ = ("_log_config", "_values", "cluster_default", "defaults", "per_broker", "static")
+    __slots__ = ("_given", "_log_config", "_values", "cluster_default", "defaults", "per_broker", "static")
 
     def __init__(self, static: Mapping[str, str] = NOTHING, *, defaults: Mapping[str, str] = NOTHING) -> None:
-        self.static: Mapping[str, str] = dict(static)
+        self._given = frozenset(static)
+        # The two names of one thing: what is set under one holds for the other (Kafka's populateSynonyms).
+        node_id = static.get("node.id", static.get("broker.id", REQUIRED_BY_KAFKA["node.id"]))
+        self.static: Mapping[str, str] = {**REQUIRED_BY_KAFKA, "broker.id": node_id, **static, "node.id": node_id}
         self.defaults = defaults
         self.cluster_default: Mapping[str, str] = NOTHING
         self.per_broker: Mapping[str, str] = NOTHING
@@ -154,7 +158,7 @@ class BrokerConfig:
 
     def is_set(self, name: str) -> bool:
         """Whether somebody set it, in a file, on the command line or at run time."""
-        return name in self.static or name in self.cluster_default or name in self.per_broker
+        return name in self._given or name in self.cluster_default or name in self.per_broker
 
     @property
     def node_id(self) -> int:
@@ -196,6 +200,11 @@ class BrokerConfig:
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
+    def adopt_node_id(self, node_id: int) -> None:
+        """The data directory knows better than the default which node this is."""
+        self.static = {**self.static, "node.id": str(node_id), "broker.id": str(node_id)}
+        self._values = self._combine()
+
     def apply_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
         """Replace both dynamic layers; returns the names whose value changed.  Effective at once."""
         before = self._values
@@ -214,7 +223,7 @@ class BrokerConfig:
 
     def log_idle_settings(self) -> None:
         """One line that names the settings which were set and mean nothing here."""
-        idle = sorted(name for name in self.static if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].used)
+        idle = sorted(name for name in self._given if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].used)
         if idle:
             log.info("accepted, but without meaning in pybroker: %s", ", ".join(idle))
 
@@ -224,11 +233,6 @@ class BrokerConfig:
             for name, text in layer.items():
                 if name in BROKER_SETTINGS:
                     values[name] = BROKER_SETTINGS[name].parse(text)
-        # The two names of one thing: what is set under one holds for the other (Kafka's populateSynonyms).
-        if "broker.id" in self.static and "node.id" not in self.static:
-            values["node.id"] = BROKER_SETTINGS["node.id"].parse(self.static["broker.id"])
-        elif "broker.id" not in self.static:
-            values["broker.id"] = values["node.id"]
         for layer in (self.cluster_default, self.per_broker):
             for name, text in layer.items():
                 if name in BROKER_SETTINGS:

@@ -5,8 +5,7 @@ documentation (``documentation``, loaded when a client asks for it) and no value
 
 A row is (name, type, default, bounds, importance, mode, flags).  Modes: FIXED is read-only, BROKER may change per
 broker, CLUSTER per broker and for all.  Flags: USED is read by pybroker, IDLE is accepted and means nothing here.
-Defaults are Kafka's; three settings that have none in Kafka (``process.roles``, ``node.id``,
-``controller.listener.names``) have one here.
+Defaults are Kafka's.  ``REQUIRED_BY_KAFKA`` has values for the settings that Kafka cannot start without.
 
 Counterpart in Kafka: ``AbstractKafkaConfig.CONFIG_DEF`` and ``DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS``.
 """
@@ -137,12 +136,12 @@ _ROWS: Final = (
     ("unstable.api.versions.enable",              BOOLEAN, False,      None,         HIGH,   FIXED,   INTERNAL),
     ("unstable.feature.versions.enable",          BOOLEAN, False,      None,         HIGH,   FIXED,   INTERNAL),
     # --- KRaft roles and the metadata log --------------------------------------------------------------------------
-    ("process.roles", LIST, ("broker", "controller"), PROCESS_ROLES, HIGH, FIXED, IDLE),
-    ("node.id",                                         INT,    1,             NATURAL,    HIGH,   FIXED, USED),
+    ("process.roles",                                   LIST,   None,          PROCESS_ROLES, HIGH, FIXED, IDLE),
+    ("node.id",                                         INT,    None,          NATURAL,    HIGH,   FIXED, USED),
     ("initial.broker.registration.timeout.ms",          INT,    60_000,        None,       MEDIUM, FIXED, IDLE),
     ("broker.heartbeat.interval.ms",                    INT,    2000,          None,       MEDIUM, FIXED, IDLE),
     ("broker.session.timeout.ms",                       INT,    9000,          None,       MEDIUM, FIXED, IDLE),
-    ("controller.listener.names",                       LIST,   ("CONTROLLER",), NON_EMPTY_LIST, HIGH,   FIXED, USED),
+    ("controller.listener.names",                       LIST,   None,           NON_EMPTY_LIST, HIGH,   FIXED, USED),
     ("sasl.mechanism.controller.protocol",              STRING, "GSSAPI",      None,       HIGH,   FIXED, IDLE),
     ("controller.performance.sample.period.ms",         LONG,   60_000,        Range(100), MEDIUM, FIXED, INTERNAL),
     ("controller.performance.always.log.threshold.ms",  LONG,   2000,          NATURAL,    MEDIUM, FIXED, INTERNAL),
@@ -475,6 +474,12 @@ _OWN_ROWS: Final = (
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
 )
 # fmt: on
+
+REQUIRED_BY_KAFKA: Final[dict[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+}
 
 KAFKA_BROKER_SETTINGS: Final[dict[str, Setting]] = table(_ROWS)
 DYNAMIC_ONLY_SETTINGS: Final[dict[str, Setting]] = table(_DYNAMIC_ONLY_ROWS)

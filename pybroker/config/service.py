@@ -92,6 +92,8 @@ class ConfigService:
         self._metadata = metadata
         self._store = store
         self._broker_id = broker_id
+        if broker_id != config.node_id:
+            config.adopt_node_id(broker_id)
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
         self._waiting: deque[_Request] = deque()
         self._writing = False

@@ -27,7 +27,7 @@ _GUARDS: Final = {
 
 
 def refusal(ctx: RequestContext, operation: Operation, resource_type: int, name: str) -> ConfigFailure | None:
-    """Why the principal cannot do ``operation`` on the config resource, or None; unknown types are left to the service."""
+    """Why the principal cannot do ``operation`` on the config resource, or None; unknown types are the service's."""
     if resource_type in _GUARDS:
         resource, code = _GUARDS[resource_type]
         if not ctx.authorize(operation, resource, CLUSTER_NAME if resource == Resource.CLUSTER else name):
