@@ -1,0 +1,81 @@
+"""A raw client for tests: message objects over one connection, framed by the comparator's ``Connection``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comparator.wire import Connection
+
+from pybroker_protocol import codec
+from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from pybroker_protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from pybroker_protocol.schema import Request
+
+
+class WireClient:
+    """One connection; replies come in the order of the requests, and may be read later than sent."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.connection = Connection(address)
+        self._expected: list[tuple[type[Any], int, bool]] = []
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.connection.close()
+
+    def send(self, request: Request, version: int) -> None:
+        """Send and remember which reply will come."""
+        cls = type(request)
+        flexible = codec.is_flexible(cls, version)
+        self.connection.send_bytes(cls.key, version, codec.encode(request, version), flexible)
+        from pybroker_protocol.messages import response_class
+
+        self._expected.append((response_class(cls.key), version, flexible and cls.key != 18))
+
+    def receive(self) -> Any:
+        """The reply to the oldest unanswered request; ``None`` when the broker closed the connection."""
+        cls, version, flexible = self._expected.pop(0)
+        payload = self.connection.receive_payload()
+        if payload is None:
+            return None
+        return codec.decode(cls, version, payload[5 if flexible else 4 :])
+
+    def ask(self, request: Request, version: int) -> Any:
+        """Send one request and wait for its reply."""
+        self.send(request, version)
+        return self.receive()
+
+    def produce(
+        self, topic: str, records: bytes, *, partition: int = 0, version: int = 9, acks: int = -1
+    ) -> PartitionProduceResponse:
+        """Produce one batch; the partition's answer."""
+        response: ProduceResponse = self.ask(produce_request(topic, records, partition, acks), version)
+        return response.responses[0].partition_responses[0]
+
+    def fetch(self, topic: str, offset: int, *, partition: int = 0, version: int = 12, **options: Any) -> FetchResponse:
+        """Fetch one partition without a session."""
+        response: FetchResponse = self.ask(fetch_request(topic, offset, partition, **options), version)
+        return response
+
+
+def produce_request(topic: str, records: bytes | None, partition: int = 0, acks: int = -1) -> ProduceRequest:
+    """A request with one batch for one partition."""
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=10_000, topic_data=[data])
+
+
+def fetch_request(
+    topic: str, offset: int, partition: int = 0, *, partition_max_bytes: int = 1 << 20, **options: Any
+) -> FetchRequest:
+    """A request for one partition; ``options`` are the request's own fields."""
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+    fields = {"max_wait_ms": 0, "min_bytes": 1, **options}
+    return FetchRequest(topics=[FetchTopic(topic=topic, partitions=[wanted])], **fields)
