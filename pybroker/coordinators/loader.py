@@ -17,7 +17,7 @@ from pybroker.coordinators.ports import PartitionReader
 from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ProtocolError
-from pybroker_protocol.record_codec import ControlRecordType, control_type, decode_records
+from pybroker_protocol.record_codec import ControlRecordType, Record, control_type, decode_records
 from pybroker_protocol.records import BatchHeader, batches
 
 logger = logging.getLogger(__name__)
@@ -97,12 +97,8 @@ class Loader:
             logger.error("cannot read %s at offset %d: error %d", self._name, self._offset, error_code)
             self._next = self._env.timers.call_later(LOAD_RETRY_MS, self._read)
             return
-        before = self._offset
         self._records = self._replay(bytes(records))
         self._slice()
-        if self._offset == before and not self._records:
-            # Nothing readable where the log says that there is something.
-            self._offset = self.end_offset
 
     def _slice(self) -> None:
         if self._loaded is None:
@@ -117,28 +113,35 @@ class Loader:
 
     def _replay(self, data: bytes) -> Iterator[None]:
         """Replay what was read; pauses after each record."""
-        view = memoryview(data)
-        for position, header in batches(view):
-            if header.next_offset <= self._offset:
-                continue
-            batch = view[position : position + header.size_bytes]
-            yield from self._replay_control(header, batch) if header.is_control else self._replay_batch(header, batch)
-            self._offset = header.next_offset
+        view, before = memoryview(data), self._offset
+        try:
+            for position, header in batches(view):
+                if header.next_offset > self._offset:
+                    yield from self._replay_batch(header, view[position : position + header.size_bytes])
+                    self._offset = header.next_offset
+        except ProtocolError as error:
+            logger.error("cannot read %s on from offset %d: %s", self._name, self._offset, error)
+        if self._offset == before:
+            # Nothing readable where the log says that there is something: serve what there is rather than nothing.
+            self._offset = self.end_offset
 
-    def _replay_control(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
-        for record in decode_records(batch):
+    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
+        now_ms = self._env.clock.now_ms()
+        try:
+            for record in decode_records(batch):
+                self._replay_record(header, record, now_ms)
+                yield
+        except ProtocolError as error:
+            logger.error("passed over a batch of %s behind offset %d: %s", self._name, header.base_offset, error)
+
+    def _replay_record(self, header: BatchHeader, record: Record, now_ms: int) -> None:
+        if header.is_control:
             kind = control_type(record.key)
             if kind in {ControlRecordType.COMMIT, ControlRecordType.ABORT}:
                 self._state.replay_end_transaction(header.producer_id, kind == ControlRecordType.COMMIT)
-            yield
-
-    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
+            return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        now_ms = self._env.clock.now_ms()
-        replay = self._state.replay
-        for record in decode_records(batch):
-            try:
-                replay(record.key or b"", record.value, record.offset, producer_id, now_ms)
-            except (ProtocolError, ValueError) as error:
-                logger.error("passed over the record at offset %d of %s: %s", record.offset, self._name, error)
-            yield
+        try:
+            self._state.replay(record.key or b"", record.value, record.offset, producer_id, now_ms)
+        except Exception:
+            logger.exception("passed over the record at offset %d of %s", record.offset, self._name)

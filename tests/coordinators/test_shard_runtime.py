@@ -1,0 +1,363 @@
+"""The driver: appends that fail or take long, commits that wait, partitions that come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
+from pybroker.coordinators.loader import LOAD_READ_BYTES, RECORDS_PER_CLOCK_READ
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.list_groups import ListGroupsRequest
+from pybroker_protocol.record_codec import build_batch
+from tests.coordinators.support import START_MS, TOPIC_ID, Cluster, Reply, World
+
+# What the log reports, and what a client of the coordinator is told.
+LOG_ERRORS = [
+    (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+    (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+# --- appends that fail -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("log_error", "told"), LOG_ERRORS)
+def test_failed_commit_changes_nothing_and_says_why(cluster: Cluster, log_error: int, told: int) -> None:
+    cluster.commit(1)
+    cluster.world.append_error = log_error
+    assert cluster.commit_error(2) == told
+    assert cluster.committed() == {("t", 0): 1}
+    cluster.world.append_error = 0
+    assert cluster.commit_error(3) == 0
+
+
+def test_group_that_could_not_be_written_does_not_exist(cluster: Cluster) -> None:
+    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.join().error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert cluster.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_assignment_that_could_not_be_written_sends_everybody_back_to_join(cluster: Cluster) -> None:
+    joined = [cluster.new_member() for _ in range(2)]
+    cluster.world.advance()
+    (leader, _), (follower, _) = joined
+    parked = cluster.sync(follower, 1)
+    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.sync(leader, 1, {leader: b"a"}).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert parked.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert cluster.state() == "PreparingRebalance"
+    cluster.world.append_error = 0
+    rejoined = cluster.join(leader), cluster.join(follower)
+    assert [reply.response.generation_id for reply in rejoined] == [2, 2]
+
+
+def test_static_member_whose_new_id_could_not_be_written_keeps_the_old_one(cluster: Cluster) -> None:
+    joined = cluster.join(instance="i")
+    cluster.world.advance()
+    (member,), generation = cluster.settle([(joined.response.member_id, joined)])
+    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert cluster.join(instance="i").error == ErrorCode.NOT_COORDINATOR
+    assert cluster.heartbeat(member, generation, instance="i").error == 0
+
+
+def test_group_is_empty_even_if_that_could_not_be_written(cluster: Cluster) -> None:
+    (member,), _ = cluster.stable_group()
+    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.leave((member, None)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert cluster.state() == "Empty"
+
+
+# --- appends that take long ------------------------------------------------------------------------------------------
+
+
+def test_operations_wait_behind_an_append_and_run_in_order(cluster: Cluster) -> None:
+    cluster.world.hold_appends = True
+    first = cluster.commit(1)
+    second = cluster.commit(2)
+    fetch = cluster.fetch()
+    assert first.parked
+    assert second.parked
+    assert fetch.parked
+    cluster.world.finish_appends()
+    assert not first.parked
+    assert second.parked
+    cluster.world.finish_appends()
+    assert fetch.response.topics[0].partitions[0].committed_offset == 2
+
+
+def test_partition_lost_while_appending_answers_everybody_once(cluster: Cluster) -> None:
+    cluster.world.hold_appends = True
+    replies = [cluster.commit(1), cluster.commit(2)]
+    cluster.groups.on_leadership(set(), {0})
+    cluster.world.finish_appends()
+    for reply in replies:
+        assert reply.response.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_leader_whose_assignment_is_being_written_is_answered_once_when_the_partition_is_lost(
+    cluster: Cluster,
+) -> None:
+    joined = [cluster.new_member() for _ in range(2)]
+    cluster.world.advance()
+    (leader, _), (follower, _) = joined
+    cluster.world.hold_appends = True
+    replies = [cluster.sync(follower, 1), cluster.sync(leader, 1, {})]
+    cluster.groups.on_leadership(set(), {0})
+    cluster.world.finish_appends()
+    assert [reply.error for reply in replies] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+# --- commits that wait for the high watermark ------------------------------------------------------------------------
+
+
+def test_response_waits_until_its_records_are_committed(cluster: Cluster) -> None:
+    cluster.world.hold_commits = True
+    reply = cluster.commit(1)
+    assert reply.parked
+    cluster.world.commit(0)
+    assert reply.response.topics[0].partitions[0].error_code == 0
+
+
+def test_nobody_sees_what_is_not_committed(cluster: Cluster) -> None:
+    cluster.world.hold_commits = True
+    cluster.commit(1)
+    fetch = cluster.fetch()
+    assert fetch.parked
+    cluster.world.commit(0)
+    assert fetch.response.topics[0].partitions[0].committed_offset == 1
+
+
+def test_assignment_is_told_only_when_it_is_committed(cluster: Cluster) -> None:
+    member_id, _ = cluster.new_member()
+    cluster.world.advance()
+    cluster.world.hold_commits = True
+    reply = cluster.sync(member_id, 1, {member_id: b"a"})
+    assert reply.parked
+    cluster.world.commit(0)
+    assert reply.response.assignment == b"a"
+
+
+def test_commit_that_takes_too_long_is_given_up(cluster: Cluster) -> None:
+    cluster.world.hold_commits = True
+    first = cluster.commit(1)
+    cluster.world.advance(3_000)
+    second = cluster.commit(2)
+    cluster.world.advance(2_000)
+    assert first.response.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert second.parked
+    cluster.world.commit(0)
+    assert second.response.topics[0].partitions[0].error_code == 0
+    assert cluster.committed() == {("t", 0): 2}
+
+
+def test_old_consumers_are_told_to_look_for_the_coordinator_when_a_fetch_takes_too_long(cluster: Cluster) -> None:
+    cluster.world.hold_commits = True
+    cluster.commit(1)
+    fetch = cluster.fetch()
+    cluster.world.advance(5_000)
+    assert fetch.error == ErrorCode.NOT_COORDINATOR
+
+
+# --- partitions that come and go -------------------------------------------------------------------------------------
+
+
+def test_partition_that_is_not_led_here_is_not_coordinated_here(cluster: Cluster) -> None:
+    cluster.groups.on_leadership(set(), {0})
+    told = ErrorCode.NOT_COORDINATOR
+    assert cluster.join().error == told
+    assert cluster.sync("m", 1).error == told
+    assert cluster.heartbeat("m", 1).error == told
+    assert cluster.leave(("m", None)).error == told
+    assert cluster.commit_error(1) == told
+    assert cluster.fetch().error == told
+    assert cluster.describe().error_code == told
+
+
+def test_everybody_who_waits_is_answered_when_the_partition_is_lost(cluster: Cluster) -> None:
+    leader = cluster.stable_group(2)[0][0]
+    joining = cluster.join(leader)
+    follower = [cluster.new_member(group="h")[0] for _ in range(2)][1]
+    cluster.world.advance()
+    syncing = cluster.sync(follower, 1, group="h")
+    cluster.world.hold_commits = True
+    committing = cluster.commit(1, group="simple")
+    cluster.groups.on_leadership(set(), {0})
+    told = ErrorCode.NOT_COORDINATOR
+    assert [joining.error, syncing.error] == [told, told]
+    assert committing.response.topics[0].partitions[0].error_code == told
+
+
+def test_lost_partition_leaves_no_timer_behind(cluster: Cluster) -> None:
+    cluster.stable_group(3)
+    cluster.new_member(group="h")
+    cluster.groups.on_leadership(set(), {0})
+    assert cluster.world.timers_set == 0
+
+
+def test_closing_leaves_no_timer_behind_and_hears_of_no_image(cluster: Cluster) -> None:
+    cluster.stable_group()
+    cluster.groups.close()
+    assert cluster.world.timers_set == 0
+    cluster.delete_topics("t")
+
+
+def test_regained_partition_has_what_it_had(cluster: Cluster) -> None:
+    (leader, follower), generation = cluster.stable_group(2)
+    cluster.commit(5, leader, generation)
+    cluster.groups.on_leadership(set(), {0})
+    cluster.groups.on_leadership({0}, set())
+    cluster.world.advance()
+    assert cluster.committed() == {("t", 0): 5}
+    assert cluster.state() == "Stable"
+    assert cluster.heartbeat(follower, generation).error == 0
+    assert cluster.sync(follower, generation).response.assignment == follower.encode()
+
+
+def test_sessions_begin_anew_after_loading(cluster: Cluster) -> None:
+    (member,), generation = cluster.stable_group()
+    cluster.world.advance(9_000)
+    again = cluster.restart()
+    again.world.advance(9_999)
+    assert again.heartbeat(member, generation).error == 0
+    again.world.advance(10_000)
+    assert again.state() == "Empty"
+
+
+def test_group_above_the_bound_rebalances_after_loading(cluster: Cluster) -> None:
+    cluster.stable_group(3)
+    again = cluster.restart(group_max_size=2)
+    assert again.state() == "PreparingRebalance"
+
+
+# --- loading ---------------------------------------------------------------------------------------------------------
+
+
+def filled(batch_count: int = 400, batch_records: int = 50) -> World:
+    """A log of offsets, larger than one read."""
+    world = World()
+    for batch in range(batch_count):
+        keys = (offset_key_prefix(f"group-{batch}", "t") + pack_partition(index) for index in range(batch_records))
+        values = [(key, pack_offset(batch, -1, "", START_MS, TOPIC_ID)) for key in keys]
+        world.write(0, build_batch(values, timestamp_ms=START_MS))
+    assert len(world.logs[0]) > 3 * LOAD_READ_BYTES
+    return world
+
+
+class TickingWorld(World):
+    """Time passes by being looked at."""
+
+    ticking = False
+
+    def monotonic_ms(self) -> int:
+        if self.ticking:
+            self.elapsed_ms += 1
+        return self.elapsed_ms
+
+
+def test_loading_answers_load_in_progress_and_heartbeats_are_fine() -> None:
+    cluster = Cluster(filled(), settled=False)
+    told = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert cluster.join().error == told
+    assert cluster.commit_error(1) == told
+    assert cluster.fetch().error == told
+    assert cluster.heartbeat("m", 1).error == 0
+    listed = Reply()
+    cluster.groups.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]), listed.done)
+    assert listed.error == told
+    cluster.world.advance()
+    assert cluster.committed("group-399") == {("t", partition): 399 for partition in range(50)}
+
+
+def test_loading_holds_the_loop_for_a_slice_at_a_time() -> None:
+    world, source = TickingWorld(), filled()
+    world.logs, world.ends, world.high_watermarks = source.logs, source.ends, source.high_watermarks
+    cluster = Cluster(world, settled=False)
+    world.ticking = True
+    turns = 0
+    while cluster.fetch().error:
+        world.turn()
+        turns += 1
+        assert turns < 10_000
+    assert turns > 400 * 50 / RECORDS_PER_CLOCK_READ / 4
+
+
+def test_partition_lost_while_loading_is_dropped_and_the_next_is_loaded() -> None:
+    world = filled()
+    cluster = Cluster(world, partitions=2, settled=False)
+    cluster.groups.on_leadership(set(), {0})
+    world.advance()
+    cluster.groups.on_leadership({0}, set())
+    world.advance()
+    listed = Reply()
+    cluster.groups.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]), listed.done)
+    assert len(listed.response.groups) == 400
+
+
+def test_log_that_cannot_be_read_is_tried_again() -> None:
+    world = filled()
+    world.read_error = ErrorCode.KAFKA_STORAGE_ERROR
+    cluster = Cluster(world)
+    world.advance(5_000)
+    assert cluster.fetch().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.read_error = 0
+    world.advance(1_000)
+    assert cluster.fetch().error == 0
+
+
+def test_record_that_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    group_key = b"\x00\x02\x00\x01g"
+    good = offset_key_prefix("h", "t") + pack_partition(0)
+    values = [
+        (group_key, b"\x00\x03torn"),
+        (group_key, b"\x00\x63of a version of the future"),
+        (b"", b"no key at all"),
+        (b"\x00\x01\x00", b"a key that ends early"),
+        (b"\x00\x01\x00\x50short", b""),
+        (good, pack_offset(5, -1, "", START_MS, TOPIC_ID)),
+    ]
+    world.write(0, build_batch(values, timestamp_ms=START_MS))
+    cluster = Cluster(world)
+    assert cluster.committed("h") == {("t", 0): 5}
+    assert "passed over" in caplog.text
+
+
+def test_batch_that_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    prefix = offset_key_prefix("g", "t")
+    for partition in range(3):
+        values = [(prefix + pack_partition(partition), pack_offset(5, -1, "", START_MS, TOPIC_ID))]
+        world.write(0, build_batch(values, timestamp_ms=START_MS))
+    batch_bytes = len(world.logs[0]) // 3
+    world.logs[0][batch_bytes + 61 : 2 * batch_bytes] = bytes(batch_bytes - 61)
+    assert Cluster(world).committed() == {("t", 0): 5, ("t", 2): 5}
+    assert "passed over a batch" in caplog.text
+
+
+def test_log_that_ends_early_is_loaded_as_far_as_it_goes() -> None:
+    world = World()
+    values = [(offset_key_prefix("g", "t") + pack_partition(0), pack_offset(5, -1, "", START_MS, TOPIC_ID))]
+    world.write(0, build_batch(values, timestamp_ms=START_MS))
+    world.ends[0] = 2
+    assert Cluster(world).committed() == {("t", 0): 5}
+
+
+def test_bug_in_an_operation_fails_that_request_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("pybroker.coordinators.group.shard.GroupShard.heartbeat", lambda *_: 1 / 0)
+        assert cluster.heartbeat("m", 1).error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "ZeroDivisionError" in caplog.text
+    assert cluster.heartbeat("m", 1).error == ErrorCode.UNKNOWN_MEMBER_ID
