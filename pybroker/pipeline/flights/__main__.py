@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from kafka.errors import KafkaError
 from rich.console import Console
 
 from pybroker.pipeline.flights.dataset import DatasetMissing
@@ -29,10 +30,12 @@ def main(
     )
     try:
         run(options, console)
-    except (DatasetMissing, DemoFailed, ProcessFailed, ProduceFailed, ResultsStalled) as error:
+    except (DatasetMissing, DemoFailed, KafkaError, ProcessFailed, ProduceFailed, ResultsStalled) as error:
         console.print(f"The demo failed: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()
