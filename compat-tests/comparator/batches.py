@@ -82,7 +82,7 @@ class Batch:
 def batch(*values: bytes | None, key: bytes | None = None, **header: int) -> bytes:
     """A sound batch with one record per value, unless ``header`` says otherwise."""
     records = [Record(key=key, value=value) for value in values or (b"value",)]
-    return Batch(records=records, **header).encode()  # type: ignore[arg-type]
+    return Batch(records=records, **header).encode()
 
 
 def control_batch(producer_id: int, producer_epoch: int) -> bytes:
@@ -129,7 +129,7 @@ def _compress(body: bytes, codec: int) -> bytes:
         case 2:
             return bytes(cramjam.snappy.compress_raw(body))
         case 3:
-            return lz4.frame.compress(body)
+            return bytes(lz4.frame.compress(body))
         case 4:
             return bytes(cramjam.zstd.compress(body))
     return body

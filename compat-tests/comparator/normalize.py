@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from comparator.wire import Tree
@@ -37,6 +38,7 @@ SYMBOLS = {
 }
 # Values that differ from run to run and identify nothing: only whether there is one is compared.
 PRESENCE_ONLY = {
+    "batch_index_error_message": "text",
     "error_message": "text",
     "finalized_features_epoch": "epoch",
     "log_append_time_ms": "time",
@@ -45,9 +47,11 @@ PRESENCE_ONLY = {
 }
 # Time that a reply was held back says something about the quota of the moment, not about the request.
 DROPPED = {"throttle_time_ms"}
+# Settings that say where a broker runs, or what the harness has to set differently for the two.
+LOCAL_SETTINGS = {"advertised.listeners", "controller.quorum.voters", "listeners", "log.dir", "log.dirs"}
 RANDOM_UUID = re.compile(r"[0-9A-Za-z_-]{22}$|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FIELDS_WITH_UUIDS = {"member_id", "leader"}
-NOTHING = (None, "", 0, -1, bytes(16), [])
+NOTHING: tuple[Any, ...] = (None, "", 0, -1, bytes(16), [])
 
 # Fields that name an element among its siblings, most telling first; replies list siblings in any order.
 NAMING_FIELDS = (
@@ -61,6 +65,7 @@ NAMING_FIELDS = (
     "api_key",
     "partition_index",
     "partition",
+    "index",
     "group_instance_id",
     "node_id",
 )
@@ -77,11 +82,14 @@ class Normalizer:
     def normalize(self, tree: Tree, name: str = "") -> Tree:
         """The tree with symbols; ``name`` is the field that holds it."""
         if isinstance(tree, dict):
+            if tree.get("name") in LOCAL_SETTINGS and "value" in tree:
+                tree = {**tree, "value": "<local>"}
             return {key: self.normalize(value, key) for key, value in tree.items() if key not in DROPPED}
         if name in {"records", "record_set"} and isinstance(tree, bytes):
             return [self._batch(header, body) for header, body in split_batches(tree)]
         if isinstance(tree, list):
-            return [self.normalize(item, name) for item in sorted_siblings(tree)]
+            siblings = [self.normalize(item, name) for item in sorted_siblings(tree, NAMING_FIELDS)]
+            return sorted_siblings(siblings, (*NAMING_FIELDS, "member_id"))
         if _is_nothing(tree):
             return tree
         if name in SYMBOLS:
@@ -121,34 +129,34 @@ class Normalizer:
 
 
 def split_batches(data: bytes) -> list[tuple[tuple[int, ...], bytes]]:
-    """(header fields, record bytes) of each batch; a tail that is not a whole batch appears as a batch of its own."""
-    batches = []
+    """(header fields, record bytes) of each batch; what is not a whole batch appears as one with a header of -1."""
+    batches: list[tuple[tuple[int, ...], bytes]] = []
     position = 0
     while position < len(data):
         rest = data[position:]
-        if len(rest) < _BATCH_HEADER.size:
+        header = _BATCH_HEADER.unpack_from(rest) if len(rest) >= _BATCH_HEADER.size else (0,) * 13
+        size = header[1] + 12
+        if not _BATCH_HEADER.size <= size <= len(rest):
             batches.append(((-1,) * 13, rest))
             break
-        header = _BATCH_HEADER.unpack_from(rest)
-        size = header[1] + 12
         batches.append((header, rest[_BATCH_HEADER.size : size]))
         position += size
     return batches
 
 
-def sorted_siblings(siblings: list[Tree]) -> list[Tree]:
+def sorted_siblings(siblings: list[Tree], names: Sequence[str]) -> list[Tree]:
     """Siblings in an order of their own names, so that the two brokers may list them in any order."""
-    name = naming_field(siblings)
+    name = naming_field(siblings, names)
     if name is None:
         return siblings
     return sorted(siblings, key=lambda sibling: str(sibling[name]))
 
 
-def naming_field(siblings: list[Tree]) -> str | None:
+def naming_field(siblings: list[Tree], names: Sequence[str] = NAMING_FIELDS) -> str | None:
     """The field that tells siblings apart, if there is one."""
     if not siblings or not all(isinstance(sibling, dict) for sibling in siblings):
         return None
-    for name in NAMING_FIELDS:
+    for name in names:
         values = [sibling.get(name) for sibling in siblings]
         if all(value is not None for value in values) and len(set(map(str, values))) == len(siblings):
             return name

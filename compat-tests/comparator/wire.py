@@ -14,7 +14,7 @@ from typing import Any
 from pybroker.apis import APIS
 from pybroker_protocol.codec import decode, encode
 from pybroker_protocol.messages import request_class, response_class
-from pybroker_protocol.schema import Array, Nested, Struct, WireType, schema_of
+from pybroker_protocol.schema import Array, Message, Nested, Struct, WireType, schema_of
 
 Tree = Any
 
@@ -37,7 +37,9 @@ class Connection:
     def send(self, api: str, version: int, fields: Tree) -> None:
         """Send one request; fields that its version does not have are left out."""
         cls = request_class(API_KEYS[api])
-        body = encode(build(cls, version, fields), version)
+        message = build(cls, version, fields)
+        assert isinstance(message, Message)
+        body = encode(message, version)
         flexible = version in cls.__declaration__.flexible
         self.send_bytes(API_KEYS[api], version, body, flexible)
 

@@ -202,8 +202,6 @@ def altering_one_resource_twice(broker: Broker) -> None:
     resource = {"resource_type": TOPIC, "resource_name": "altered-twice", "configs": configs}
     for version in broker.versions("IncrementalAlterConfigs"):
         broker.call("IncrementalAlterConfigs", version, "twice in one request", resources=[resource, resource])
-    for version in broker.versions("AlterConfigs"):
-        broker.call("AlterConfigs", version, "twice in one request", resources=[_plain(resource), _plain(resource)])
 
 
 @scenario
@@ -242,12 +240,6 @@ def describe_log_dirs(broker: Broker) -> None:
         )
         broker.call("DescribeLogDirs", version, "unknown topic", topics=[{"topic": "sized-missing", "partitions": [0]}])
         broker.call("DescribeLogDirs", version, "no topics", topics=[])
-
-
-def _plain(resource: dict[str, Any]) -> dict[str, Any]:
-    """The resource as AlterConfigs takes it: without operations."""
-    configs = [{"name": entry["name"], "value": entry["value"]} for entry in resource["configs"]]
-    return {**resource, "configs": configs}
 
 
 def _value(broker: Broker, topic: str, name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from comparator.broker import Broker
 from comparator.registry import scenario
-from comparator.scenarios.groups import join, leave, sync
+from comparator.scenarios.groups import join, leave, protocols, sync
 
 UNKNOWN_ID = b"\x01" * 16
 FIRST_COMMIT_VERSION_WITH_IDS = 10
@@ -29,8 +29,11 @@ def commit(broker: Broker, version: int, note: str, group: str, topic: str, **mo
 
 def fetch(broker: Broker, version: int, note: str, group: str, topics: list[dict[str, Any]] | None, **more: Any) -> Any:
     if version < FIRST_FETCH_VERSION_WITH_GROUPS:
+        # The struct of these versions has no topic id at all.
+        if topics is not None:
+            topics = [{name: value for name, value in topic.items() if name != "topic_id"} for topic in topics]
         return broker.call("OffsetFetch", version, note, group_id=group, topics=topics, **more)
-    member = {name: more.pop(name) for name in ("member_id", "member_epoch") if name in more}
+    member: dict[str, Any] = {name: more.pop(name) for name in ("member_id", "member_epoch") if name in more}
     groups = [{"group_id": group, "topics": topics, **member}]
     return broker.call("OffsetFetch", version, note, groups=groups, **more)
 
@@ -105,7 +108,7 @@ def members_commit(broker: Broker) -> None:
         commit(broker, version, "before the sync", group, group, **early)
     sync(broker, 5, "member", group, member)
     for version in (2, 7, 9):
-        for note, fields in {
+        commits: dict[str, dict[str, Any]] = {
             "member": {"member_id": name, "generation_id_or_member_epoch": generation},
             "older generation": {"member_id": name, "generation_id_or_member_epoch": generation - 1},
             "later generation": {"member_id": name, "generation_id_or_member_epoch": generation + 1},
@@ -113,7 +116,8 @@ def members_commit(broker: Broker) -> None:
             "simple consumer beside members": {},
             "no generation": {"member_id": name},
             "no member": {"generation_id_or_member_epoch": generation},
-        }.items():
+        }
+        for note, fields in commits.items():
             commit(broker, version, note, group, group, **fields)
     instance = {"member_id": name, "generation_id_or_member_epoch": generation, "group_instance_id": "one"}
     commit(broker, 9, "an instance nobody is", group, group, **instance)
@@ -150,9 +154,7 @@ def deleting_offsets_of_a_subscribed_topic(broker: Broker) -> None:
     broker.prepare_topic("not-subscribed")
     group = "subscriber"
     broker.wait_for_coordinator(group)
-    # ConsumerProtocolSubscription v0: one topic, no user data.
-    subscription = b"\0\0\0\0\0\1\0\x0asubscribed\xff\xff\xff\xff"
-    member = join(broker, 9, "member", group, protocols=[{"name": "range", "metadata": subscription}])
+    member = join(broker, 9, "member", group, protocols=protocols("range", topic="subscribed"))
     sync(broker, 5, "member", group, member)
     generation = {"member_id": member["member_id"], "generation_id_or_member_epoch": member["generation_id"]}
     for topic in ("subscribed", "not-subscribed"):

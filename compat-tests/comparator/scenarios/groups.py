@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from comparator.broker import Broker
@@ -14,8 +15,14 @@ FIRST_JOIN_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 MEMBER_ID_REQUIRED = 79
 
 
-def protocols(*names: str) -> list[dict[str, Any]]:
-    return [{"name": name, "metadata": f"metadata of {name}".encode()} for name in names or ("range",)]
+def protocols(*names: str, topic: str = "subscribed") -> list[dict[str, Any]]:
+    """Each protocol with a subscription to one topic (ConsumerProtocolSubscription version 0, no user data).
+
+    It has to be a sound one: from bytes that are not, Apache Kafka may read a length that it cannot allocate.
+    """
+    name = topic.encode()
+    subscription = struct.pack(">hih", 0, 1, len(name)) + name + struct.pack(">i", -1)
+    return [{"name": protocol, "metadata": subscription} for protocol in names or ("range",)]
 
 
 def join_fields(group: str, **more: Any) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def joins_that_are_not_valid(broker: Broker) -> None:
     broker.wait_for_coordinator("invalid-join")
     broker.wait_for_coordinator("")
     for version in (0, 3, 5, 9):
-        for note, fields in {
+        invalid: dict[str, dict[str, Any]] = {
             "empty group": {"group_id": ""},
             "session too short": {"session_timeout_ms": 1},
             "session too long": {"session_timeout_ms": 2**31 - 1},
@@ -115,7 +122,8 @@ def joins_that_are_not_valid(broker: Broker) -> None:
             "no protocols": {"protocols": []},
             "no protocol type": {"protocol_type": ""},
             "neither": {"protocols": [], "protocol_type": ""},
-        }.items():
+        }
+        for note, fields in invalid.items():
             broker.call("JoinGroup", version, note, **join_fields("invalid-join", **fields))
     broker.call("JoinGroup", 9, "empty instance id", **join_fields("invalid-join", group_instance_id=""))
 
@@ -191,11 +199,12 @@ def members_that_do_not_fit(broker: Broker) -> None:
     broker.wait_for_coordinator(group)
     first = join(broker, 9, "first", group)
     sync(broker, 5, "first", group, first)
-    for note, fields in {
+    unfit: dict[str, dict[str, Any]] = {
         "no protocol in common": {"protocols": protocols("sticky")},
         "another protocol type": {"protocol_type": "connect"},
         "no protocols": {"protocols": []},
-    }.items():
+    }
+    for note, fields in unfit.items():
         broker.call("JoinGroup", 3, note, **join_fields(group, **fields))
     sync(broker, 5, "another protocol name", group, first, protocol_name="sticky")
     sync(broker, 5, "another protocol type", group, first, protocol_type="connect")

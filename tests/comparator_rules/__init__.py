@@ -1,0 +1,1 @@
+"""The comparator's own rules, tested without a broker."""
