@@ -89,9 +89,9 @@ class FlushQueue:
         for segment, _, _ in plan.segments:
             segment.pins += 1
 
-        def synced(_: None, error: BaseException | None) -> None:
-            for segment, _, _ in plan.segments:
-                segment.unpin()
+        def synced(_result: None, error: BaseException | None) -> None:
+            for pinned, _, _ in plan.segments:
+                pinned.unpin()
             self._in_flight = False
             self._finish(plan, error)
 

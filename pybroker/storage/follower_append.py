@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, AppendResult
-from pybroker.storage.validator import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD
+from pybroker_protocol.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
@@ -24,7 +24,7 @@ def append_batches(log: Log, records: memoryview) -> AppendResult:
         batch = records[position : position + size]
         if len(batch) != size or size < HEADER_BYTES:
             break  # A leader may cut the last batch; the next fetch brings it whole.
-        if base_offset < log.next_offset or crc32c(batch[CRC_START:]) != header[4] or header[3] != 2:
+        if base_offset < log.next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[4] or header[3] != 2:
             return AppendResult(CORRUPT_MESSAGE, first, last, -1, log.log_start_offset, epoch)
         last_offset = base_offset + header[6]
         refused = log.append_stored(batch, header, base_offset, last_offset)

@@ -47,15 +47,13 @@ from pybroker.storage.results import (
 from pybroker.storage.segment import DELETED_SUFFIX, Segment
 from pybroker.storage.segment_list import SegmentList
 from pybroker.storage.validator import (
-    CONTROL_FLAG,
-    HEADER,
-    TRANSACTIONAL_FLAG,
     AppendRules,
-    BatchHeader,
+    HeaderFields,
     Rejection,
     stamp_log_append_time,
     validate,
 )
+from pybroker_protocol.records import CONTROL_FLAG, HEADER, LOG_OVERHEAD, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
@@ -308,20 +306,20 @@ class Log:
         now_ms = self.environment.now_ms()
         rules = self.rules
         header = validate(records, rules, now_ms, produce_version)
-        if header.__class__ is Rejection:
-            return self._rejected(header)  # type: ignore[arg-type]
+        if isinstance(header, Rejection):
+            return self._rejected(header)
         log_append_time_ms = -1
         if rules.needs_records:
             from pybroker.storage.record_validator import prepare_records
 
-            prepared = prepare_records(records, header, rules, now_ms)  # type: ignore[arg-type]
+            prepared = prepare_records(records, header, rules, now_ms)
             if isinstance(prepared, Rejection):
                 return self._rejected(prepared)
             records, header = prepared
         if rules.log_append_time:
             log_append_time_ms = now_ms
-            header = stamp_log_append_time(records, header, now_ms)  # type: ignore[arg-type]
-        return self._append(records, header, leader_epoch, log_append_time_ms, on_complete)  # type: ignore[arg-type]
+            header = stamp_log_append_time(records, header, now_ms)
+        return self._append(records, header, leader_epoch, log_append_time_ms, on_complete)
 
     def append_internal(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, on_complete: OnComplete
@@ -347,7 +345,7 @@ class Log:
         return append_batches(self, records)
 
     def append_stored(
-        self, batch: memoryview, header: BatchHeader, base_offset: int, last_offset: int
+        self, batch: memoryview, header: HeaderFields, base_offset: int, last_offset: int
     ) -> AppendResult | None:
         """Append one of the leader's batches as it is; returns why it could not be."""
         size, max_timestamp = len(batch), header[8]
@@ -376,14 +374,14 @@ class Log:
     def _append(
         self,
         records: memoryview,
-        header: BatchHeader,
+        header: HeaderFields,
         leader_epoch: int,
         log_append_time_ms: int,
         on_complete: OnComplete,
     ) -> AppendResult | None:
         length, attributes, last_offset_delta, max_timestamp = header[1], header[5], header[6], header[8]
         producer_id = header[9]
-        size = length + 12
+        size = length + LOG_OVERHEAD
         if producer_id >= 0 and not attributes & CONTROL_FLAG and header[11] >= 0:
             verdict = self.producers.check(producer_id, header[10], header[11], last_offset_delta)
             if verdict is not None:
@@ -394,7 +392,8 @@ class Log:
         last_offset = base_offset + last_offset_delta
         if queue.busy:
             if queue.must_wait(segment, size, last_offset, max_timestamp):
-                return self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+                self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+                return None
         elif segment.must_roll(size, last_offset, max_timestamp):
             refused = self._make_room(size)
             if refused is not None:
@@ -420,7 +419,7 @@ class Log:
         return result
 
     def _append_in_thread(
-        self, records: memoryview, header: BatchHeader, size: int, result: AppendResult, on_complete: OnComplete
+        self, records: memoryview, header: HeaderFields, size: int, result: AppendResult, on_complete: OnComplete
     ) -> None:
         """Reserve the offsets and let the writer thread write; small appends behind a large one are copied."""
         segment = self.active
@@ -451,7 +450,7 @@ class Log:
     def _append_when_idle(
         self,
         records: memoryview,
-        header: BatchHeader,
+        header: HeaderFields,
         leader_epoch: int,
         log_append_time_ms: int,
         on_complete: OnComplete,
@@ -497,7 +496,7 @@ class Log:
         self,
         verdict: BatchMetadata | SequenceError,
         records: memoryview,
-        header: BatchHeader,
+        header: HeaderFields,
         leader_epoch: int,
         log_append_time_ms: int,
         on_complete: OnComplete,
@@ -507,13 +506,14 @@ class Log:
             return self._failure(verdict.error_code, verdict.message)
         if self.queue.busy:
             # The original may be in flight still, and may fail: decide when that is known.
-            return self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+            self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+            return None
         timestamp = verdict[4] if self.rules.log_append_time else -1
         result = AppendResult(NONE, verdict[2], verdict[3], timestamp, self.log_start_offset, leader_epoch)
         result.is_duplicate = True
         return result
 
-    def _note_producer(self, header: BatchHeader, base_offset: int, records: memoryview) -> None:
+    def _note_producer(self, header: HeaderFields, base_offset: int, records: memoryview) -> None:
         if header[5] & CONTROL_FLAG:
             aborted = replay_batch(self.producers, header, base_offset, records)
             if aborted is not None:

@@ -16,13 +16,13 @@ from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.producer_snapshot import latest_snapshot
 from pybroker.storage.segment import (
     INDEX_SUFFIX,
-    LOG_OVERHEAD,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
 )
 from pybroker.storage.time_index import TimeIndex
-from pybroker.storage.validator import HEADER, HEADER_BYTES, BatchHeader
+from pybroker.storage.validator import HeaderFields
+from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _load_end(segment: Segment) -> int:
     return end_offset
 
 
-def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, HeaderFields]]:
     """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
     while position + HEADER_BYTES <= segment.size:
         header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))

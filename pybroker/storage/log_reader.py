@@ -16,7 +16,8 @@ from pybroker.storage.results import (
     ColdRead,
     ReadResult,
 )
-from pybroker.storage.segment import LOG_OVERHEAD, walk_to_limit, walk_to_offset
+from pybroker.storage.segment import walk_to_limit, walk_to_offset
+from pybroker_protocol.records import LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log

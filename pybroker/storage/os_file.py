@@ -145,7 +145,7 @@ def replace_file(path: Path, data: bytes, sync: bool = True) -> None:
 
 
 def lock_file(path: Path) -> int | None:
-    """Take the exclusive POSIX lock on ``path``; returns the descriptor that holds it, ``None`` if another process does.
+    """Take the exclusive POSIX lock on ``path``; the descriptor that holds it, ``None`` if another process does.
 
     Java's FileChannel.lock takes the same kind of lock, so Kafka and pybroker refuse each other.
     """

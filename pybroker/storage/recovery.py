@@ -39,7 +39,8 @@ from pybroker.storage.segment import (
 )
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.transaction_index import TransactionIndex
-from pybroker.storage.validator import CRC_START, HEADER, HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+from pybroker.storage.validator import HeaderFields
+from pybroker_protocol.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 # One piece of a scan: large enough that system calls do not count, small enough for the processor's caches.
 SCAN_BYTES = 1 << 20
@@ -47,7 +48,7 @@ _INDEX_INTERVAL_BYTES = 4096
 
 logger = logging.getLogger("pybroker.storage")
 
-ScannedBatch = tuple[int, BatchHeader, memoryview]
+ScannedBatch = tuple[int, HeaderFields, memoryview]
 
 
 class SegmentScan:
@@ -76,10 +77,10 @@ class SegmentScan:
             if size <= len(self._buffer):
                 at = self._hold(size)
                 batch = self._buffer[at : at + size]
-                crc = crc32c(batch[CRC_START:])
+                crc = crc32c(batch[ATTRIBUTES_AT:])
             else:
                 batch = self._buffer[at : at + HEADER_BYTES]
-                crc = self._crc_of_huge(self.end + CRC_START, size - CRC_START)
+                crc = self._crc_of_huge(self.end + ATTRIBUTES_AT, size - ATTRIBUTES_AT)
             if crc != header[4] or header[6] < 0:
                 break
             next_offset = header[0] + header[6] + 1
@@ -138,7 +139,7 @@ class _Rebuilt:
         self.offset_of_max = base_offset
         self.bytes_since_index = 0
 
-    def add(self, position: int, header: BatchHeader) -> None:
+    def add(self, position: int, header: HeaderFields) -> None:
         last_offset = header[0] + header[6]
         self.end_offset = last_offset + 1
         if header[8] > self.max_timestamp:

@@ -24,6 +24,7 @@ from pybroker.storage import os_file
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.transaction_index import TransactionIndex
+from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -39,8 +40,6 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
-LOG_OVERHEAD = 12  # base offset and length, which the length itself does not count
-BATCH_HEADER_BYTES = 61
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 
 # Entries of ``tail``: 64 KB per active segment at most; beyond that the sparse index and a scan answer.
@@ -74,7 +73,7 @@ def walk_to_offset(header_at: HeaderAt, position: int, end: int, offset: int) ->
         base_offset, length, last_offset_delta = header_at(position)
         if base_offset + last_offset_delta >= offset:
             return position
-        if length < BATCH_HEADER_BYTES - LOG_OVERHEAD:
+        if length < HEADER_BYTES - LOG_OVERHEAD:
             return -1
         position += LOG_OVERHEAD + length
     return end
@@ -84,7 +83,7 @@ def walk_to_limit(header_at: HeaderAt, position: int, end: int, limit: int) -> i
     """The last batch boundary at or after ``position`` that is not past ``limit``; -1 if corrupt."""
     while position + _WALK.size <= end:
         length = header_at(position)[1]
-        if length < BATCH_HEADER_BYTES - LOG_OVERHEAD:
+        if length < HEADER_BYTES - LOG_OVERHEAD:
             return -1
         following = position + LOG_OVERHEAD + length
         if following > limit:
@@ -436,9 +435,9 @@ class Segment:
         index = self.offset_index.entries
         position = index[-1] & _LOW if index else 0
         following = self.base_offset
-        while position + BATCH_HEADER_BYTES <= self.size:
+        while position + HEADER_BYTES <= self.size:
             base_offset, length, last_offset_delta = self.header_at(position)
-            if length < BATCH_HEADER_BYTES - LOG_OVERHEAD:
+            if length < HEADER_BYTES - LOG_OVERHEAD:
                 break
             following = base_offset + last_offset_delta + 1
             position += LOG_OVERHEAD + length

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.storage.results import TimestampOffset
 from pybroker.storage.retention import newest_timestamp
-from pybroker.storage.segment import LOG_OVERHEAD
-from pybroker.storage.validator import HEADER, HEADER_BYTES
+from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
@@ -48,7 +47,7 @@ def _search(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | Non
         if header[1] < HEADER_BYTES - LOG_OVERHEAD or end > segment.size:
             return None
         if header[8] >= timestamp and header[0] + header[6] >= log.log_start_offset:
-            for offset, record_timestamp in record_timestamps(view[position:end], header):
+            for offset, record_timestamp in record_timestamps(view[position:end]):
                 if record_timestamp >= timestamp and offset >= log.log_start_offset:
                     return TimestampOffset(record_timestamp, offset, header[2])
         position = end

@@ -12,7 +12,6 @@ and to name the records of a batch that the header has already convicted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -24,32 +23,30 @@ from pybroker.storage.results import (
     MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
+from pybroker_protocol.records import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    TIMESTAMP_TYPE_FLAG,
+    set_log_append_time,
+)
 
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
 
-# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp,
-# producer id, producer epoch, base sequence, count
-HEADER = Struct(">qiibIhiqqqhii")
-HEADER_BYTES = HEADER.size
-LOG_OVERHEAD = 12
-CRC_START = 21
-
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE_FLAG = 0x08  # LogAppendTime
-TRANSACTIONAL_FLAG = 0x10
-CONTROL_FLAG = 0x20
-ZSTD = 4
-CODECS = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODECS = {name: number for number, name in enumerate(("uncompressed", "gzip", "snappy", "lz4", "zstd"))}
+ZSTD = CODECS["zstd"]
 
 _FORBIDDEN_FLAGS = TIMESTAMP_TYPE_FLAG | CONTROL_FLAG
 _ZSTD_PRODUCE_VERSION = 7
 _NO_LIMIT = (1 << 63) - 1
 
-BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+# The fields of ``records.BatchHeader`` as the bare tuple that ``Struct`` makes: the append path has no time for more.
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 _unpack_header = HEADER.unpack_from
-_CRC_AND_ATTRIBUTES = Struct(">Ih")
-_MAX_TIMESTAMP = Struct(">q")
 
 
 class Rejection:
@@ -87,7 +84,7 @@ class AppendRules:
         self.needs_records = self.compacted or self.codec >= 0 or limits_past
 
 
-def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_version: int) -> BatchHeader | Rejection:
+def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_version: int) -> HeaderFields | Rejection:
     """The header of an acceptable batch, or why it is none.  Reads the bytes, changes nothing."""
     size = len(records)
     if size < HEADER_BYTES:
@@ -118,7 +115,7 @@ def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_versi
         and (producer_id < 0 or sequence >= 0)
         and (max_timestamp - now_ms <= rules.timestamp_after_max_ms or rules.log_append_time)
         and attributes & COMPRESSION_MASK < ZSTD
-        and crc32c(records[CRC_START:]) == crc
+        and crc32c(records[ATTRIBUTES_AT:]) == crc
     ):
         return header
     return _reject(records, rules, now_ms, produce_version) or header
@@ -159,7 +156,7 @@ def _reject_shape(records: memoryview, produce_version: int) -> Rejection | None
     return None
 
 
-def _reject_header(header: BatchHeader, records: memoryview, rules: AppendRules) -> Rejection | None:
+def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules) -> Rejection | None:
     base_offset, _, _, _, crc, attributes, last_offset_delta, _, _, producer_id, _, sequence, count = header
     if base_offset != 0:
         return Rejection(INVALID_RECORD, f"The base offset of a produced batch must be 0, it is {base_offset}")
@@ -168,7 +165,7 @@ def _reject_header(header: BatchHeader, records: memoryview, rules: AppendRules)
             MESSAGE_TOO_LARGE,
             f"The record batch of {len(records)} bytes exceeds max.message.bytes of {rules.max_message_bytes}",
         )
-    if crc32c(records[CRC_START:]) != crc:
+    if crc32c(records[ATTRIBUTES_AT:]) != crc:
         return Rejection(CORRUPT_MESSAGE, "The record batch does not match its CRC")
     if attributes & COMPRESSION_MASK > ZSTD:
         return Rejection(INVALID_RECORD, f"The record batch has the unknown codec {attributes & COMPRESSION_MASK}")
@@ -183,7 +180,7 @@ def _reject_header(header: BatchHeader, records: memoryview, rules: AppendRules)
     return None
 
 
-def _reject_timestamps(header: BatchHeader, records: memoryview, rules: AppendRules, now_ms: int) -> Rejection | None:
+def _reject_timestamps(header: HeaderFields, records: memoryview, rules: AppendRules, now_ms: int) -> Rejection | None:
     attributes, max_timestamp = header[5], header[8]
     if attributes & TIMESTAMP_TYPE_FLAG:
         message = "A producer may not set the timestamp type LogAppendTime"
@@ -193,16 +190,15 @@ def _reject_timestamps(header: BatchHeader, records: memoryview, rules: AppendRu
     return None
 
 
-def _reject_records(records: memoryview, rules: AppendRules, now_ms: int) -> Rejection | None:
-    from pybroker.storage.record_validator import reject_records
+def _reject_records(records: memoryview, rules: AppendRules, now_ms: int) -> Rejection:
+    from pybroker.storage.record_validator import check_records
 
-    return reject_records(records, rules, now_ms)
+    return check_records(records, rules, now_ms) or Rejection(
+        INVALID_TIMESTAMP, "The maximum timestamp of the batch is out of range, though those of its records are not"
+    )
 
 
-def stamp_log_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
+def stamp_log_append_time(records: memoryview, header: HeaderFields, now_ms: int) -> HeaderFields:
     """Give the batch the timestamp type LogAppendTime, ``now_ms`` as its maximum and a new CRC; its new header."""
-    attributes = header[5] | TIMESTAMP_TYPE_FLAG
-    _CRC_AND_ATTRIBUTES.pack_into(records, 17, 0, attributes)
-    _MAX_TIMESTAMP.pack_into(records, 35, now_ms)
-    records[17:21] = crc32c(records[CRC_START:]).to_bytes(4, "big")
-    return (*header[:5], attributes, *header[6:8], now_ms, *header[9:])
+    set_log_append_time(records, now_ms)
+    return (*header[:5], header[5] | TIMESTAMP_TYPE_FLAG, *header[6:8], now_ms, *header[9:])

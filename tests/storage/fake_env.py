@@ -109,7 +109,7 @@ class FakeWorld:
             clock=self.clock,
             timers=self.timers,
             executor=self._executor,
-            call_threadsafe=lambda function, *args: self.timers.call_soon(function, *args),
+            call_threadsafe=self.timers.call_soon,
             random=Random(seed),
         )
 
@@ -123,7 +123,7 @@ class FakeWorld:
 
     def run(self) -> None:
         """Run all executors until none has anything left."""
-        while any([executor.run() for executor in self.executors.values()]):
+        while [executor for executor in list(self.executors.values()) if executor.run()]:
             pass
 
     def advance(self, delay_ms: int) -> None:

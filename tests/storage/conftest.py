@@ -1,0 +1,39 @@
+"""Fixtures of the storage tests: a log manager over a temporary directory in a world run by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import Storage
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    """Clock, timers and executors under the test's control."""
+    return FakeWorld()
+
+
+@pytest.fixture
+def make_storage(tmp_path: Path, world: FakeWorld) -> Iterator[Callable[..., Storage]]:
+    """Makes storages over one data directory; what is not closed is killed at the end."""
+    made: list[Storage] = []
+
+    def make(**settings: Any) -> Storage:
+        storage = Storage(tmp_path / "data", world, **settings)
+        made.append(storage)
+        return storage
+
+    yield make
+    for storage in made:
+        storage.kill()
+
+
+@pytest.fixture
+def storage(make_storage: Callable[..., Storage]) -> Storage:
+    """A started log manager."""
+    return make_storage()

@@ -1,0 +1,113 @@
+"""A log manager with one topic, and shorthands for what tests do to its logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.log_config import LogConfig
+from pybroker.storage.log import Log
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.results import AppendResult, ReadResult
+from tests.storage.batches import batch, parse
+from tests.storage.fake_env import FakeWorld
+
+TOPIC_ID = b"0123456789abcdef"
+CLUSTER_ID = "abcdefghijklmnopqrstuv"
+LATEST_PRODUCE = 13
+
+
+def small_config(**attributes: Any) -> LogConfig:
+    """Topic settings with segments small enough to roll in a test."""
+    return LogConfig(**{"internal_segment_bytes": 4096, "index_interval_bytes": 256, **attributes})
+
+
+class Storage:
+    """One life of a log manager."""
+
+    def __init__(self, path: Path, world: FakeWorld, dirs: int = 1, **settings: Any) -> None:
+        self.world = world
+        self.path = path if dirs == 1 else path.with_name(path.name + "0")
+        paths = [path] if dirs == 1 else [path.with_name(f"{path.name}{i}") for i in range(dirs)]
+        named = [(name.replace("_", "."), str(value)) for name, value in settings.items()]
+        config = BrokerConfig.load(data_dir=",".join(map(str, paths)), settings=named)
+        self.all_failed = 0
+        self.manager = LogManager(world.env, config, on_all_dirs_failed=self._on_all_failed)
+        self.manager.start()
+        self.manager.set_cluster(CLUSTER_ID, 1)
+
+    def _on_all_failed(self) -> None:
+        self.all_failed += 1
+
+    def log(self, topic: str = "t", partition: int = 0, topic_id: bytes = TOPIC_ID, **attributes: Any) -> Log:
+        """The partition's log, with small segments unless the settings say otherwise."""
+        log = self.manager.open(topic, topic_id, partition, small_config(**attributes))
+        assert log is not None
+        return log
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        self.manager.close()
+
+    def kill(self) -> None:
+        """End as ``kill -9`` would: nothing is written, the locks fall, descriptors go."""
+        if self.manager._closed:
+            return
+        self.manager._closed = True
+        for timer in self.world.timers.pending:
+            timer.cancel()
+        for log in self.manager.logs():
+            if log.is_open:
+                log.close_files()
+        for state in self.manager._states:
+            state.directory._executors.clear()
+            state.directory.unlock()
+
+
+class Client:
+    """Appends to one log and collects the results that come later."""
+
+    def __init__(self, log: Log, leader_epoch: int = 0) -> None:
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.later: list[AppendResult] = []
+
+    def send(
+        self, data: bytearray | None = None, version: int = LATEST_PRODUCE, **batch_fields: Any
+    ) -> AppendResult | None:
+        """Append one batch; the result, or None when it comes later."""
+        data = batch(**batch_fields) if data is None else data
+        return self.log.append_as_leader(memoryview(data), self.leader_epoch, version, self.later.append)
+
+    def send_now(self, data: bytearray | None = None, version: int = LATEST_PRODUCE, **fields: Any) -> AppendResult:
+        """Append one batch whose result has to come at once."""
+        result = self.send(data, version, **fields)
+        assert result is not None
+        return result
+
+    def fill(self, count: int, size: int = 100, **batch_fields: Any) -> None:
+        """Append ``count`` batches of one record of ``size`` bytes."""
+        for i in range(count):
+            result = self.send_now(values=[b"%06d" % i + bytes(size)], **batch_fields)
+            assert result.error_code == 0, result.error_message
+
+
+def read(log: Log, offset: int, max_bytes: int = 1 << 20, upper: int | None = None) -> list[tuple[int, int, bytes]]:
+    """The batches of one successful read up to ``upper`` (the log's end)."""
+    result = log.read(offset, max_bytes, log.log_end_offset if upper is None else upper, True)
+    assert isinstance(result, ReadResult)
+    assert result.error_code == 0
+    return parse(result.records)
+
+
+def read_all(log: Log) -> list[tuple[int, int, bytes]]:
+    """Every batch from the log start on."""
+    offset, found = log.log_start_offset, []
+    while offset < log.log_end_offset:
+        batches = read(log, offset)
+        if not batches:
+            break
+        found += batches
+        offset = batches[-1][1] + 1
+    return found
