@@ -349,7 +349,7 @@ def test_log_that_ends_early_is_loaded_as_far_as_it_goes() -> None:
     world = World()
     values = [(offset_key_prefix("g", "t") + pack_partition(0), pack_offset(5, -1, "", START_MS, TOPIC_ID))]
     world.write(0, build_batch(values, timestamp_ms=START_MS))
-    world.ends[0] = 2
+    world.ends[0] = world.high_watermarks[0] = 2
     assert Cluster(world).committed() == {("t", 0): 5}
 
 
