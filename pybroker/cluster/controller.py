@@ -155,7 +155,7 @@ class Controller:
     ) -> None:
         """Create the valid ones; one answer per name, in the order asked."""
 
-        def refuse(code: int, message: str) -> list[TopicCreation]:
+        def refuse(code: int, message: str | None) -> list[TopicCreation]:
             return [TopicCreation(name, code, message) for name in dict.fromkeys(topic.name for topic in topics)]
 
         def decide(builder: ImageBuilder) -> list[TopicCreation]:
@@ -172,7 +172,7 @@ class Controller:
     ) -> None:
         """Delete topics by name (str) or by id (bytes); one answer per name or id."""
 
-        def refuse(code: int, message: str) -> list[TopicDeletion]:
+        def refuse(code: int, message: str | None) -> list[TopicDeletion]:
             return [
                 TopicDeletion(topic, bytes(16), code, message)
                 if isinstance(topic, str)
@@ -230,7 +230,7 @@ class Controller:
     def alter_configs(self, changes: Sequence[ConfigChange], done: Callable[[list[NamedResult]], None]) -> None:
         """Commit overrides; one answer per change, in the order asked (a topic may be gone meanwhile)."""
 
-        def refuse(code: int, message: str) -> list[NamedResult]:
+        def refuse(code: int, message: str | None) -> list[NamedResult]:
             return [NamedResult(change.resource_name, code, message) for change in changes]
 
         self._submit(lambda builder: alter_configs(builder, changes), refuse, done)
@@ -268,7 +268,7 @@ class Controller:
     def _submit(
         self,
         decide: Callable[[ImageBuilder], Any],
-        refuse: Callable[[int, str], Any],
+        refuse: Callable[[int, str | None], Any],
         done: Callable[[Any], None],
         *,
         validate_only: bool = False,
@@ -282,7 +282,7 @@ class Controller:
             self._queue.submit(Operation(decide, refuse, done, deadline_ms))
 
 
-def _refuse_named(names: Sequence[str]) -> Callable[[int, str], list[NamedResult]]:
+def _refuse_named(names: Sequence[str]) -> Callable[[int, str | None], list[NamedResult]]:
     return lambda code, message: [NamedResult(name, code, message) for name in dict.fromkeys(names)]
 
 

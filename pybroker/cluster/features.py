@@ -29,31 +29,3 @@ SUPPORTED: Final[Mapping[str, VersionRange]] = {
 
 # Levels of a new cluster.  kraft.version stays at 0, which Kafka finalizes without a record of it.
 INITIAL_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: SUPPORTED[METADATA_VERSION].max_version}
-
-# Levels of metadata.version (MetadataVersion.featureLevel), by what clients and operators call them.
-METADATA_VERSION_NAMES: Final[Mapping[int, str]] = {
-    7: "3.3-IV3",
-    8: "3.4-IV0",
-    9: "3.5-IV0",
-    10: "3.5-IV1",
-    11: "3.5-IV2",
-    12: "3.6-IV0",
-    13: "3.6-IV1",
-    14: "3.6-IV2",
-    15: "3.7-IV0",
-    16: "3.7-IV1",
-    17: "3.7-IV2",
-    18: "3.7-IV3",
-    19: "3.7-IV4",
-    20: "3.8-IV0",
-    21: "3.9-IV0",
-    22: "4.0-IV0",
-    23: "4.0-IV1",
-    24: "4.0-IV2",
-    25: "4.0-IV3",
-    26: "4.1-IV0",
-    27: "4.1-IV1",
-    28: "4.2-IV0",
-    29: "4.2-IV1",
-    30: "4.3-IV0",
-}

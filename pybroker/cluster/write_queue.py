@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 KEYS_PER_TRANSACTION_SOFT_MAX: Final = 2_000
 
 Decide = Callable[[ImageBuilder], Any]
-Refuse = Callable[[int, str], Any]
+Refuse = Callable[[int, str | None], Any]
 
 
 class Operation(NamedTuple):
@@ -96,7 +96,7 @@ class WriteQueue:
 
     def _decide(self, operation: Operation, builder: ImageBuilder) -> Any:
         if operation.deadline_ms is not None and self._env.clock.monotonic_ms() >= operation.deadline_ms:
-            return operation.refuse(ErrorCode.REQUEST_TIMED_OUT, "The controller did not come to it in time.")
+            return operation.refuse(ErrorCode.REQUEST_TIMED_OUT, None)
         return operation.decide(builder)
 
     def _committed(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]], result: CommitResult) -> None:

@@ -7,6 +7,7 @@ Version notes: partitions, replication and configs of the new topic from 5 (KIP-
 from __future__ import annotations
 
 from pybroker.cluster.operations import NewTopic, TopicCreation
+from pybroker.config.describe import topic_entries
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.messages.create_topics import (
     CreatableTopic,
@@ -64,6 +65,6 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in ctx.services.configs.describe_new_topic(creation.overrides)
+            for entry in topic_entries(ctx.services.config, creation.overrides, None)
         ]
     return result

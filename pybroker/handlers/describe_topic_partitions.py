@@ -14,7 +14,7 @@ from pybroker.cluster.image import INTERNAL_TOPICS, ZERO_UUID, PartitionImage, T
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations
-from pybroker.handlers.context import CloseConnection, RequestContext
+from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -38,6 +38,8 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
     """Describe one page of topics."""
     image, view = ctx.services.metadata.image, ctx.services.metadata.view(ctx.listener)
     page = _page(ctx, request)
+    if page is None:
+        return _refused(request)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     remaining = page.partitions_max
     cursor = None
@@ -59,20 +61,32 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
 
 
-def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> _Page:
+def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> _Page | None:
+    """The page asked for, or None when the cursor makes no sense."""
     existing = ctx.services.metadata.image.topics_by_name
     cursor: DescribeTopicPartitionsRequestCursor | None = request.cursor
     names = {topic.name for topic in request.topics} or set(existing)
     if cursor is not None:
         if cursor.partition_index < 0:
-            raise CloseConnection(f"the cursor's partition is {cursor.partition_index}")
+            return None
         if request.topics and cursor.topic_name not in names:
-            raise CloseConnection(f"the cursor's topic {cursor.topic_name} is not among those asked for")
+            return None
         names = {name for name in names if name >= cursor.topic_name}
     in_order = sorted(names)
     first_index = cursor.partition_index if cursor is not None and in_order[:1] == [cursor.topic_name] else 0
     limit = ctx.services.config.get_int("max.request.partition.size.limit")
     return _Page(in_order, first_index, max(min(limit, request.response_partition_limit), 1))
+
+
+def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """INVALID_REQUEST for every topic asked for."""
+    topics = [
+        DescribeTopicPartitionsResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=topic.name, topic_id=ZERO_UUID, is_internal=False, partitions=[]
+        )
+        for topic in request.topics
+    ]
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=None)
 
 
 def _rows(

@@ -27,6 +27,7 @@ from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -57,7 +58,7 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse |
     version = ctx.api_version
     if request.topics is None or (version == 0 and not request.topics):
         return _respond(ctx, request, ctx.services.metadata.image.topics_by_name.values(), [])
-    if version < _IDS_ASKED_SINCE and any(t.name is None or t.topic_id != ZERO_UUID for t in request.topics):
+    if any(map(_is_bad if version >= _IDS_ASKED_SINCE else _is_bad_before_ids, request.topics)):
         return _refused(ctx, request)
     topic_ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if topic_ids:
@@ -67,6 +68,16 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse |
 
 
 # ------------------------------------------------------------------------------------------------------ which topics
+
+
+def _is_bad(topic: MetadataRequestTopic) -> bool:
+    """Neither a name nor an id."""
+    return topic.name is None and topic.topic_id == ZERO_UUID
+
+
+def _is_bad_before_ids(topic: MetadataRequestTopic) -> bool:
+    """Ids, or no name, in a version that has the field without its meaning."""
+    return topic.name is None or topic.topic_id != ZERO_UUID
 
 
 def _answer_by_id(ctx: RequestContext, request: MetadataRequest, topic_ids: Sequence[bytes]) -> AssembledResponse:
@@ -178,7 +189,7 @@ def _head(ctx: RequestContext, request: MetadataRequest, image: ClusterImage, vi
 
 
 def _refused(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse:
-    """Ids, or no name, in a version whose requests have none: INVALID_REQUEST for every topic, as Kafka answers."""
+    """INVALID_REQUEST for every topic, and nothing else, as Kafka answers where one of them is bad."""
     topics = [
         MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]

@@ -44,8 +44,12 @@ def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
 def _response(names: list[str], results: list[NamedResult], version: int) -> UpdateFeaturesResponse:
     failed = next((result for result in results if result.error_code), None)
     if failed is not None:
+        prefix = "The update failed for all features since the following feature had an error: "
         return UpdateFeaturesResponse(
-            throttle_time_ms=0, error_code=failed.error_code, error_message=failed.error_message, results=[]
+            throttle_time_ms=0,
+            error_code=failed.error_code,
+            error_message=f"{prefix}{failed.error_message}",
+            results=[],
         )
     rows = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in names]
     return UpdateFeaturesResponse(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pybroker.cluster.decisions.placement import Refused
-from pybroker.cluster.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSION_NAMES, SUPPORTED
+from pybroker.cluster.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.cluster.operations import FeatureUpdate, NamedResult
 from pybroker_protocol.errors import ErrorCode
@@ -52,10 +52,9 @@ def _check(update: FeatureUpdate, image: ClusterImage) -> None:
     if level > current and upgrade_type != UPGRADE:
         raise _refused(update, "Can't downgrade to a newer version.")
     if level < current and name == METADATA_VERSION:
-        raise _metadata_downgrade(level, current)
-    if level > current and name == KRAFT_VERSION:
-        # Its level says how the controllers' quorum keeps its voters; there is no such quorum here to upgrade.
-        raise _refused(update, "There is no KRaft quorum to upgrade.")
+        raise _metadata_downgrade(update, current)
+    if level < current and name == KRAFT_VERSION:
+        raise _refused(update, "Can't downgrade the version of this feature.")
 
 
 def _unsupported_reason(update: FeatureUpdate, image: ClusterImage) -> str:
@@ -71,8 +70,10 @@ def _refused(update: FeatureUpdate, reason: str) -> Refused:
     return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 
-def _metadata_downgrade(level: int, current: int) -> Refused:
-    names = f"{METADATA_VERSION_NAMES[current]} to {METADATA_VERSION_NAMES[level]}"
-    reason = "Refusing to perform the requested downgrade because it might delete metadata information."
-    message = f"Unsupported metadata.version downgrade from {names}. {reason}"
+def _metadata_downgrade(update: FeatureUpdate, current: int) -> Refused:
+    if update.upgrade_type == UNSAFE_DOWNGRADE:
+        reason = "Unsafe metadata downgrade is not supported in this version."
+    else:
+        reason = "Refusing to perform the requested downgrade because it might delete metadata information."
+    message = f"Unsupported metadata.version downgrade from {current} to {update.max_version_level}. {reason}"
     return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)

@@ -192,8 +192,7 @@ def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -
     image = builder.view()
     topic = image.topics_by_name.get(more.name)
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise Refused(code, code.message)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     count = len(topic.partitions)
     additional = more.total_count - count
     _check_growth(more, count, additional)
