@@ -19,9 +19,11 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pybroker.cluster.bootstrap import open_controller
 from pybroker.cluster.controller import Controller
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, BrokerRegistration, Endpoint
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import listeners_of
 from pybroker.config.schema import ConfigError
@@ -77,7 +79,7 @@ class BrokerServer:
         self._logs = logs = LogManager(env, config, on_all_dirs_failed=self._on_all_dirs_failed)
         logs.start()
         metadata = MetadataCache()
-        self._controller = controller = Controller(env, config, metadata, logs.metadata_dir)
+        self._controller = controller = open_controller(env, config, metadata, str(logs.metadata_dir))
         controller.load()
         logs.set_cluster(controller.cluster_id, controller.node_id)
         services.env = env
@@ -106,7 +108,9 @@ class BrokerServer:
         services.configs = ConfigService(config, metadata, controller, services.broker_id)
         services.configs.subscribe(self._on_config_change)
         services.telemetry = ClientTelemetry(env, metadata)
-        controller.register(endpoints, config["broker.rack"], logs.directory_ids())
+        controller.register(
+            endpoints, config["broker.rack"], logs.directory_ids(), clean_shutdown=logs.clean_broker_epoch() >= 0
+        )
         self._wire_groups(metadata)
         await sockets.accept()
 
@@ -155,7 +159,7 @@ def serve(
         )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(config))
-    except (ConfigError, StorageError, OSError) as error:
+    except (ConfigError, StorageError, StoreError, OSError) as error:
         print(f"pybroker: {error}", file=sys.stderr)  # noqa: T201
         return 1
 

@@ -42,10 +42,10 @@ def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> D
     if "delete" not in log.config.cleanup_policy:
         return _result(asked, ErrorCode.POLICY_VIOLATION)
     offset = log.high_watermark if asked.offset == _TO_HIGH_WATERMARK else asked.offset
-    if not 0 <= offset <= log.high_watermark:
+    if offset < 0:
         return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-    log.increment_log_start_offset(offset)
-    return _result(asked, ErrorCode.NONE, log.log_start_offset)
+    error = ErrorCode(log.increment_log_start_offset(offset))
+    return _result(asked, error, _NO_OFFSET if error else log.log_start_offset)
 
 
 def _result(

@@ -8,9 +8,10 @@ Not done: tiered storage; followers ask as debug consumers only.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,19 +27,20 @@ if TYPE_CHECKING:
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # The first version that knows each special timestamp.
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_NEVER = 1 << 15
 _READ_COMMITTED = 1
 
 
-def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
-    """Answer every partition; searches by timestamp read the log's index and one stretch of a segment."""
+def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Answer every partition; a search by timestamp reads the time index and one stretch of a segment."""
+    read_committed = request.isolation_level == _READ_COMMITTED
     topics = []
     for topic in request.topics:
-        seen: set[int] = set()
-        duplicates = {p.partition_index for p in topic.partitions if p.partition_index in seen or seen.add(p.partition_index)}
+        counts = Counter(asked.partition_index for asked in topic.partitions)
         replies = [
             _failed(asked, ErrorCode.INVALID_REQUEST)
-            if asked.partition_index in duplicates
-            else _answer(ctx, topic.name, asked, request.isolation_level == _READ_COMMITTED)
+            if counts[asked.partition_index] > 1
+            else _answer(ctx, topic.name, asked, read_committed)
             for asked in topic.partitions
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
@@ -54,7 +56,7 @@ def _answer(
         return _failed(asked, replicas.error_of(topic, asked.partition_index))
     if asked.current_leader_epoch not in (-1, partition.leader_epoch):
         return _failed(asked, replicas.epoch_error(asked.current_leader_epoch, partition.leader_epoch))
-    if asked.timestamp < 0 and _SINCE.get(asked.timestamp, 1 << 15) > ctx.api_version:
+    if asked.timestamp < 0 and _SINCE.get(asked.timestamp, _NEVER) > ctx.api_version:
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     offset, timestamp, leader_epoch = _find(partition, asked.timestamp, read_committed)
     return ListOffsetsPartitionResponse(

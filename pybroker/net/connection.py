@@ -22,7 +22,7 @@ import socket
 import struct
 from collections import deque
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pybroker import limits
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext
@@ -129,12 +129,11 @@ class Connection(asyncio.BufferedProtocol):
     # --- the transport's callbacks ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio's
         peer = transport.get_extra_info("peername")
         self.peer_host = f"/{peer[0]}" if peer else "/unknown"
         self._context = self._new_context()
-        transport.set_write_buffer_limits(high=limits.UNSENT_BYTES)
+        self._transport.set_write_buffer_limits(high=limits.UNSENT_BYTES)
         self._server.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

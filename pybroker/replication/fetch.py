@@ -72,9 +72,9 @@ class FetchOperation:
 
     def on_data(self, partition: Partition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
-        if self._finished:
-            return
-        if partition.gone or self._min_bytes <= 1 or self._available_bytes() >= self._min_bytes:
+        if not self._finished and (
+            partition.gone or self._min_bytes <= 1 or self._available_bytes() >= self._min_bytes
+        ):
             self.expire()
 
     def expire(self) -> None:
@@ -102,7 +102,7 @@ class FetchOperation:
         total = 0
         for fetched in self._partitions:
             partition = fetched.partition
-            if partition is not None:
+            if partition is not None and not partition.gone:
                 upper = partition.upper_bound(self._read_committed)
                 if fetched.fetch_offset < upper:
                     total += min(partition.log.bytes_between(fetched.fetch_offset, upper), fetched.max_bytes)
