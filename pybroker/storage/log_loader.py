@@ -22,7 +22,12 @@ from pybroker.storage.segment import (
 )
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.validator import HeaderFields
-from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
+from pybroker_protocol.records import CONTROL_FLAG, HEADER, HEADER_BYTES, LOG_OVERHEAD
+
+# Where the last batches of producers are looked for at opening: what a producer can have had in flight.
+TAIL_BYTES = 256 << 10
+
+from pybroker.storage.producer_state import ProducerStateManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,8 +120,15 @@ def load_producers(log: Log) -> None:
         producers.load(snapshot[1], start, log.environment.now_ms())
     else:
         producers.clear(start)
-    if start >= log.log_end_offset:
-        return
+    if start < log.log_end_offset:
+        _replay_from(log, start)
+    if producers.producers and log.active.size:
+        _refill_batches(log)
+
+
+def _replay_from(log: Log, start: int) -> None:
+    """Take the batches from ``start`` to the log's end into account."""
+    producers = log.producers
     for i in range(log.segments.floor(start), len(log.segments)):
         segment = log.segments[i]
         segment.open()
@@ -126,3 +138,24 @@ def load_producers(log: Log) -> None:
                 batch = os_file.pread(segment.fd, LOG_OVERHEAD + min(header[1], 4096), at) if header[5] & 0x20 else b""
                 replay_batch(producers, header, header[0], memoryview(batch))
     producers.remove_expired(log.environment.now_ms())
+
+
+def _refill_batches(log: Log) -> None:
+    """Give producers their last five batches back, as far as the log's tail holds them.
+
+    A snapshot knows only the last one, which is not enough for a producer that repeats all it had in flight.
+    """
+    segment = log.active
+    segment.open()
+    tail = ProducerStateManager(log.producers.expiration_ms)
+    position = segment.offset_index.floor_position(max(segment.size - TAIL_BYTES, 0))
+    for _, header in stored_headers(segment, position):
+        if header[9] >= 0 and not header[5] & CONTROL_FLAG:
+            replay_batch(tail, header, header[0], memoryview(b""))
+    for producer_id, seen in tail.producers.items():
+        entry = log.producers.producers.get(producer_id)
+        if entry is not None and entry.producer_epoch == seen.producer_epoch and entry.batches:
+            last = entry.batches[-1]
+            # What was replayed after the snapshot may end with other batches than the tail: only agreement counts.
+            if seen.batches[-1][:4] == last[:4] and len(seen.batches) > len(entry.batches):
+                entry.batches = seen.batches

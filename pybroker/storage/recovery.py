@@ -87,9 +87,8 @@ class SegmentScan:
             position = self.end
             self.end = position + size
             yield position, header, batch
-        else:
-            return
-        self._refuse_old_format()
+        if self.end < self._size:
+            self._refuse_old_format()
 
     def _hold(self, count: int) -> int:
         """Have ``count`` bytes from ``end`` on in the buffer; returns where they begin in it."""
