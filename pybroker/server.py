@@ -107,7 +107,7 @@ class BrokerServer:
         services.producer_ids = ProducerIds(controller.allocate_producer_ids)
         services.configs = ConfigService(config, metadata, controller, services.broker_id)
         services.configs.subscribe(self._on_config_change)
-        services.telemetry = ClientTelemetry(env, metadata)
+        services.telemetry = ClientTelemetry(env, metadata, config)
         controller.register(
             endpoints, config["broker.rack"], logs.directory_ids(), clean_shutdown=logs.clean_broker_epoch() >= 0
         )

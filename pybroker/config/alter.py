@@ -124,7 +124,11 @@ def change_broker(alteration: Alteration, broker_id: int, current: Overrides, co
         require_broker(alteration.resource_name, broker_id)
     for operation in alteration.operations:
         setting = broker_setting(operation.name)
-        if operation.kind in (APPEND, SUBTRACT) and (setting is None or setting.type != LIST):
+        if operation.kind not in (APPEND, SUBTRACT):
+            continue
+        if setting is None:
+            raise ConfigFailure(ErrorCode.INVALID_CONFIG, f"Unknown config name: {operation.name}")
+        if setting.type != LIST:
             verb = OPERATION_NAMES[operation.kind].lower()
             message = f"Config value {verb} is not allowed for config key: {operation.name}"
             raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
@@ -136,17 +140,20 @@ def change_broker(alteration: Alteration, broker_id: int, current: Overrides, co
         config.with_dynamic(*layers)
     except ConfigError as error:
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, str(error)) from error
-    return ConfigChange(BROKER, alteration.resource_name, updates, alteration.replace)
+    # The name as the broker itself writes it: "01" means broker 1, too.
+    name = str(broker_id) if per_broker else ""
+    return ConfigChange(BROKER, name, updates, alteration.replace)
 
 
-def require_broker(resource_name: str, broker_id: int) -> None:
+def require_broker(
+    resource_name: str, broker_id: int, mismatch: str = "Unexpected broker id, expected {}, but received {}"
+) -> None:
     """Raise ``ConfigFailure`` unless the resource is this very broker: other brokers answer for themselves."""
     if not is_integer(resource_name):
         message = f"Node id must be an integer, but it is: {resource_name}"
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)
     if int(resource_name) != broker_id:
-        message = f"Unexpected broker id, expected {broker_id}, but received {resource_name}"
-        raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)
+        raise ConfigFailure(ErrorCode.INVALID_REQUEST, mismatch.format(broker_id, resource_name))
 
 
 def is_integer(text: str) -> bool:

@@ -33,7 +33,7 @@ _LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, 
 def logger_entries() -> list[ConfigEntry]:
     """Every logger of the broker with its effective level."""
     return [
-        ConfigEntry(name, _level_name(logger.getEffectiveLevel()), DYNAMIC_BROKER_LOGGER_CONFIG)
+        ConfigEntry(name, _level_name(logger.getEffectiveLevel()), DYNAMIC_BROKER_LOGGER_CONFIG, documentation="")
         for name, logger in sorted(_loggers().items())
     ]
 

@@ -250,7 +250,7 @@ class ConfigService:
         if resource_type == GROUP:
             return alter.change_group(alteration, current, self._config)
         if resource_type == BROKER_LOGGER and not alteration.replace:
-            alter.require_broker(name, self._broker_id)
+            alter.require_broker(name, self._broker_id, "Unexpected node id. Expected {}, but received {}")
             alter_loggers(alteration.operations, validate_only)
             return None
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
