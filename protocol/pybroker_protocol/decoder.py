@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from pybroker_protocol import primitives
 from pybroker_protocol.errors import ProtocolError
-from pybroker_protocol.layout import contains_records, least_size
+from pybroker_protocol.layout import SHORT_ARRAY, contains_records, least_size, short_array_formats
 from pybroker_protocol.schema import (
     Array,
     Field,
@@ -232,7 +232,12 @@ class _DecoderCompiler:
             item = "bytes(data[at:at + 16])" if self._views else "data[at:at + 16]"
             line(f"{target} = [{item} for at in range(pos, pos + {count} * 16, 16)]")
         else:
-            line(f'{target} = list(unpack_from(f">{{{count}}}{element.format}", data, pos))')
+            unpackers = tuple(form.unpack_from for form in short_array_formats(element.format))
+            short = self._source.constant("unpackers", unpackers)
+            with self._source.block(f"if {count} < {SHORT_ARRAY}:"):
+                line(f"{target} = list({short}[{count}](data, pos))")
+            with self._source.block("else:"):
+                line(f'{target} = list(unpack_from(f">{{{count}}}{element.format}", data, pos))')
         line(f"pos += {count} * {element.size}")
 
     def _elements(self, element: WireType, target: str, count: str, flexible: bool, name: str) -> None:

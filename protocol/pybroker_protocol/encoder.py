@@ -15,6 +15,7 @@ from struct import pack
 from typing import Any, NoReturn
 
 from pybroker_protocol import primitives
+from pybroker_protocol.layout import SHORT_ARRAY, short_array_formats
 from pybroker_protocol.schema import Array, Field, Fixed, Message, Nested, Struct, Variable, WireType, schema_of
 from pybroker_protocol.source import Source
 
@@ -150,8 +151,7 @@ class _EncoderCompiler:
 
     def _present(self, wire_type: Variable | Array, value: str, flexible: bool, name: str) -> None:
         if isinstance(wire_type, Array):
-            self._length("i", f"len({value})", flexible, "uvarint")
-            self._elements(wire_type.element, value, flexible, name)
+            self._array(wire_type.element, value, flexible, name)
             return
         data = self._source.name("data")
         if wire_type.name == "string":
@@ -189,11 +189,11 @@ class _EncoderCompiler:
         with self._source.block("else:"):
             self._source.line(f"{self._out} += {long_form}({value})")
 
-    def _elements(self, element: WireType, value: str, flexible: bool, name: str) -> None:
+    def _array(self, element: WireType, value: str, flexible: bool, name: str) -> None:
         if isinstance(element, Fixed) and element.name != "uuid":
-            self._flush()
-            self._source.line(f'{self._out} += pack(f">{{len({value})}}{element.format}", *{value})')
+            self._fixed_elements(element, value, flexible)
             return
+        self._length("i", f"len({value})", flexible, "uvarint")
         self._flush()
         item = self._source.name("item")
         with self._source.block(f"for {item} in {value}:"):
@@ -202,6 +202,19 @@ class _EncoderCompiler:
             else:
                 self._value(element, item, False, flexible, name)
             self._flush()
+
+    def _fixed_elements(self, element: Fixed, value: str, flexible: bool) -> None:
+        """Write the packing of a list of numbers, together with its count if there are but a few."""
+        self._flush()
+        line, count = self._source.line, self._source.name("count")
+        formats = short_array_formats(element.format, "B" if flexible else "i")
+        packers = self._source.constant("packers", tuple(form.pack for form in formats))
+        line(f"{count} = len({value})")
+        with self._source.block(f"if {count} < {SHORT_ARRAY}:"):
+            line(f"{self._out} += {packers}[{count}]({count}{' + 1' if flexible else ''}, *{value})")
+        with self._source.block("else:"):
+            line(f'{self._out} += {f"uvarint({count} + 1)" if flexible else f"""pack(">i", {count})"""}')
+            line(f'{self._out} += pack(f">{{{count}}}{element.format}", *{value})')
 
     def _nested(self, struct: type[Struct], value: str, nullable: bool) -> None:
         local = self._source.name("struct")

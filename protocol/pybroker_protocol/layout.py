@@ -1,6 +1,18 @@
 """What a version's encoding looks like, without encoding anything."""
 
+from functools import cache
+from struct import Struct as Format
+
 from pybroker_protocol.schema import Array, Fixed, Nested, Struct, Variable, WireType, schema_of
+
+# Lists of fewer numbers than this (replicas, mostly) have formats made beforehand.
+SHORT_ARRAY = 9
+
+
+@cache
+def short_array_formats(element: str, count: str = "") -> tuple[Format, ...]:
+    """The formats of lists of 0, 1, 2... elements, behind a count of format ``count`` if given."""
+    return tuple(Format(f">{count}{elements}{element}") for elements in range(SHORT_ARRAY))
 
 
 def contains_records(cls: type[Struct], version: int) -> bool:

@@ -21,11 +21,8 @@ from pybroker_protocol.compression import DECOMPRESSED_BYTES_MAX, Compression, c
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_varint, read_varlong, varint
 from pybroker_protocol.records import (
-    ATTRIBUTES_AT,
     CONTROL_FLAG,
-    CRC_AT,
     CURRENT_MAGIC,
-    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
@@ -75,7 +72,8 @@ class ControlRecordType(IntEnum):
 
 _CONTROL_KEY = Struct(">hh")  # version, type
 _END_TXN_MARKER = Struct(">hi")  # version, coordinator epoch
-_CRC = Struct(">I")
+_UNCOVERED = Struct(">qiibI")  # the batch header up to its checksum
+_COVERED = Struct(">hiqqqhii")  # and behind it
 _NULL = varint(-1)
 _SMALL_MAX = 64  # a zigzag varint below is one byte, twice the number
 
@@ -92,37 +90,64 @@ def decode_records(batch: Buffer, decompressed_bytes_max: int = DECOMPRESSED_BYT
     section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     # Records are cut out of bytes, which is cheaper than out of a view.
     data = bytes(decompress(header.compression, section, decompressed_bytes_max))
+    batch_time = header.max_timestamp if header.is_log_append_time else None
     pos = 0
     try:
         for _ in range(header.records_count):
-            record, pos = _decode_record(data, pos, header)
-            yield record
+            end, offset_delta, timestamp_delta, key, value, headers = _decode_record(data, pos)
+            time = header.base_timestamp + timestamp_delta if batch_time is None else batch_time
+            yield Record(header.base_offset + offset_delta, time, key, value, headers)
+            pos = end
     except (UnicodeDecodeError, IndexError) as error:
         raise ProtocolError(f"a record is damaged: {error}") from error
     if pos != len(data):
         raise ProtocolError(f"{len(data) - pos} bytes after the last record")
 
 
-def _decode_record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
-    length, pos = read_varint(data, pos)
+def _decode_record(data: bytes, pos: int) -> tuple[int, int, int, bytes | None, bytes | None, Headers]:
+    """The record at ``pos``: its end, offset delta, timestamp delta, key, value and headers.
+
+    Most numbers of a record take one byte, and calls cost more than all the rest: so each is tried inline first.
+    """
+    length = data[pos] >> 1
+    if data[pos] & 0x81:
+        length, pos = read_varint(data, pos)
+    else:
+        pos += 1
     end = pos + length
     if length < 0 or end > len(data):
         raise ProtocolError(f"a record of {length} bytes")
-    timestamp_delta, pos = read_varlong(data, pos + 1)  # one byte of attributes, of which none is in use
-    offset_delta, pos = read_varint(data, pos)
+    pos += 1  # one byte of attributes, of which none is in use
+    timestamp_delta = data[pos] >> 1
+    if data[pos] & 0x81:
+        timestamp_delta, pos = read_varlong(data, pos)
+    else:
+        pos += 1
+    offset_delta = data[pos] >> 1
+    if data[pos] & 0x81:
+        offset_delta, pos = read_varint(data, pos)
+    else:
+        pos += 1
     key, pos = _decode_bytes(data, pos, end)
     value, pos = _decode_bytes(data, pos, end)
-    headers, pos = _decode_headers(data, pos, end)
+    headers: Headers = ()
+    if data[pos]:
+        headers, pos = _decode_headers(data, pos, end)
+    else:
+        pos += 1
     if pos != end:
         raise ProtocolError("a record is not as long as it says")
-    timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), pos
+    return end, offset_delta, timestamp_delta, key, value, headers
 
 
 def _decode_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    length, pos = read_varint(data, pos)
-    if length < 0:
-        return None, pos
+    length = data[pos] >> 1
+    if data[pos] & 0x81:
+        length, pos = read_varint(data, pos)
+        if length < 0:
+            return None, pos
+    else:
+        pos += 1
     if length > end - pos:
         raise ProtocolError("a record's key, value or header ends behind the record")
     return data[pos : pos + length], pos + length
@@ -130,8 +155,6 @@ def _decode_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
 
 def _decode_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
     count, pos = read_varint(data, pos)
-    if not count:
-        return (), pos
     if not 0 <= count <= (end - pos) // 2:  # a header takes two bytes at least
         raise ProtocolError(f"a record with {count} headers")
     headers = []
@@ -161,33 +184,39 @@ def build_batch(
 
     ``timestamp_ms`` is the time of the records that have none of their own.  ValueError without any record.
     """
-    new = [NewRecord(*record) for record in records]
-    if not new:
+    first_time = None
+    max_time = NO_TIMESTAMP
+    section: list[bytes] = []
+    for record in records:
+        headers: Headers = ()
+        own_time = None
+        if isinstance(record, NewRecord):
+            key, value, headers, own_time = record
+        else:
+            key, value = record
+        time = timestamp_ms if own_time is None else own_time
+        if first_time is None:
+            first_time = time
+        max_time = max(max_time, time)
+        section.append(_encode_record(len(section), time - first_time, key, value, headers))
+    if first_time is None:
         raise ValueError("a batch needs a record")
-    times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in new]
     attributes = compression | (TRANSACTIONAL_FLAG if is_transactional else 0) | (CONTROL_FLAG if is_control else 0)
-    section = b"".join(
-        [
-            _encode_record(delta, time - times[0], record.key, record.value, record.headers)
-            for delta, (time, record) in enumerate(zip(times, new, strict=True))
-        ]
-    )
-    header = BatchHeader(
+    return _assemble(
         base_offset,
-        0,
         partition_leader_epoch,
-        CURRENT_MAGIC,
-        0,
-        attributes,
-        len(new) - 1,
-        times[0],
-        max(times),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(new),
+        compress(compression, b"".join(section)) if compression else b"".join(section),
+        _COVERED.pack(
+            attributes,
+            len(section) - 1,
+            first_time,
+            max_time,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(section),
+        ),
     )
-    return _assemble(header, section)
 
 
 def rebuild_batch(header: BatchHeader, records: Sequence[Record]) -> bytes:
@@ -211,16 +240,16 @@ def rebuild_batch(header: BatchHeader, records: Sequence[Record]) -> bytes:
         ]
     )
     max_timestamp = header.max_timestamp if header.is_log_append_time else max(times, default=NO_TIMESTAMP)
-    return _assemble(header._replace(max_timestamp=max_timestamp, records_count=len(records)), section)
-
-
-def _assemble(header: BatchHeader, section: bytes) -> bytes:
-    """Compress the section, and put the header with the right length and checksum before it."""
     payload = compress(header.compression, section) if header.compression else section
+    covered = header._replace(max_timestamp=max_timestamp, records_count=len(records))[5:]
+    return _assemble(header.base_offset, header.partition_leader_epoch, payload, _COVERED.pack(*covered))
+
+
+def _assemble(base_offset: int, partition_leader_epoch: int, payload: bytes, covered: bytes) -> bytes:
+    """Put the parts together; ``covered`` is what the checksum covers of the header, and the payload comes after."""
     length = HEADER_BYTES - LOG_OVERHEAD + len(payload)
-    head = bytearray(HEADER.pack(*header._replace(batch_length=length)))
-    _CRC.pack_into(head, CRC_AT, crc32c(payload, crc32c(head[ATTRIBUTES_AT:])))
-    return bytes(head) + payload
+    crc = crc32c(payload, crc32c(covered))
+    return _UNCOVERED.pack(base_offset, length, partition_leader_epoch, CURRENT_MAGIC, crc) + covered + payload
 
 
 def _encode_record(
@@ -234,7 +263,7 @@ def _encode_record(
             _encode_bytes(key),
             _encode_bytes(value),
             _small_varint(len(headers)),
-            b"".join(_encode_bytes(name.encode()) + _encode_bytes(data) for name, data in headers) if headers else b"",
+            *[_encode_bytes(name.encode()) + _encode_bytes(data) for name, data in headers],
         )
     )
     return varint(len(body)) + body
