@@ -52,6 +52,8 @@ def _may_see(ctx: RequestContext, group_id: str) -> bool:
 def _response(ctx: RequestContext, key_type: int, keys: list[str]) -> FindCoordinatorResponse:
     coordinators = [_find(ctx, key_type, key) for key in keys]
     if ctx.api_version >= BATCHED_VERSION:
+        for coordinator in coordinators:
+            coordinator.error_message = ""  # as Kafka: since there are many keys, the code says it all
         return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
     (found,) = coordinators
     return FindCoordinatorResponse(
@@ -78,7 +80,12 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     if node is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(
-        key=key, node_id=node.broker_id, host=node.host, port=node.port, error_code=0, error_message=None
+        key=key,
+        node_id=node.broker_id,
+        host=node.host,
+        port=node.port,
+        error_code=0,
+        error_message=ErrorCode.NONE.message,
     )
 
 

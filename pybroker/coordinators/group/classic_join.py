@@ -124,7 +124,7 @@ def _join_known(group: ClassicGroup, joining: Join, settings: GroupSettings, now
         return
     error = group.check_member(member_id, instance_id)
     if error:
-        result.response = join_error(member_id, error, protocol_name=None)
+        result.response = join_error(member_id, error)
         return
     member = group.members[member_id]
     is_settled = group.state is not ClassicState.PREPARING_REBALANCE
@@ -197,7 +197,7 @@ def _replace_static(
 def _fence(group: ClassicGroup, member: ClassicMember, result: Result) -> None:
     """Whoever else uses this instance id is told so, and its member id is worth nothing any more."""
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    result.reply(group.take_join_waiter(member), join_error(member.member_id, fenced, protocol_name=None))
+    result.reply(group.take_join_waiter(member), join_error(member.member_id, fenced))
     result.reply(member.sync_waiter, sync_error(fenced))
     member.sync_waiter = None
     result.cancel(session_timer(group, member.member_id))

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 GROUP_ID_NOT_FOUND_VERSION = 6
 
 
-def join_error(member_id: str, error_code: int, protocol_name: str | None = "") -> JoinGroupResponse:
-    """A JoinGroup that came to nothing; ``protocol_name`` is null only where Kafka's is."""
+def join_error(member_id: str, error_code: int) -> JoinGroupResponse:
+    """A JoinGroup that came to nothing."""
     return JoinGroupResponse(
         throttle_time_ms=0,
         error_code=error_code,
-        protocol_name=protocol_name,
+        protocol_name=None,
         leader="",
         member_id=member_id,
         members=[],
