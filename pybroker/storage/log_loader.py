@@ -14,6 +14,7 @@ from pybroker.storage import os_file
 from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.producer_snapshot import latest_snapshot
+from pybroker.storage.producer_state import ProducerStateManager
 from pybroker.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -24,16 +25,14 @@ from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.validator import HeaderFields
 from pybroker_protocol.records import CONTROL_FLAG, HEADER, HEADER_BYTES, LOG_OVERHEAD
 
-# Where the last batches of producers are looked for at opening: what a producer can have had in flight.
-TAIL_BYTES = 256 << 10
-
-from pybroker.storage.producer_state import ProducerStateManager
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.storage.log import Log
     from pybroker.storage.log_environment import RestartPoint
+
+# Where the last batches of producers are looked for at opening: what a producer can have had in flight.
+TAIL_BYTES = 256 << 10
 
 
 def segment_files(directory: Path) -> list[tuple[int, int, float]]:
