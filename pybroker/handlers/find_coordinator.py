@@ -25,9 +25,15 @@ BATCHED_VERSION = 4
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
 
 NO_NODE_ID = -1
 NO_PORT = -1
+
+# Where a response has many keys Kafka leaves these without words.
+_ERRORS_WITHOUT_MESSAGE = frozenset(
+    {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.GROUP_AUTHORIZATION_FAILED}
+)
 
 
 def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse | Parked:
@@ -53,7 +59,8 @@ def _response(ctx: RequestContext, key_type: int, keys: list[str]) -> FindCoordi
     coordinators = [_find(ctx, key_type, key) for key in keys]
     if ctx.api_version >= BATCHED_VERSION:
         for coordinator in coordinators:
-            coordinator.error_message = ""  # as Kafka: since there are many keys, the code says it all
+            if coordinator.error_code in _ERRORS_WITHOUT_MESSAGE:
+                coordinator.error_message = ""
         return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
     (found,) = coordinators
     return FindCoordinatorResponse(
@@ -71,7 +78,7 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
         logger.warning("client %s asks for the coordinator of transactional id %r: not served", ctx.client_id, key)
         return _not_found(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if key_type != GROUP:
-        return _not_found(key, ErrorCode.INVALID_REQUEST)
+        return _not_found(key, ErrorCode.INVALID_REQUEST, "" if key_type == SHARE else None)
     if not _may_see(ctx, key):
         return _not_found(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     metadata = ctx.services.metadata
@@ -89,7 +96,8 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     )
 
 
-def _not_found(key: str, error: ErrorCode) -> Coordinator:
+def _not_found(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
+    error_message = error.message if message is None else message
     return Coordinator(
-        key=key, node_id=NO_NODE_ID, host="", port=NO_PORT, error_code=error, error_message=error.message
+        key=key, node_id=NO_NODE_ID, host="", port=NO_PORT, error_code=error, error_message=error_message
     )
