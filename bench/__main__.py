@@ -1,0 +1,81 @@
+"""The command behind ``scripts/bench``: choose parts, run them one after another, report.
+
+One load runs at a time.  A part that fails is reported and skipped; the others still run, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+
+from bench.contestants import KAFKA, PYBROKER
+from bench.context import FULL, QUICK, Context
+from bench.parts import FULL_ONLY, PARTS
+from bench.process_stats import load_average
+from bench.report import RunInfo, print_report, write_json, write_markdown
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    described = "\n".join(f"  {name:<11} {what}" for name, what in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Run pybroker and Apache Kafka on this machine in alternation and compare them.",
+        epilog=f"parts:\n{described}\n\nWithout --full, {', '.join(FULL_ONLY)} runs only when it is named.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", metavar="PART,…", help="run these parts")
+    parser.add_argument("--full", action="store_true", help="more rounds and longer ones (about an hour)")
+    parser.add_argument("--brokers", default=f"{KAFKA},{PYBROKER}", metavar="NAME,…", help="measure one of them only")
+    parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    arguments = parser.parse_args()
+    arguments.brokers = arguments.brokers.split(",")
+    arguments.parts = arguments.only.split(",") if arguments.only else default_parts(arguments.full)
+    if unknown := (set(arguments.parts) - PARTS.keys()) | (set(arguments.brokers) - {KAFKA, PYBROKER}):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def default_parts(full: bool) -> list[str]:
+    """The parts of a run that names none."""
+    return [name for name in PARTS if full or name not in FULL_ONLY]
+
+
+def run_parts(context: Context, parts: list[str]) -> list[str]:
+    """Run the parts; returns the names of those that failed."""
+    failed = []
+    for name in parts:
+        context.part = name
+        started = time.monotonic()
+        try:
+            import_module(f"bench.parts.{name}").run(context)
+        except (RuntimeError, OSError, EOFError, TimeoutError) as error:
+            context.say(f"{name} failed: {type(error).__name__}: {error}")
+            failed.append(name)
+        context.say(f"{name}: {time.monotonic() - started:.0f} s")
+    return failed
+
+
+def main() -> int:
+    """Run, report, and return the exit code."""
+    arguments = parse_arguments()
+    info = RunInfo(command=shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average())
+    with tempfile.TemporaryDirectory(prefix="pybroker-bench-", dir=arguments.directory) as root:
+        context = Context(arguments.brokers, FULL if arguments.full else QUICK, Path(root))
+        info.failed = run_parts(context, arguments.parts)
+    info.finish()
+    print_report(info, context.measurements)
+    print(f"\nwritten: {write_json(info, context.measurements)}")
+    if arguments.write:
+        print(f"written: {write_markdown(info, context.measurements)}")
+    return 1 if info.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

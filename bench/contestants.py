@@ -1,0 +1,65 @@
+"""The two brokers, started alike: fresh directories on one filesystem, Kafka's defaults, one machine.
+
+Apache Kafka runs with the heap of its own start script (1 GB) and its collector's settings; pybroker runs as
+``pybroker serve``.  Both remove deleted segments after a second instead of a minute, so that rounds do not fill the
+disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
+from pybroker_process import PybrokerProcess
+
+from bench.wire import Client
+
+Contestant = ApacheKafka | PybrokerProcess
+
+KAFKA, PYBROKER = "kafka", "pybroker"
+HEAP_MB = 1024
+
+PROPERTIES: Mapping[str, str] = {
+    "log.segment.delete.delay.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+}
+
+
+def make(name: str, directory: Path, properties: Mapping[str, str] | None = None) -> Contestant:
+    """A contestant that is not started yet."""
+    settings = {**PROPERTIES, **(properties or {})}
+    if name == KAFKA:
+        return ApacheKafka(directory, settings, heap_mb=HEAP_MB, jvm_options=("-Xms1g", *SERVER_JVM_OPTIONS))
+    return PybrokerProcess(directory, settings)
+
+
+@contextmanager
+def running(
+    names: list[str], root: Path, properties: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Contestant]]:
+    """Start the named brokers on fresh directories; kill them and remove the directories afterwards."""
+    directory = root / uuid.uuid4().hex[:8]
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        brokers: dict[str, Contestant] = {}
+        for name in names:
+            broker = make(name, directory / name, properties)
+            stack.callback(broker.kill)
+            brokers[name] = broker.start()
+        yield brokers
+
+
+@contextmanager
+def topic(broker: Contestant, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A fresh topic, deleted afterwards."""
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+    with Client(broker.bootstrap) as client:
+        client.create_topic(name, partitions, configs)
+    yield name
+    with Client(broker.bootstrap) as client:
+        client.delete_topic(name)

@@ -1,0 +1,100 @@
+"""What a part is handed: the brokers to measure, how much of everything, and where to put the figures."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import contestants
+from bench.contestants import Contestant
+from bench.measurements import Measurements
+from bench.process_stats import cpu_seconds, load_average
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """How much is done: rounds per broker, seconds per measurement, bytes per bulk transfer."""
+
+    rounds: int
+    seconds: float
+    warmup_seconds: float
+    bulk_bytes: int
+    recovery_bytes: int
+    growth_seconds: float
+
+
+QUICK = Volume(
+    rounds=1,
+    seconds=3.0,
+    warmup_seconds=1.5,
+    bulk_bytes=1_500_000_000,
+    recovery_bytes=5_000_000_000,
+    growth_seconds=300,
+)
+FULL = Volume(
+    rounds=7,
+    seconds=8.0,
+    warmup_seconds=5.0,
+    bulk_bytes=4_000_000_000,
+    recovery_bytes=5_000_000_000,
+    growth_seconds=300,
+)
+
+
+@dataclass(slots=True)
+class Context:
+    """One run of the benchmark."""
+
+    brokers: list[str]
+    volume: Volume
+    root: Path
+    measurements: Measurements = field(default_factory=Measurements)
+    part: str = ""
+
+    def add(self, name: str, unit: str, broker: str, value: float) -> None:
+        """Add a sample of the current part, and say so."""
+        self.measurements.add(self.part, name, unit, broker, value)
+        self.say(f"{self.part:>10}  {broker:<9} {name}: {value:,.2f} {unit}   (load {load_average():.1f})")
+
+    def say(self, text: str) -> None:
+        """Progress, for whoever watches."""
+        print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def running(self, properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Contestant]]:
+        """All brokers of this run, started on fresh directories."""
+        with contestants.running(self.brokers, self.root, properties) as brokers:
+            yield brokers
+
+    def alternate(
+        self, brokers: dict[str, Contestant], measure: Callable[[str, Contestant], None], rounds: int | None = None
+    ) -> None:
+        """Measure each broker once per round, in alternating order, one load at a time."""
+        names = list(brokers)
+        for number in range(self.volume.rounds if rounds is None else rounds):
+            for name in names if number % 2 == 0 else reversed(names):
+                settle()
+                measure(name, brokers[name])
+
+
+def settle() -> None:
+    """Let the last measurement's dirty pages go to disk, so that they do not slow the next one down."""
+    os.sync()
+    time.sleep(0.3)
+
+
+class CpuMeter:
+    """CPU seconds of a broker since this meter was made."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._started = cpu_seconds(pid)
+
+    def seconds(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self._pid) - self._started

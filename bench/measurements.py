@@ -1,0 +1,57 @@
+"""What was measured: samples by part, metric and broker; medians and ratios.  Pure.
+
+Owns: the numbers of one run and their JSON form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+
+@dataclass(slots=True)
+class Metric:
+    """One figure of one part; the samples of each broker, one per round."""
+
+    part: str
+    name: str
+    unit: str
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+    def median(self, broker: str) -> float | None:
+        """The median over the rounds; ``None`` when this broker was not measured."""
+        samples = self.samples.get(broker)
+        return median(samples) if samples else None
+
+    def ratio(self, broker: str, other: str) -> float | None:
+        """``broker``'s median divided by ``other``'s."""
+        mine, theirs = self.median(broker), self.median(other)
+        return mine / theirs if mine is not None and theirs else None
+
+
+class Measurements:
+    """All metrics of one run, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[tuple[str, str], Metric] = {}
+
+    def add(self, part: str, name: str, unit: str, broker: str, value: float) -> None:
+        """Add one sample."""
+        metric = self._metrics.setdefault((part, name), Metric(part, name, unit))
+        metric.samples.setdefault(broker, []).append(value)
+
+    def get(self, part: str, name: str) -> Metric | None:
+        """A metric, if it was measured."""
+        return self._metrics.get((part, name))
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._metrics.values())
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Every metric with all of its samples."""
+        return [
+            {"part": metric.part, "metric": metric.name, "unit": metric.unit, "samples": metric.samples}
+            for metric in self
+        ]

@@ -1,0 +1,18 @@
+"""The parts of the benchmark, each a module with ``run(context)``, in the order in which they run."""
+
+from __future__ import annotations
+
+# Each with what it measures, for --help; those of FULL_ONLY run when they are named, or with --full.
+PARTS = {
+    "startup": "exec to the first Metadata reply; in-process start and close",
+    "tiny": "requests of one small record: 1×1, 8×1 and 8×5 connections × requests in flight",
+    "latency": "produce and end-to-end latency at 20 % and 50 % of Kafka's highest rate",
+    "large": "1 MB batches over 1 and 8 connections, and another client's tiny requests beside them",
+    "librdkafka": "produce and consume through confluent-kafka",
+    "java": "Kafka's own ProducerPerformance and ConsumerPerformance",
+    "memory": "resident memory: idle, 1,000 connections, 10,000 partitions",
+    "cold": "a tail consumer's latency while another consumer reads cold data",
+    "recovery": "start after kill -9 with a log of 5 GB",
+    "growth": "memory over five minutes of mixed load",
+}
+FULL_ONLY = ("growth",)

@@ -1,0 +1,62 @@
+"""Latency at fixed rates, which are shares of what Kafka can do at most: produce, and from produce to consume."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from statistics import median
+
+from bench.contestants import KAFKA, Contestant, topic
+from bench.context import Context, settle
+from bench.latency_load import Job, Outcome
+from bench.parts.warmup import warm_up
+from bench.raw_load import Job as RawJob
+from bench.subprocesses import Generator, raw_load
+
+SHARES = (0.2, 0.5)
+CONNECTIONS = 8
+CLIENT_CPU_SHARE_MAX = 0.9
+
+
+def run(context: Context) -> None:
+    """Find Kafka's highest rate, then load both at shares of it."""
+    with context.running() as brokers:
+        warm_up(context, brokers)
+        rate = highest_rate(context, brokers)
+        for share in SHARES:
+            context.alternate(brokers, lambda name, broker, s=share: measure(context, name, broker, s, s * rate))
+
+
+def highest_rate(context: Context, brokers: dict[str, Contestant]) -> float:
+    """Tiny requests per second of Kafka over 8 connections with 5 in flight each (of what runs, if Kafka does not)."""
+    name, broker = (KAFKA, brokers[KAFKA]) if KAFKA in brokers else next(iter(brokers.items()))
+    rates = []
+    for _ in range(3):
+        settle()
+        with topic(broker, CONNECTIONS) as topic_name:
+            job = RawJob(broker.bootstrap, topic_name, connections=CONNECTIONS, in_flight=5, seconds=2.0)
+            rates.append(raw_load(job).requests_per_second)
+    context.add("highest rate", "1/s", name, median(rates))
+    return median(rates)
+
+
+def measure(context: Context, name: str, broker: Contestant, share: float, rate: float) -> None:
+    """One rate against one broker."""
+    with topic(broker, CONNECTIONS) as topic_name:
+        job = Job(
+            broker.bootstrap,
+            topic_name,
+            rate,
+            connections=CONNECTIONS,
+            seconds=context.volume.seconds,
+            warmup_seconds=context.volume.warmup_seconds,
+        )
+        outcome = Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+    if outcome.lost:
+        raise RuntimeError(f"{name} did not deliver {outcome.lost} records at {rate:,.0f} requests/s")
+    if outcome.client_cpu_share > CLIENT_CPU_SHARE_MAX:
+        context.say(f"the generator used {outcome.client_cpu_share:.0%} of a core: these figures are its own")
+    label = f"{share:.0%}".replace("%", " %")
+    context.add(f"{label} produce p50", "µs", name, outcome.produce_p50_us)
+    context.add(f"{label} produce p99", "µs", name, outcome.produce_p99_us)
+    context.add(f"{label} end-to-end p50", "µs", name, outcome.end_to_end_p50_us)
+    context.add(f"{label} end-to-end p99", "µs", name, outcome.end_to_end_p99_us)

@@ -1,0 +1,187 @@
+"""Requests for the benchmark: prepared frames for the generators, and a small blocking client for the rest.
+
+Everything is encoded with ``pybroker_protocol``.  Prepared frames are sent as they are, again and again, with one
+correlation id: replies leave in request order, so nobody has to tell them apart.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from pybroker_protocol import codec
+from pybroker_protocol.messages import (
+    request_class,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from pybroker_protocol.messages.delete_topics import DeleteTopicState
+from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
+from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from pybroker_protocol.record_codec import NewRecord, build_batch
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
+
+# The versions that librdkafka 2.x and Kafka 3.x clients speak; topics by name, so that a frame needs no topic id.
+VERSIONS: Mapping[int, int] = {
+    PRODUCE: 11,
+    FETCH: 12,
+    LIST_OFFSETS: 7,
+    METADATA: 12,
+    API_VERSIONS: 3,
+    CREATE_TOPICS: 7,
+    DELETE_TOPICS: 6,
+}
+LATEST = -1
+ACKS_ALL = -1
+# How a broker answers for a partition that is still coming up: unknown topic, no leader yet, not the leader yet.
+COMING_UP = {3, 5, 6}
+TOPIC_READY_S = 60
+
+
+def frame(api_key: int, message: Any, correlation_id: int = 1) -> bytes:
+    """A whole request frame, its length first."""
+    version = VERSIONS[api_key]
+    header = RequestHeader(
+        request_api_key=api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id="bench",
+    )
+    body = codec.encode(header, request_header_version(api_key, version)) + codec.encode(message, version)
+    return struct.pack(">i", len(body)) + body
+
+
+def decode_reply(api_key: int, reply: bytes | memoryview) -> Any:
+    """The message in a reply frame without its length."""
+    version = VERSIONS[api_key]
+    view = memoryview(reply)
+    _, start = codec.decoder(ResponseHeader, response_header_version(api_key, version))(view, 0)
+    message, _ = codec.decoder(response_class(api_key), version)(view, start)
+    return message
+
+
+def record_batch(records: int, record_bytes: int) -> bytes:
+    """A batch of records of now, with values of ``record_bytes``."""
+    value = bytes((index * 131 + 7) % 251 for index in range(record_bytes))
+    return build_batch([NewRecord(None, value)] * records, timestamp_ms=int(time.time() * 1000))
+
+
+def produce_frame(topic: str, batches: Mapping[int, bytes]) -> bytes:
+    """A Produce request with acks=all: one batch for each partition."""
+    partitions = [PartitionProduceData(index=index, records=batch) for index, batch in batches.items()]
+    data = [TopicProduceData(name=topic, partition_data=partitions)]
+    return frame(PRODUCE, ProduceRequest(transactional_id=None, acks=ACKS_ALL, timeout_ms=30_000, topic_data=data))
+
+
+def check_produce_reply(reply: bytes | memoryview) -> None:
+    """Raise ``RuntimeError`` when any partition of a Produce reply carries an error."""
+    response: ProduceResponse = decode_reply(PRODUCE, reply)
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                raise RuntimeError(f"produce to {topic.name}-{partition.index}: error {partition.error_code}")
+
+
+def fetch_frame(topic: str, offsets: Mapping[int, int], *, bytes_max: int, wait_ms: int = 500) -> bytes:
+    """A Fetch request without a session, for up to ``bytes_max`` in all and of each partition."""
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=bytes_max)
+        for index, offset in offsets.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=bytes_max,
+        topics=[FetchTopic(topic=topic, partitions=partitions)],
+    )
+    return frame(FETCH, request)
+
+
+def connect(bootstrap: str, timeout_s: float | None = None) -> socket.socket:
+    """A connection to ``HOST:PORT`` without Nagle's delay."""
+    host, _, port = bootstrap.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=timeout_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytearray:
+    """``size`` bytes; raises ``EOFError`` when the broker hangs up first."""
+    received = bytearray(size)
+    view = memoryview(received)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise EOFError("the broker closed the connection")
+        view = view[count:]
+    return received
+
+
+def exchange(connection: socket.socket, request: bytes) -> bytearray:
+    """Send a frame and return the reply without its length, blocking."""
+    connection.sendall(request)
+    return receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4), "big"))
+
+
+class Client:
+    """One blocking connection, for set-up and tear-down."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = 120) -> None:
+        self._socket = connect(bootstrap, timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def call(self, api_key: int, **fields: Any) -> Any:
+        """Send a request of the given fields and return the decoded reply."""
+        return decode_reply(api_key, exchange(self._socket, frame(api_key, request_class(api_key)(**fields))))
+
+    def produce(self, topic: str, batches: Mapping[int, bytes]) -> None:
+        """Produce one batch to each partition; raises ``RuntimeError`` on any error."""
+        check_produce_reply(exchange(self._socket, produce_frame(topic, batches)))
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until every partition has a leader."""
+        settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
+        [result] = self.call(CREATE_TOPICS, topics=[topic], timeout_ms=60_000).topics
+        if result.error_code:
+            raise RuntimeError(f"create {name}: error {result.error_code} {result.error_message}")
+        self._await_leaders(name, partitions)
+
+    def _await_leaders(self, name: str, partitions: int) -> None:
+        deadline_s = time.monotonic() + TOPIC_READY_S
+        while errors := {answer.error_code for answer in self._list_offsets(name, range(partitions))} - {0}:
+            if errors - COMING_UP or time.monotonic() > deadline_s:
+                raise RuntimeError(f"{name} does not come up: errors {sorted(errors)}")
+            time.sleep(0.05)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        [result] = self.call(DELETE_TOPICS, topics=[DeleteTopicState(name=name)], timeout_ms=60_000).responses
+        if result.error_code:
+            raise RuntimeError(f"delete {name}: error {result.error_code}")
+
+    def end_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The log end of each partition."""
+        return {answer.partition_index: answer.offset for answer in self._list_offsets(name, partitions)}
+
+    def _list_offsets(self, name: str, partitions: Iterable[int]) -> list[Any]:
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in partitions]
+        topics = [ListOffsetsTopic(name=name, partitions=asked)]
+        [answer] = self.call(LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics).topics
+        return list(answer.partitions)
