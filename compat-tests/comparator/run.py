@@ -17,16 +17,17 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
-from apache_kafka import ApacheKafka
+from apache_kafka import SINGLE_BROKER_PROPERTIES, ApacheKafka
 from pybroker_process import PybrokerProcess
 
 from comparator.compare import Address, Result, compare, stale
 from comparator.registry import Scenario, all_scenarios
 
-# The same settings on both sides: few partitions for internal topics, no waiting for further members, and
-# no retention, because the records of the scenarios carry a fixed time of the past.
+# The same settings on both sides: few partitions and one replica for internal topics, no waiting for further members,
+# and no retention, because the records of the scenarios carry a fixed time of the past.
 PROPERTIES = {
     "node.id": "1",
+    **SINGLE_BROKER_PROPERTIES,
     "offsets.topic.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.ms": "-1",
