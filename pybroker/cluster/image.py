@@ -112,12 +112,12 @@ class ClusterImage:
     ) -> None:
         self.epoch = epoch
         self.cluster_id = cluster_id
-        self.brokers: Mapping[int, BrokerRegistration] = brokers or {}
+        self.brokers: Mapping[int, BrokerRegistration] = {} if brokers is None else brokers
         self.controller_id = controller_id
-        self.topics_by_name: Mapping[str, TopicImage] = topics_by_name or {}
-        self.topics_by_id: Mapping[bytes, TopicImage] = topics_by_id or {}
-        self.configs: Mapping[ConfigKey, Overrides] = configs or {}
-        self.features: Mapping[str, int] = features or {}
+        self.topics_by_name: Mapping[str, TopicImage] = {} if topics_by_name is None else topics_by_name
+        self.topics_by_id: Mapping[bytes, TopicImage] = {} if topics_by_id is None else topics_by_id
+        self.configs: Mapping[ConfigKey, Overrides] = {} if configs is None else configs
+        self.features: Mapping[str, int] = {} if features is None else features
         self.next_producer_id = next_producer_id
 
     def overrides(self, resource_type: int, name: str) -> Overrides:

@@ -33,6 +33,7 @@ def _led(partition: PartitionImage, broker_id: int, clean_shutdown: bool) -> Par
         leader=broker_id,
         isr=partition.isr or (broker_id,),
         elr=tuple(replica for replica in partition.elr if replica != broker_id),
+        last_known_elr=(),
         leader_epoch=partition.leader_epoch + 1,
         partition_epoch=partition.partition_epoch + 1,
     )

@@ -2,8 +2,8 @@
 
 Owns: spreading leaders and replicas evenly over brokers and racks, and checking assignments that clients bring.
 
-Invariants: the replicas of a partition are distinct; the first one is on a live broker; live brokers come before
-fenced ones; racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.
+Invariants: the replicas of a partition are distinct; the first one is on a live broker; in a rack live brokers come
+before fenced ones; racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.
 
 Counterpart in Kafka: ``StripedReplicaPlacer`` and ``ReplicationControlManager.validateManualPartitionAssignment``.
 """

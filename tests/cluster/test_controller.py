@@ -1,0 +1,386 @@
+"""The controller over a real store: commits, answers, deadlines, failures, restarts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.cluster import store_codec
+from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
+from pybroker.cluster.founding import Founding, new_cluster
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
+from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
+from pybroker.cluster.operations import ConfigChange, FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock
+from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker_protocol.errors import ErrorCode
+
+from .fakes import CLUSTER_ID, FakeCluster
+
+
+def create(cluster: FakeCluster, *names: str, **options: Any) -> list[int]:
+    topics = [NewTopic(name, 1, 1) for name in names]
+    return [result.error_code for result in cluster.ask(cluster.controller.create_topics, topics, **options)]
+
+
+def reopened(cluster: FakeCluster, folder: Path, *, clean_shutdown: bool = True) -> FakeCluster:
+    cluster.close()
+    return FakeCluster(folder).start(clean_shutdown=clean_shutdown)
+
+
+def test_first_start_registers_the_broker_as_controller(cluster: FakeCluster) -> None:
+    image = cluster.cache.image
+    assert (image.cluster_id, image.controller_id, image.live_broker_ids()) == (CLUSTER_ID, 1, [1])
+    assert image.features == {"metadata.version": 30}
+    assert image.epoch > 0
+
+
+def test_change_is_in_the_image_before_it_is_answered(cluster: FakeCluster) -> None:
+    seen = []
+    cluster.controller.create_topics(
+        [NewTopic("a", 1, 1)], lambda results: seen.append("a" in cluster.cache.image.topics_by_name)
+    )
+    assert "a" not in cluster.cache.image.topics_by_name
+    cluster.loop.run()
+    assert seen == [True]
+
+
+def test_everything_is_there_after_a_restart(cluster: FakeCluster, tmp_path: Path) -> None:
+    controller = cluster.controller
+    cluster.ask(controller.create_topics, [NewTopic("a", 2, 1, (), (("retention.ms", "5"),)), NewTopic("b", 1, 1)])
+    cluster.ask(controller.delete_topics, ["b"])
+    cluster.ask(controller.create_partitions, [MorePartitions("a", 3)])
+    cluster.ask(controller.alter_configs, [ConfigChange(4, "", {"num.partitions": "2"})])
+    cluster.ask(controller.alter_configs, [ConfigChange(32, "group/ü %", {"consumer.session.timeout.ms": "50000"})])
+    cluster.ask(controller.allocate_producer_ids)
+    cluster.ask(controller.update_features, [FeatureUpdate("kraft.version", 1)])
+    before = cluster.cache.image
+    again = reopened(cluster, tmp_path)
+    after = again.cache.image
+    for field in ("cluster_id", "topics_by_name", "topics_by_id", "configs", "features", "next_producer_id"):
+        assert getattr(after, field) == getattr(before, field), field
+    assert after.epoch > before.epoch
+    assert after.brokers[1].epoch == before.brokers[1].epoch + 1
+    again.close()
+
+
+def test_committed_topics_survive_kill_9(cluster: FakeCluster, tmp_path: Path) -> None:
+    create(cluster, "a")
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    for path in tmp_path.glob(f"{FILE_NAME}*"):
+        shutil.copy(path, dead)
+    again = FakeCluster(dead).start(clean_shutdown=False)
+    assert set(again.cache.image.topics_by_name) == {"a"}
+    again.close()
+
+
+@pytest.mark.parametrize(("clean_shutdown", "leader_epoch"), [(True, 0), (False, 1)])
+def test_leader_epochs_grow_after_an_unclean_shutdown_only(
+    cluster: FakeCluster, tmp_path: Path, clean_shutdown: bool, leader_epoch: int
+) -> None:
+    create(cluster, "a")
+    again = reopened(cluster, tmp_path, clean_shutdown=clean_shutdown)
+    (partition,) = again.cache.image.topics_by_name["a"].partitions
+    assert (partition.leader, partition.leader_epoch) == (1, leader_epoch)
+    again.close()
+
+
+def test_operations_that_come_together_are_decided_in_order_and_commit_together(cluster: FakeCluster) -> None:
+    images: list[ImageDelta] = []
+    cluster.cache.subscribe(lambda image, delta: images.append(delta))
+    answers: list[Any] = []
+    for number in range(5):
+        cluster.controller.create_topics([NewTopic(f"t{number}", 1, 1)], answers.append)
+    cluster.controller.create_topics([NewTopic("t0", 1, 1)], answers.append)
+    cluster.controller.delete_topics(["t1"], answers.append)
+    cluster.loop.run()
+    assert [answer[0].error_code for answer in answers] == [0, 0, 0, 0, 0, ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+    assert len(images) == 1
+    assert set(cluster.cache.image.topics_by_name) == {"t0", "t2", "t3", "t4"}
+
+
+def test_operations_that_come_while_the_store_is_busy_wait_for_the_next_transaction(cluster: FakeCluster) -> None:
+    answers: list[Any] = []
+    cluster.loop.store_is_stuck = True
+    cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
+    cluster.loop.run()
+    cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
+    cluster.controller.create_topics([NewTopic("b", 1, 1)], answers.append)
+    cluster.loop.run()
+    assert not answers
+    cluster.loop.store_is_stuck = False
+    cluster.loop.run()
+    assert [answer[0].error_code for answer in answers] == [0, ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+
+
+def test_large_bursts_are_cut_into_transactions(cluster: FakeCluster) -> None:
+    epochs: list[int] = []
+    cluster.cache.subscribe(lambda image, delta: epochs.append(image.epoch))
+    answers: list[Any] = []
+    for number in range(3_000):
+        cluster.controller.create_topics([NewTopic(f"t{number}", 1, 1)], answers.append)
+    cluster.loop.run()
+    assert len(answers) == 3_000
+    assert len(cluster.cache.image.topics_by_name) == 3_000
+    assert 2 <= len(epochs) <= 10
+
+
+def test_operation_whose_time_is_up_before_it_is_decided_changes_nothing(cluster: FakeCluster) -> None:
+    answers: list[Any] = []
+    cluster.loop.store_is_stuck = True
+    cluster.controller.create_topics([NewTopic("first", 1, 1)], answers.append)
+    cluster.loop.run()
+    cluster.controller.create_topics([NewTopic("late", 1, 1)], answers.append, timeout_ms=100)
+    cluster.loop.advance(100)
+    cluster.loop.store_is_stuck = False
+    cluster.loop.run()
+    assert [answer[0].error_code for answer in answers] == [0, ErrorCode.REQUEST_TIMED_OUT]
+    assert set(cluster.cache.image.topics_by_name) == {"first"}
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_timeout_of_nothing_is_timed_out_as_in_kafka(cluster: FakeCluster, timeout_ms: int) -> None:
+    assert create(cluster, "a", timeout_ms=timeout_ms) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert not cluster.cache.image.topics_by_name
+
+
+def test_validate_only_answers_and_changes_nothing(cluster: FakeCluster) -> None:
+    epoch = cluster.cache.image.epoch
+    assert create(cluster, "a", "a b", validate_only=True) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert cluster.cache.image.epoch == epoch
+    assert create(cluster, "a") == [0]
+
+
+class FailingStore:
+    """A store whose commits fail when told; everything else is the real one's."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.outcome: CommitResult | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, transaction: Transaction, done: Any) -> None:
+        if self.outcome is None:
+            self._store.commit(transaction, done)
+        else:
+            self._store._env.timers.call_soon(done, self.outcome)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"),
+    [
+        (CommitResult(error=StoreError("the disk is full")), ErrorCode.KAFKA_STORAGE_ERROR),
+        (CommitResult(conflict=store_codec.CONTROLLER), ErrorCode.NOT_CONTROLLER),
+    ],
+)
+def test_failed_commit_changes_nothing_and_the_next_one_works(
+    tmp_path: Path, outcome: CommitResult, error: ErrorCode
+) -> None:
+    cluster = FakeCluster(tmp_path)
+    cluster.store = failing = FailingStore(cluster.store)  # type: ignore[assignment]
+    cluster = FakeCluster(tmp_path, store=cluster.store)
+    failing._store._env = cluster.env
+    cluster.start()
+    failing.outcome = outcome
+    assert create(cluster, "a") == [error]
+    assert cluster.ask(cluster.controller.allocate_producer_ids) is None
+    assert not cluster.cache.image.topics_by_name
+    failing.outcome = None
+    assert create(cluster, "a") == [0]
+    cluster.close()
+
+
+def test_controller_that_was_replaced_changes_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
+    usurper = FakeCluster(tmp_path, node_id=2).start()
+    assert create(cluster, "a") == [ErrorCode.NOT_CONTROLLER]
+    assert create(usurper, "b") == [0]
+    usurper.close()
+    again = reopened(cluster, tmp_path)
+    assert set(again.cache.image.topics_by_name) == {"b"}
+    again.close()
+
+
+def test_fault_of_a_listener_does_not_keep_the_answer_back(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(image: ClusterImage, delta: ImageDelta) -> None:
+        raise RuntimeError("bug")
+
+    cluster.cache.subscribe(fail)
+    assert create(cluster, "a") == [0]
+    assert "a listener failed" in caplog.text
+
+
+def test_closed_controller_drops_what_waits(cluster: FakeCluster) -> None:
+    answers: list[Any] = []
+    cluster.close()
+    cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
+    cluster.loop.run()
+    assert not answers
+
+
+# ------------------------------------------------------------------ topics at need
+
+
+def test_auto_creation_of_one_name_is_shared(cluster: FakeCluster) -> None:
+    answers: list[int] = []
+    for _ in range(3):
+        cluster.controller.auto_create_topic("a", answers.append)
+    cluster.loop.run()
+    assert answers == [0, 0, 0]
+    assert len(cluster.cache.image.topics_by_name["a"].partitions) == 1
+    cluster.controller.auto_create_topic("a", answers.append)
+    cluster.loop.run()
+    assert answers == [0, 0, 0, 0]
+
+
+def test_auto_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> None:
+    answers: list[Any] = []
+    cluster.controller.create_topics([NewTopic("a", 4, 1)], answers.append)
+    cluster.controller.auto_create_topic("a", answers.append)
+    cluster.loop.run()
+    assert answers[1] == 0
+    assert len(cluster.cache.image.topics_by_name["a"].partitions) == 4
+
+
+def test_refused_auto_creation_can_be_asked_again(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
+    for _ in range(2):
+        answer = cluster.ask(cluster.controller.auto_create_topic, "a")
+        assert answer == ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.close()
+
+
+def test_consumer_offsets_has_kafkas_configs_and_fits_the_cluster(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"offsets.topic.num.partitions": "7"}).start()
+    assert cluster.ask(cluster.controller.ensure_internal_topic, GROUP_METADATA_TOPIC) == 0
+    image = cluster.cache.image
+    topic = image.topics_by_name[GROUP_METADATA_TOPIC]
+    assert topic.is_internal
+    assert len(topic.partitions) == 7
+    assert topic.partitions[0].replicas == (1,)
+    assert image.overrides(2, GROUP_METADATA_TOPIC) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
+    cluster.close()
+
+
+def test_replication_of_internal_topics_that_somebody_set_is_not_shrunk(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"offsets.topic.replication.factor": "2"}).start()
+    answer = cluster.ask(cluster.controller.ensure_internal_topic, GROUP_METADATA_TOPIC)
+    assert answer == ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.close()
+
+
+# ------------------------------------------------------------------ configs, producer ids, features
+
+
+def test_overrides_are_merged_removed_and_replaced(cluster: FakeCluster) -> None:
+    create(cluster, "a")
+
+    def alter(**change: Any) -> dict[str, str]:
+        (result,) = cluster.ask(cluster.controller.alter_configs, [ConfigChange(2, "a", **change)])
+        assert result.error_code == 0
+        return dict(cluster.cache.image.overrides(2, "a"))
+
+    assert alter(updates={"x": "1", "y": "2"}) == {"x": "1", "y": "2"}
+    assert alter(updates={"y": None, "z": "3"}) == {"x": "1", "z": "3"}
+    assert alter(updates={"q": "4"}, replace=True) == {"q": "4"}
+    assert alter(updates={}, replace=True) == {}
+    assert (2, "a") not in cluster.cache.image.configs
+
+
+def test_delta_names_the_resources_whose_overrides_changed(cluster: FakeCluster) -> None:
+    deltas: list[ImageDelta] = []
+    cluster.cache.subscribe(lambda image, delta: deltas.append(delta))
+    changes = [ConfigChange(4, "", {"a": "1"}), ConfigChange(4, "1", {}), ConfigChange(2, "nope", {"a": "1"})]
+    results = cluster.ask(cluster.controller.alter_configs, changes)
+    assert [result.error_code for result in results] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [delta.configs_changed for delta in deltas] == [((4, ""),)]
+
+
+def test_producer_id_blocks_never_overlap_not_even_over_a_restart(cluster: FakeCluster, tmp_path: Path) -> None:
+    size = PRODUCER_ID_BLOCK_SIZE
+    assert cluster.ask(cluster.controller.allocate_producer_ids) == ProducerIdBlock(0, size)
+    assert cluster.ask(cluster.controller.allocate_producer_ids) == ProducerIdBlock(size, size)
+    again = reopened(cluster, tmp_path)
+    assert again.ask(again.controller.allocate_producer_ids) == ProducerIdBlock(2 * size, size)
+    again.close()
+
+
+def test_producer_ids_that_are_used_up_are_refused(tmp_path: Path) -> None:
+    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, next_producer_id=PRODUCER_ID_MAX - 5))
+    cluster = FakeCluster(tmp_path, founding=founding).start()
+    assert cluster.ask(cluster.controller.allocate_producer_ids) is None
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        (FeatureUpdate("nope", 1), "does not support this feature"),
+        (FeatureUpdate("metadata.version", 31), "only supports versions 7-30"),
+        (FeatureUpdate("metadata.version", 5, 2), "only supports versions 7-30"),
+        (FeatureUpdate("metadata.version", 20), "without setting the upgrade type"),
+        (FeatureUpdate("metadata.version", 29, 2), "might delete metadata"),
+        (FeatureUpdate("metadata.version", 29, 3), "Unsafe metadata downgrade"),
+        (FeatureUpdate("metadata.version", -1), "cannot be less than 0"),
+        (FeatureUpdate("metadata.version", 30, 0), "does not support the given upgrade type"),
+        (FeatureUpdate("kraft.version", 1, 2), "Can't downgrade to a newer version"),
+    ],
+)
+def test_refused_feature_update_refuses_the_whole_request(
+    cluster: FakeCluster, update: FeatureUpdate, says: str
+) -> None:
+    updates = [FeatureUpdate("kraft.version", 1), update]
+    (result,) = cluster.ask(cluster.controller.update_features, updates)
+    assert (result.name, result.error_code) == (update.name, ErrorCode.INVALID_UPDATE_VERSION)
+    assert says in result.error_message
+    assert "kraft.version" not in cluster.cache.image.features
+
+
+def test_feature_update_is_finalized_and_cannot_be_taken_back(cluster: FakeCluster) -> None:
+    cluster.ask(cluster.controller.update_features, [FeatureUpdate("kraft.version", 1)])
+    assert cluster.cache.image.features["kraft.version"] == 1
+    (result,) = cluster.ask(cluster.controller.update_features, [FeatureUpdate("kraft.version", 0, 2)])
+    assert result.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+# ------------------------------------------------------------------ founding
+
+
+def test_retained_records_are_kept_as_they_are(tmp_path: Path) -> None:
+    founding = new_cluster(CLUSTER_ID)._replace(retained_records=(b"\x01\x02", b"\xff"))
+    cluster = FakeCluster(tmp_path, founding=founding).start()
+    create(cluster, "a")
+    again = reopened(cluster, tmp_path)
+    kept = again.store.load(store_codec.RETAINED)
+    assert [entry.value for entry in kept.values()] == [b"\x01\x02", b"\xff"]
+    again.close()
+
+
+def test_nothing_is_written_before_the_broker_registers(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    cluster.controller.load()
+    assert cluster.controller.cluster_id == CLUSTER_ID
+    assert cluster.store.load("/") == {}
+    cluster.close()
+
+
+def test_nonsense_in_the_store_is_a_store_error_that_names_the_key(cluster: FakeCluster, tmp_path: Path) -> None:
+    create(cluster, "a")
+    key = next(iter(cluster.store.load(store_codec.PARTITIONS)))
+    cluster.store.commit(Transaction(puts={key: b"{}"}), lambda result: None)
+    cluster.loop.run()
+    cluster.close()
+    again = FakeCluster(tmp_path)
+    with pytest.raises(StoreError, match=key):
+        again.controller.load()
+    again.close()

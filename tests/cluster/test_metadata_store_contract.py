@@ -1,0 +1,214 @@
+"""What every ``MetadataStore`` promises, on the SQLite one; and what a crash leaves of it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
+from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+
+from .fakes import ManualLoop, fake_env
+
+
+@pytest.fixture
+def loop() -> ManualLoop:
+    return ManualLoop()
+
+
+@pytest.fixture
+def store(tmp_path: Path, loop: ManualLoop) -> Iterator[SqliteStore]:
+    opened = open_store(tmp_path, loop)
+    yield opened
+    opened.close()
+
+
+def open_store(folder: Path, loop: ManualLoop, *, fsync: bool = False) -> SqliteStore:
+    store = SqliteStore(str(folder / FILE_NAME), fake_env(loop), fsync=fsync)
+    store.open()
+    return store
+
+
+def commit(store: SqliteStore, loop: ManualLoop, transaction: Transaction) -> CommitResult:
+    results: list[CommitResult] = []
+    store.commit(transaction, results.append)
+    assert not results, "done never runs inside of the call"
+    loop.run()
+    (result,) = results
+    return result
+
+
+def test_new_key_has_version_0_and_grows_by_one_with_each_put(store: SqliteStore, loop: ManualLoop) -> None:
+    for version in range(3):
+        commit(store, loop, Transaction(puts={"/a": b"%d" % version}))
+        assert store.load("/a") == {"/a": Entry(b"%d" % version, version)}
+
+
+def test_revision_grows_with_each_transaction(store: SqliteStore, loop: ManualLoop) -> None:
+    first = commit(store, loop, Transaction(puts={"/a": b""})).revision
+    second = commit(store, loop, Transaction(puts={"/b": b""})).revision
+    assert first is not None
+    assert second is not None
+    assert second > first
+
+
+@pytest.mark.parametrize(("key", "version"), [("/a", 1), ("/a", ABSENT), ("/b", 0)])
+def test_transaction_with_a_stale_version_writes_nothing(
+    store: SqliteStore, loop: ManualLoop, key: str, version: int
+) -> None:
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    result = commit(store, loop, Transaction({key: version}, puts={"/a": b"2", "/c": b""}, deletes=("/a",)))
+    assert result == CommitResult(conflict=key)
+    assert store.load("/") == {"/a": Entry(b"1", 0)}
+
+
+def test_transaction_whose_checks_hold_writes_everything(store: SqliteStore, loop: ManualLoop) -> None:
+    commit(store, loop, Transaction(puts={"/a": b"1", "/b": b"1"}))
+    result = commit(store, loop, Transaction({"/a": 0, "/c": ABSENT}, {"/c": b"2"}, deletes=("/b",)))
+    assert result.revision is not None
+    assert store.load("/") == {"/a": Entry(b"1", 0), "/c": Entry(b"2", 0)}
+
+
+def test_key_that_was_deleted_starts_again_at_version_0(store: SqliteStore, loop: ManualLoop) -> None:
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    commit(store, loop, Transaction(puts={"/a": b"2"}))
+    commit(store, loop, Transaction(deletes=("/a",)))
+    commit(store, loop, Transaction({"/a": ABSENT}, {"/a": b"3"}))
+    assert store.load("/a") == {"/a": Entry(b"3", 0)}
+
+
+def test_load_lists_a_prefix_in_order_and_nothing_else(store: SqliteStore, loop: ManualLoop) -> None:
+    keys = ["/topics/b", "/topics/a", "/topics", "/topics0", "/topics/\U0001f600"]
+    commit(store, loop, Transaction(puts=dict.fromkeys(keys, b"")))
+    assert list(store.load("/topics/")) == ["/topics/a", "/topics/b", "/topics/\U0001f600"]
+
+
+def test_read_is_load_without_blocking(store: SqliteStore, loop: ManualLoop) -> None:
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    answers: list[object] = []
+    store.read("/", lambda entries, error: answers.append((entries, error)))
+    assert not answers
+    loop.run()
+    assert answers == [({"/a": Entry(b"1", 0)}, None)]
+
+
+def test_watchers_hear_of_committed_changes_below_their_prefix(store: SqliteStore, loop: ManualLoop) -> None:
+    heard: list[Changes] = []
+    unwatch = store.watch("/a/", heard.append)
+    commit(store, loop, Transaction(puts={"/a/1": b"1", "/b": b""}))
+    commit(store, loop, Transaction({"/a/1": 7}, {"/a/1": b"2"}))
+    commit(store, loop, Transaction(deletes=("/a/1",)))
+    commit(store, loop, Transaction(puts={"/b": b""}))
+    unwatch()
+    commit(store, loop, Transaction(puts={"/a/2": b""}))
+    assert [(change.puts, change.deletes) for change in heard] == [({"/a/1": b"1"}, ()), ({}, ("/a/1",))]
+
+
+def test_ephemeral_keys_go_away_with_the_session(tmp_path: Path, loop: ManualLoop) -> None:
+    store = open_store(tmp_path, loop)
+    store.commit_at_start(Transaction(puts={"/stays": b""}, ephemerals={"/goes": b""}))
+    assert set(store.load("/")) == {"/stays", "/goes"}
+    store.close()
+    again = open_store(tmp_path, loop)
+    assert set(again.load("/")) == {"/stays"}
+    again.close()
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_committed_keys_survive_kill_9(tmp_path: Path, loop: ManualLoop, fsync: bool) -> None:
+    alive = tmp_path / "alive"
+    alive.mkdir()
+    store = open_store(alive, loop, fsync=fsync)
+    commit(store, loop, Transaction(puts={"/a": b"1"}, ephemerals={"/session": b""}))
+    commit(store, loop, Transaction({"/a": 0}, {"/a": b"2"}))
+    # What a killed process leaves: the files as they are, the write-ahead log not folded in.
+    shutil.copytree(alive, tmp_path / "dead")
+    store.close()
+    reopened = open_store(tmp_path / "dead", loop)
+    assert reopened.load("/") == {"/a": Entry(b"2", 1)}
+    reopened.close()
+
+
+def test_transaction_that_was_cut_off_is_not_there_after_a_crash(tmp_path: Path, loop: ManualLoop) -> None:
+    alive = tmp_path / "alive"
+    alive.mkdir()
+    store = open_store(alive, loop)
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    before = (alive / f"{FILE_NAME}-wal").stat().st_size
+    commit(store, loop, Transaction(puts={"/a": b"2", "/b": b"x" * 9000}))
+    shutil.copytree(alive, tmp_path / "dead")
+    store.close()
+    with (tmp_path / "dead" / f"{FILE_NAME}-wal").open("r+b") as wal:
+        wal.truncate(before + 5000)
+    reopened = open_store(tmp_path / "dead", loop)
+    assert reopened.load("/") == {"/a": Entry(b"1", 0)}
+    reopened.close()
+
+
+def test_revisions_go_on_growing_after_a_reopen(tmp_path: Path, loop: ManualLoop) -> None:
+    store = open_store(tmp_path, loop)
+    before = store.commit_at_start(Transaction(puts={"/a": b""})).revision
+    store.close()
+    again = open_store(tmp_path, loop)
+    after = again.commit_at_start(Transaction(puts={"/a": b""})).revision
+    again.close()
+    assert before is not None
+    assert after == before + 1
+
+
+def test_write_that_fails_is_in_the_result_and_writing_works_again_later(
+    store: SqliteStore, loop: ManualLoop, tmp_path: Path
+) -> None:
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    connection = store._connection
+    assert connection is not None
+    connection.execute("PRAGMA busy_timeout = 1")
+    other.execute("BEGIN IMMEDIATE")
+    result = commit(store, loop, Transaction(puts={"/a": b"1"}))
+    assert isinstance(result.error, StoreError)
+    other.execute("ROLLBACK")
+    other.close()
+    assert commit(store, loop, Transaction(puts={"/a": b"1"})).revision is not None
+    assert store.load("/") == {"/a": Entry(b"1", 0)}
+
+
+def test_file_that_is_no_store_of_ours_is_refused_and_left_alone(tmp_path: Path, loop: ManualLoop) -> None:
+    foreign = sqlite3.connect(tmp_path / FILE_NAME)
+    foreign.execute("CREATE TABLE theirs (a)")
+    foreign.commit()
+    foreign.close()
+    with pytest.raises(StoreError, match="not a metadata store"):
+        open_store(tmp_path, loop)
+    (tmp_path / "garbage").mkdir()
+    (tmp_path / "garbage" / FILE_NAME).write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError, match="cannot open"):
+        open_store(tmp_path / "garbage", loop)
+
+
+def test_store_of_a_newer_version_is_refused(tmp_path: Path, loop: ManualLoop) -> None:
+    open_store(tmp_path, loop).close()
+    newer = sqlite3.connect(tmp_path / FILE_NAME)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    with pytest.raises(StoreError, match="newer"):
+        open_store(tmp_path, loop)
+
+
+def test_directory_that_is_not_there_is_a_store_error(tmp_path: Path, loop: ManualLoop) -> None:
+    with pytest.raises(StoreError):
+        open_store(tmp_path / "nowhere", loop)
+
+
+def test_closed_store_leaves_one_file_and_no_thread(tmp_path: Path, loop: ManualLoop) -> None:
+    threads = threading.active_count()
+    store = open_store(tmp_path, loop)
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    store.close()
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert threading.active_count() == threads
