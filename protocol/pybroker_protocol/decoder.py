@@ -132,7 +132,12 @@ class _DecoderCompiler:
 
     def _field(self, field: Field, struct: str) -> None:
         flexible = self._flexible and self._version in field.flexible
-        self._value(field.type, f"{struct}.{field.name}", self._version in field.nullable, flexible, field.name)
+        nullable = self._version in field.nullable
+        target = f"{struct}.{field.name}"
+        if nullable and isinstance(field.type, Nested):
+            self._nullable_struct(field.type.struct, target, field.is_tagged(self._version))
+        else:
+            self._value(field.type, target, nullable, flexible, field.name)
 
     def _value(self, wire_type: WireType, target: str, nullable: bool, flexible: bool, name: str) -> None:
         match wire_type:
@@ -143,7 +148,7 @@ class _DecoderCompiler:
             case Array(element):
                 self._array(element, target, nullable, flexible, name)
             case Nested(struct):
-                self._nested(struct, target, nullable)
+                self._source.line(f"{target} = {self._struct(struct)}")
 
     def _fixed(self, form: str, target: str) -> None:
         self._formats.append(form)
@@ -252,12 +257,10 @@ class _DecoderCompiler:
                 self._value(element, item, False, flexible, name)
             self._source.line(f"{items}.append({item})")
 
-    def _nested(self, struct: type[Struct], target: str, nullable: bool) -> None:
-        if not nullable:
-            self._source.line(f"{target} = {self._struct(struct)}")
-            return
+    def _nullable_struct(self, struct: type[Struct], target: str, tagged: bool) -> None:
+        """Write the decoding of a struct behind a byte: null is -1 there, but 0 in a tagged field."""
         present = self._prefix("b", "present")
-        with self._source.block(f"if {present} >= 0:"):
+        with self._source.block(f"if {present} {'>' if tagged else '>='} 0:"):
             value = self._struct(struct)
             self._flush()
             self._source.line(f"{target} = {value}")

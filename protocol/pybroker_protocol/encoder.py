@@ -100,7 +100,11 @@ class _EncoderCompiler:
 
     def _field(self, field: Field, value: str) -> None:
         flexible = self._flexible and self._version in field.flexible
-        self._value(field.type, value, self._version in field.nullable, flexible, field.name)
+        nullable = self._version in field.nullable
+        if nullable and isinstance(field.type, Nested):
+            self._nullable_struct(field.type.struct, value, field.is_tagged(self._version))
+        else:
+            self._value(field.type, value, nullable, flexible, field.name)
 
     def _value(self, wire_type: WireType, value: str, nullable: bool, flexible: bool, name: str) -> None:
         match wire_type:
@@ -109,7 +113,9 @@ class _EncoderCompiler:
             case Variable() | Array():
                 self._measured(wire_type, value, nullable, flexible, name)
             case Nested(struct):
-                self._nested(struct, value, nullable)
+                local = self._source.name("struct")
+                self._source.line(f"{local} = {value}")
+                self._struct(struct, local)
 
     def _fixed(self, wire_type: Fixed, value: str, name: str) -> None:
         if wire_type.name == "uuid":  # the format would cut or fill it silently
@@ -216,15 +222,13 @@ class _EncoderCompiler:
             line(f'{self._out} += {f"uvarint({count} + 1)" if flexible else f"""pack(">i", {count})"""}')
             line(f'{self._out} += pack(f">{{{count}}}{element.format}", *{value})')
 
-    def _nested(self, struct: type[Struct], value: str, nullable: bool) -> None:
+    def _nullable_struct(self, struct: type[Struct], value: str, tagged: bool) -> None:
+        """Write the encoding of a struct behind a byte: null is -1 there, but 0 in a tagged field."""
         local = self._source.name("struct")
         self._source.line(f"{local} = {value}")
-        if not nullable:
-            self._struct(struct, local)
-            return
         self._flush()
         with self._source.block(f"if {local} is None:"):
-            self._source.line(f"{self._out}.append(255)")
+            self._source.line(f"{self._out}.append({0 if tagged else 255})")
         with self._source.block("else:"):
             self._source.line(f"{self._out}.append(1)")
             self._struct(struct, local)

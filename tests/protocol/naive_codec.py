@@ -56,7 +56,9 @@ class _Writer:
     def field(self, field: Field, content: Any) -> bytes:
         flexible = self.flexible and self.version in field.flexible
         if isinstance(field.type, Nested) and self.version in field.nullable:
-            return b"\xff" if content is None else b"\x01" + self.struct(content)
+            # The presence of a struct is an int8, but an unsigned varint in a tagged field.
+            null = b"\x00" if self.version in field.tagged else b"\xff"
+            return null if content is None else b"\x01" + self.struct(content)
         return self.value(field.type, content, flexible)
 
     def value(self, wire_type: WireType, content: Any, flexible: bool) -> bytes:
@@ -124,8 +126,9 @@ class _Reader:
     def field(self, field: Field) -> Any:
         flexible = self.flexible and self.version in field.flexible
         if isinstance(field.type, Nested) and self.version in field.nullable:
-            (present,) = struct.unpack(">b", self.take(1))
-            return None if present < 0 else self.struct(field.type.struct)
+            present = self.take(1)
+            null = b"\x00" if self.version in field.tagged else b"\xff"
+            return None if present == null else self.struct(field.type.struct)
         return self.value(field.type, flexible)
 
     def value(self, wire_type: WireType, flexible: bool) -> Any:
