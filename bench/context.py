@@ -71,6 +71,12 @@ class Context:
         with contestants.running(self.brokers, self.root, properties) as brokers:
             yield brokers
 
+    @contextmanager
+    def running_one(self, name: str) -> Iterator[Contestant]:
+        """One broker on a fresh directory, alone on the machine."""
+        with contestants.running([name], self.root) as brokers:
+            yield brokers[name]
+
     def alternate(
         self, brokers: dict[str, Contestant], measure: Callable[[str, Contestant], None], rounds: int | None = None
     ) -> None:

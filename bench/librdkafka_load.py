@@ -51,7 +51,7 @@ class DeliveryCount:
 
 
 def produce(job: Job) -> Outcome:
-    """Produce with librdkafka's defaults but for a linger that fills batches; acks=all, idempotent off as by default."""
+    """Produce with acks=all and, unlike librdkafka's default, a linger that fills batches."""
     producer = Producer(
         {
             "bootstrap.servers": job.bootstrap,

@@ -27,6 +27,7 @@ from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from pybroker_protocol.record_codec import NewRecord, build_batch
+from pybroker_protocol.schema import Buffer
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
 
@@ -60,7 +61,7 @@ def frame(api_key: int, message: Any, correlation_id: int = 1) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def decode_reply(api_key: int, reply: bytes | memoryview) -> Any:
+def decode_reply(api_key: int, reply: Buffer) -> Any:
     """The message in a reply frame without its length."""
     version = VERSIONS[api_key]
     view = memoryview(reply)
@@ -82,7 +83,7 @@ def produce_frame(topic: str, batches: Mapping[int, bytes]) -> bytes:
     return frame(PRODUCE, ProduceRequest(transactional_id=None, acks=ACKS_ALL, timeout_ms=30_000, topic_data=data))
 
 
-def check_produce_reply(reply: bytes | memoryview) -> None:
+def check_produce_reply(reply: Buffer) -> None:
     """Raise ``RuntimeError`` when any partition of a Produce reply carries an error."""
     response: ProduceResponse = decode_reply(PRODUCE, reply)
     for topic in response.responses:
@@ -101,6 +102,7 @@ def fetch_frame(topic: str, offsets: Mapping[int, int], *, bytes_max: int, wait_
         max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=bytes_max,
+        isolation_level=0,
         topics=[FetchTopic(topic=topic, partitions=partitions)],
     )
     return frame(FETCH, request)
@@ -157,7 +159,9 @@ class Client:
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until every partition has a leader."""
         settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=settings
+        )
         [result] = self.call(CREATE_TOPICS, topics=[topic], timeout_ms=60_000).topics
         if result.error_code:
             raise RuntimeError(f"create {name}: error {result.error_code} {result.error_message}")
@@ -172,7 +176,9 @@ class Client:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        [result] = self.call(DELETE_TOPICS, topics=[DeleteTopicState(name=name)], timeout_ms=60_000).responses
+        [result] = self.call(
+            DELETE_TOPICS, topics=[DeleteTopicState(name=name, topic_id=bytes(16))], timeout_ms=60_000
+        ).responses
         if result.error_code:
             raise RuntimeError(f"delete {name}: error {result.error_code}")
 

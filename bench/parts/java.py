@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from apache_kafka import CONSUMER_PERFORMANCE, PRODUCER_PERFORMANCE, run_kafka_tool
 
@@ -21,7 +22,7 @@ def run(context: Context) -> None:
     """Produce a topic, then consume it, in every round."""
     with context.running() as brokers:
         warm_up(context, brokers)
-        context.alternate(brokers, lambda name, broker: measure(context, name, broker))
+        context.alternate(brokers, partial(measure, context))
 
 
 def measure(context: Context, name: str, broker: Contestant) -> None:

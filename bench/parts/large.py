@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
@@ -22,8 +23,8 @@ def run(context: Context) -> None:
     with context.running() as brokers:
         warm_up(context, brokers)
         for connections in (1, 8):
-            context.alternate(brokers, lambda name, broker, c=connections: measure(context, name, broker, c))
-        context.alternate(brokers, lambda name, broker: measure_beside(context, name, broker))
+            context.alternate(brokers, partial(measure, context, connections))
+        context.alternate(brokers, partial(measure_beside, context))
 
 
 def large_job(context: Context, broker: Contestant, topic_name: str, connections: int) -> Job:
@@ -41,7 +42,7 @@ def large_job(context: Context, broker: Contestant, topic_name: str, connections
     )
 
 
-def measure(context: Context, name: str, broker: Contestant, connections: int) -> None:
+def measure(context: Context, connections: int, name: str, broker: Contestant) -> None:
     """A bulk transfer against one broker."""
     with topic(broker, connections) as topic_name:
         cpu = CpuMeter(broker.pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from statistics import median
 
 from bench.contestants import KAFKA, Contestant, topic
@@ -23,7 +24,7 @@ def run(context: Context) -> None:
         warm_up(context, brokers)
         rate = highest_rate(context, brokers)
         for share in SHARES:
-            context.alternate(brokers, lambda name, broker, s=share: measure(context, name, broker, s, s * rate))
+            context.alternate(brokers, partial(measure, context, share, share * rate))
 
 
 def highest_rate(context: Context, brokers: dict[str, Contestant]) -> float:
@@ -39,7 +40,7 @@ def highest_rate(context: Context, brokers: dict[str, Contestant]) -> float:
     return median(rates)
 
 
-def measure(context: Context, name: str, broker: Contestant, share: float, rate: float) -> None:
+def measure(context: Context, share: float, rate: float, name: str, broker: Contestant) -> None:
     """One rate against one broker."""
     with topic(broker, CONNECTIONS) as topic_name:
         job = Job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
@@ -18,7 +19,7 @@ def run(context: Context) -> None:
     """Produce a topic, then consume it, in every round."""
     with context.running() as brokers:
         warm_up(context, brokers)
-        context.alternate(brokers, lambda name, broker: measure(context, name, broker))
+        context.alternate(brokers, partial(measure, context))
 
 
 def measure(context: Context, name: str, broker: Contestant) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
 from bench.parts.warmup import warm_up
@@ -18,12 +20,10 @@ def run(context: Context) -> None:
     with context.running() as brokers:
         warm_up(context, brokers)
         for connections, in_flight in SHAPES:
-            context.alternate(
-                brokers, lambda name, broker, c=connections, f=in_flight: measure(context, name, broker, c, f)
-            )
+            context.alternate(brokers, partial(measure, context, connections, in_flight))
 
 
-def measure(context: Context, name: str, broker: Contestant, connections: int, in_flight: int) -> None:
+def measure(context: Context, connections: int, in_flight: int, name: str, broker: Contestant) -> None:
     """One shape against one broker."""
     with topic(broker, connections) as topic_name:
         cpu = CpuMeter(broker.pid)

@@ -1,0 +1,73 @@
+"""A tail consumer's latency alone, and while another consumer reads data that lies on the disk only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from bench import cold_load, latency_load
+from bench.contestants import Contestant, topic
+from bench.context import Context, CpuMeter
+from bench.parts.large import RECORDS, large_job
+from bench.parts.warmup import warm_up
+from bench.subprocesses import Generator, raw_load
+
+PARTITIONS = 8
+# A rate at which neither the broker nor the generator is busy.
+RATE = 1000
+CONNECTIONS = 4
+
+
+def run(context: Context) -> None:
+    """Fill a topic, then measure without and with the cold reader, in every round."""
+    with context.running() as brokers:
+        warm_up(context, brokers)
+        context.alternate(brokers, partial(measure, context))
+
+
+def measure(context: Context, name: str, broker: Contestant) -> None:
+    """One broker: alone, then beside."""
+    with topic(broker, PARTITIONS) as cold_topic:
+        written = raw_load(large_job(context, broker, cold_topic, PARTITIONS))
+        drop_pages(broker.data_directory, cold_topic)
+        alone = tail_latency(context, broker)
+        # Every partition got at least this much; a reader that stops earlier was not slow, but short.
+        end_offset = written.acknowledged // PARTITIONS * RECORDS // 2
+        seconds = context.volume.seconds + context.volume.warmup_seconds + 1
+        job = cold_load.Job(broker.bootstrap, cold_topic, PARTITIONS, end_offset, seconds)
+        cpu = CpuMeter(broker.pid)
+        reader = Generator("bench.cold_load", asdict(job))
+        beside = tail_latency(context, broker)
+        read = cold_load.Outcome(**reader.outcome())
+    context.add("tail p99 alone", "µs", name, alone.end_to_end_p99_us)
+    context.add("tail p99 beside a cold reader", "µs", name, beside.end_to_end_p99_us)
+    context.add("tail p99 factor", "×", name, beside.end_to_end_p99_us / alone.end_to_end_p99_us)
+    context.add("cold read", "MB/s", name, read.bytes / read.seconds / 1e6)
+    context.add("cold read CPU", "s/GB", name, cpu.seconds() / (read.bytes / 1e9))
+
+
+def tail_latency(context: Context, broker: Contestant) -> latency_load.Outcome:
+    """Latency from produce to consume at a modest rate."""
+    with topic(broker, CONNECTIONS) as topic_name:
+        job = latency_load.Job(
+            broker.bootstrap,
+            topic_name,
+            RATE,
+            connections=CONNECTIONS,
+            seconds=context.volume.seconds,
+            warmup_seconds=context.volume.warmup_seconds,
+        )
+        return latency_load.Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+
+
+def drop_pages(data_directory: Path, topic_name: str) -> None:
+    """Write a topic's segments to the disk and drop them from the page cache."""
+    os.sync()
+    for path in data_directory.glob(f"{topic_name}-*/*.log"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)

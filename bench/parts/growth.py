@@ -1,0 +1,45 @@
+"""Growth: memory over minutes of mixed load, after the first minute has filled every cache and pool."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from statistics import median
+
+from bench import latency_load
+from bench.contestants import PYBROKER, Contestant, topic
+from bench.context import Context
+from bench.parts.large import RECORDS
+from bench.process_stats import memory
+from bench.raw_load import Job
+from bench.subprocesses import Generator, raw_load
+
+ROUND_S = 5.0
+TAIL_RATE = 2000
+RETENTION = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
+
+
+def run(context: Context) -> None:
+    """pybroker alone: rounds of tiny, large and tail load, and topics that come and go."""
+    with context.running_one(PYBROKER) as broker:
+        samples = [one_round(broker) for _ in range(max(6, int(context.volume.growth_seconds / ROUND_S)))]
+    # A fifth at each end: the first rounds warm up, and single samples jump with whatever is in flight.
+    fifth = max(1, len(samples) // 5)
+    early, late = median(samples[fifth : 2 * fifth]), median(samples[-fifth:])
+    context.add("RssAnon after a fifth", "MB", PYBROKER, early)
+    context.add("RssAnon at the end", "MB", PYBROKER, late)
+    context.add("RssAnon growth", "MB", PYBROKER, late - early)
+
+
+def one_round(broker: Contestant) -> float:
+    """One round of everything; returns RssAnon in MB afterwards."""
+    ends = time.monotonic() + ROUND_S
+    with topic(broker, 4, RETENTION) as name:
+        tiny = Job(broker.bootstrap, name, connections=4, in_flight=5, seconds=1.0, warmup_seconds=0.0)
+        raw_load(tiny)
+        raw_load(replace(tiny, records=RECORDS, record_bytes=1000, in_flight=2, requests=500))
+    with topic(broker, 4) as name:
+        job = latency_load.Job(broker.bootstrap, name, TAIL_RATE, connections=4, seconds=1.0, warmup_seconds=0.2)
+        Generator("bench.latency_load", asdict(job)).outcome()
+    time.sleep(max(0.0, ends - time.monotonic()))
+    return memory(broker.pid).anon_mb
