@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from pybroker.cluster.image import CLIENT_METRICS_CONFIG, ClusterImage, ImageDelta
+from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.config.alter import compile_match
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS
+from pybroker.config.resources import CLIENT_METRICS
+from pybroker.config.resources import CLIENT_METRICS
 from pybroker.config.schema import ConfigError
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
@@ -179,7 +181,7 @@ class ClientTelemetry:
 
     def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Take over changed subscriptions; instances are matched anew at their next request."""
-        if any(resource_type == CLIENT_METRICS_CONFIG for resource_type, _ in delta.configs_changed):
+        if any(resource_type == CLIENT_METRICS for resource_type, _ in delta.configs_changed):
             self._subscriptions = tuple(_subscriptions(image))
             self._version += 1
 
@@ -278,7 +280,7 @@ def subscription_id(metrics: Sequence[str], push_interval_ms: int, instance_id: 
 
 def _subscriptions(image: ClusterImage) -> Iterable[Subscription]:
     for (resource_type, name), overrides in image.configs.items():
-        if resource_type != CLIENT_METRICS_CONFIG:
+        if resource_type != CLIENT_METRICS:
             continue
         values = {key: setting.default for key, setting in CLIENT_METRICS_SETTINGS.items()}
         try:
