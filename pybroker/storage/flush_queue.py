@@ -80,7 +80,8 @@ class FlushQueue:
         try:
             plan = self._plan()
         except OSError as error:
-            self._finish(None, error)
+            self._in_flight = True
+            log.environment.env.timers.call_soon(self._planning_failed, error)
             return
         if not log.directory.sync or log.directory.offline:
             self._finish(plan, None)
@@ -97,6 +98,10 @@ class FlushQueue:
 
         log.directory.flusher.submit(plan.run, synced)
 
+    def _planning_failed(self, error: OSError) -> None:
+        self._in_flight = False
+        self._finish(None, error)
+
     def flush_now(self) -> None:
         """Sync what is not yet, here and now, for the clean stop.  Raises OSError."""
         plan = self._plan()
@@ -111,7 +116,7 @@ class FlushQueue:
         for segment in log.segments:
             if segment.size > segment.synced_bytes:
                 segment.open()
-                segment.persist_indexes()
+                self._persist_indexes(segment)
                 plan.segments.append((segment, segment.fd, segment.size))
                 if segment.sealed:
                     suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -121,6 +126,15 @@ class FlushQueue:
             plan.directory = log.path
             self.files_changed = False
         return plan
+
+    @staticmethod
+    def _persist_indexes(segment: Segment) -> None:
+        """Write the indexes; where there is no room, a start finds its way with the entries that are there."""
+        try:
+            segment.persist_indexes()
+        except OSError as error:
+            if not os_file.no_space(error):
+                raise
 
     def _finish(self, plan: _Plan | None, error: BaseException | None) -> None:
         log = self._log

@@ -68,6 +68,7 @@ WRITE_BACK_BYTES = 64 << 20
 
 _PATCH = Struct(">qii")  # base offset, length (as it was), leader epoch: outside the CRC
 _patch_into = _PATCH.pack_into
+_NEVER = 1 << 63
 _NO_RESULT = ReadResult(NONE, EMPTY)
 _OUT_OF_RANGE = ReadResult(OFFSET_OUT_OF_RANGE, EMPTY)
 
@@ -207,7 +208,9 @@ class Log:
 
     def _arm(self) -> None:
         """Recompute from the settings what the append path compares with."""
-        if self.environment.settings.fsync_before_ack:
+        if not self.directory.sync:
+            self._sync_at_offset = _NEVER
+        elif self.environment.settings.fsync_before_ack:
             self._sync_at_offset = 0
         else:
             self._sync_at_offset = self.recovery_point + self.config.flush_messages - 1
@@ -383,7 +386,8 @@ class Log:
         producer_id = header[9]
         size = length + LOG_OVERHEAD
         if producer_id >= 0 and not attributes & CONTROL_FLAG and header[11] >= 0:
-            verdict = self.producers.check(producer_id, header[10], header[11], last_offset_delta)
+            transactional = attributes & TRANSACTIONAL_FLAG
+            verdict = self.producers.check(producer_id, header[10], header[11], last_offset_delta, transactional)
             if verdict is not None:
                 return self._answer_verdict(verdict, records, header, leader_epoch, log_append_time_ms, on_complete)
         queue = self.queue

@@ -121,7 +121,7 @@ def load_producers(log: Log) -> None:
         producers.clear(start)
     if start < log.log_end_offset:
         _replay_from(log, start)
-    if producers.producers and log.active.size:
+    if producers.producers:
         _refill_batches(log)
 
 
@@ -144,13 +144,18 @@ def _refill_batches(log: Log) -> None:
 
     A snapshot knows only the last one, which is not enough for a producer that repeats all it had in flight.
     """
-    segment = log.active
-    segment.open()
     tail = ProducerStateManager(log.producers.expiration_ms)
-    position = segment.offset_index.floor_position(max(segment.size - TAIL_BYTES, 0))
-    for _, header in stored_headers(segment, position):
-        if header[9] >= 0 and not header[5] & CONTROL_FLAG:
-            replay_batch(tail, header, header[0], memoryview(b""))
+    missing, first = TAIL_BYTES, len(log.segments)
+    while missing > 0 and first > 0:
+        first -= 1
+        missing -= log.segments[first].size
+    for i in range(first, len(log.segments)):
+        segment = log.segments[i]
+        segment.open()
+        position = segment.offset_index.floor_position(max(-missing, 0)) if i == first else 0
+        for _, header in stored_headers(segment, position):
+            if header[9] >= 0 and not header[5] & CONTROL_FLAG:
+                replay_batch(tail, header, header[0], memoryview(b""))
     for producer_id, seen in tail.producers.items():
         entry = log.producers.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == seen.producer_epoch and entry.batches:

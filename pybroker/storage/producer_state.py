@@ -92,7 +92,7 @@ class ProducerStateManager:
     # Client appends ---------------------------------------------------------------------------------------------------
 
     def check(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, last_offset_delta: int
+        self, producer_id: int, producer_epoch: int, base_sequence: int, last_offset_delta: int, transactional: int
     ) -> BatchMetadata | SequenceError | None:
         """``None`` if the batch is next in line, the original's metadata if it is a repeat, else why it is refused."""
         entry = self.producers.get(producer_id)
@@ -100,11 +100,10 @@ class ProducerStateManager:
             return None
         batches = entry.batches
         if entry.producer_epoch == producer_epoch:
-            if not batches:
-                return None
-            expected = (batches[-1][1] + 1) & _LAST_SEQUENCE
-            if base_sequence == expected:
-                return None
+            if not batches or base_sequence == (batches[-1][1] + 1) & _LAST_SEQUENCE:
+                if entry.current_txn_first_offset < 0 or transactional:
+                    return None
+                return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
             last_sequence = (base_sequence + last_offset_delta) & _LAST_SEQUENCE
             for batch in batches:
                 if batch[0] == base_sequence and batch[1] == last_sequence:
@@ -138,13 +137,6 @@ class ProducerStateManager:
             OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Sequence {base_sequence} of producer {producer_id} does not follow its last sequence {batches[-1][1]}",
         )
-
-    def check_transactional(self, producer_id: int, is_transactional: bool) -> SequenceError | None:
-        """A producer with an open transaction may only write transactionally."""
-        entry = self.producers.get(producer_id)
-        if entry is not None and entry.current_txn_first_offset >= 0 and not is_transactional:
-            return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction in this partition")
-        return None
 
     # All appends ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,271 @@
+"""A full disk, a failing disk, failed syncs: which append fails, what stays readable, when a directory goes offline."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pybroker.storage import os_file
+from pybroker.storage.results import KAFKA_STORAGE_ERROR
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import Client, Storage, read_all, small_config
+
+
+class Disk:
+    """Stands before the real calls and fails them when told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room: int | None = None  # bytes until writes fail, None: no limit
+        self.write_error = errno.ENOSPC
+        self.sync_error = 0
+        self.syncs = 0
+        monkeypatch.setattr(os_file, "pwrite", self.pwrite)
+        monkeypatch.setattr(os_file, "fdatasync", self.fdatasync)
+
+    def pwrite(self, fd: int, data: Any, position: int) -> int:
+        if self.room is None:
+            return os.pwrite(fd, data, position)
+        if self.room == 0:
+            raise OSError(self.write_error, os.strerror(self.write_error))
+        count = os.pwrite(fd, memoryview(data).cast("B")[: self.room], position)
+        self.room -= count
+        return count
+
+    def fdatasync(self, fd: int) -> None:
+        self.syncs += 1
+        if self.sync_error:
+            raise OSError(self.sync_error, os.strerror(self.sync_error))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """The disk under all logs."""
+    return Disk(monkeypatch)
+
+
+@pytest.mark.parametrize("room", [0, 1, 60, 61, 100])
+def test_full_disk_fails_that_append_and_cuts_its_torn_tail(storage: Storage, disk: Disk, room: int) -> None:
+    log = storage.log()
+    client = Client(log)
+    client.fill(5)
+    expected = read_all(log)
+    disk.room = room
+    assert client.send_now(values=[bytes(100)]).error_code == KAFKA_STORAGE_ERROR
+    assert log.active.path().stat().st_size == log.active.size
+    assert read_all(log) == expected
+    assert storage.all_failed == 0
+    disk.room = None
+    assert client.send_now(values=[b"again"]).base_offset == 5
+    assert len(read_all(log)) == 6
+
+
+def test_full_disk_at_a_roll_fails_that_append_only(storage: Storage, disk: Disk) -> None:
+    log = storage.log()
+    client = Client(log)
+    while log.active.size + 300 < 4096:
+        client.fill(1, size=200)
+    disk.room = 0
+    for _ in range(3):
+        assert client.send_now(values=[bytes(1000)]).error_code == KAFKA_STORAGE_ERROR
+    assert len(log.segments) == 1
+    disk.room = None
+    offset = log.log_end_offset
+    assert client.send_now(values=[bytes(1000)]).base_offset == offset
+    assert [segment.base_offset for segment in log.segments] == [0, offset]
+    assert len(read_all(log)) == offset + 1
+
+
+def test_full_disk_at_the_first_append_leaves_a_log_that_works_later(storage: Storage, disk: Disk) -> None:
+    log = storage.log()
+    client = Client(log)
+    disk.room = 0
+    assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+    disk.room = None
+    assert client.send_now().base_offset == 0
+    assert (log.path / "partition.metadata").exists()
+
+
+def test_failed_append_gives_its_sequence_number_back(storage: Storage, disk: Disk) -> None:
+    client = Client(storage.log())
+    disk.room = 0
+    assert client.send_now(producer_id=1, producer_epoch=0, sequence=0).error_code == KAFKA_STORAGE_ERROR
+    disk.room = None
+    result = client.send_now(producer_id=1, producer_epoch=0, sequence=0)
+    assert (result.base_offset, result.is_duplicate) == (0, False)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_appends_behind_a_failed_large_one_fail_and_nothing_is_lost(
+    storage: Storage, world: FakeWorld, disk: Disk, failing: int
+) -> None:
+    log = storage.log(internal_segment_bytes=1 << 24)
+    client = Client(log, leader_epoch=1)
+    for sequence in range(4):
+        size = 200_000 if sequence != 2 else 10
+        assert client.send(values=[bytes(size)], producer_id=1, producer_epoch=0, sequence=sequence) is None
+    writer = world.executor("writer")
+    for _ in range(failing):
+        writer.work()
+    disk.room = 5
+    for _ in range(4 - failing):
+        writer.work()
+    late = client.send(values=[b"late"])  # the loop does not know of the failure yet
+    disk.room = None
+    world.run()
+    codes = [result.error_code for result in client.later]
+    assert codes[:4] == [0] * failing + [KAFKA_STORAGE_ERROR] * (4 - failing)
+    assert late is None
+    late_result = client.later[4]
+    assert (late_result.error_code, late_result.base_offset) == (0, failing)
+    assert log.log_end_offset == failing + 1
+    assert len(read_all(log)) == failing + 1
+    retry = client.send(values=[bytes(200_000)], producer_id=1, producer_epoch=0, sequence=failing)
+    world.run()
+    assert retry is None
+    assert (client.later[5].error_code, client.later[5].base_offset) == (0, failing + 1)
+    assert log.active.path().stat().st_size == log.active.size
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_failing_write_takes_the_directory_offline_for_good(storage: Storage, disk: Disk, code: int) -> None:
+    log = storage.log()
+    client = Client(log)
+    client.fill(2)
+    disk.room, disk.write_error = 0, code
+    assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+    disk.room = None
+    assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+    assert log.read(0, 100, 2, True).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
+    assert storage.all_failed == 1
+    assert storage.manager.open("new", b"n" * 16, 0, small_config()) is None
+    assert [described.offline for described in storage.manager.describe()] == [True]
+
+
+def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Storage], disk: Disk) -> None:
+    storage = make_storage(dirs=2)
+    first, second = storage.log(partition=0), storage.log(partition=1)
+    assert first.directory is not second.directory
+    Client(first).fill(1)
+    Client(second).fill(1)
+    disk.room, disk.write_error = 0, errno.EIO
+    assert Client(first).send_now().error_code == KAFKA_STORAGE_ERROR
+    disk.room = None
+    assert storage.all_failed == 0
+    assert Client(second).send_now().error_code == 0
+    third = storage.log(partition=2)
+    assert third.directory is second.directory
+    assert storage.manager.open("t", third.topic_id or b"", 0, small_config()) is None
+    assert len(storage.manager.directory_ids()) == 1
+
+
+def test_failed_sync_takes_the_directory_offline_and_is_not_tried_again(
+    storage: Storage, world: FakeWorld, disk: Disk
+) -> None:
+    log = storage.log(flush_messages=2)
+    client = Client(log)
+    client.fill(1)
+    disk.sync_error = errno.EIO
+    assert client.send() is None
+    assert client.send() is None
+    world.run()
+    assert [result.error_code for result in client.later] == [KAFKA_STORAGE_ERROR] * 2
+    assert (storage.all_failed, disk.syncs) == (1, 1)
+
+
+def test_acknowledgement_waits_for_the_sync_and_shares_it(
+    make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk
+) -> None:
+    storage = make_storage(pybroker_fsync_before_ack=True)
+    log = storage.log()
+    client = Client(log)
+    for _ in range(5):
+        assert client.send() is None
+    assert log.log_end_offset == 5
+    assert client.later == []
+    world.executor("flusher").work()
+    for _ in range(3):
+        client.send()
+    world.executor("flusher").deliver()
+    assert [result.base_offset for result in client.later] == [0]
+    world.run()
+    assert [result.base_offset for result in client.later] == list(range(8))
+    assert (disk.syncs, log.recovery_point) == (2, 8)
+
+
+def test_flush_messages_syncs_before_every_nth_acknowledgement(storage: Storage, world: FakeWorld, disk: Disk) -> None:
+    log = storage.log(flush_messages=3)
+    client = Client(log)
+    answered = [client.send() is not None for _ in range(3)]
+    assert answered == [True, True, False]
+    world.run()
+    assert disk.syncs == 1
+    assert [client.send() is not None for _ in range(3)] == [True, True, False]
+
+
+def test_flush_ms_syncs_in_the_background(storage: Storage, world: FakeWorld, disk: Disk) -> None:
+    log = storage.log(flush_ms=5000)
+    Client(log).fill(1)
+    world.advance(4000)
+    assert disk.syncs == 0
+    world.advance(3000)
+    assert (disk.syncs, log.recovery_point) == (1, 1)
+
+
+def test_much_unsynced_data_is_written_back_in_the_background(
+    storage: Storage, world: FakeWorld, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pybroker.storage.log.WRITE_BACK_BYTES", 1000)
+    log = storage.log()
+    client = Client(log)
+    client.fill(3)
+    assert not world.executors
+    client.fill(3)
+    assert (disk.syncs, log.recovery_point) == (0, 0)
+    world.run()
+    assert (disk.syncs, log.recovery_point) == (1, 6)
+    client.fill(5)
+    world.run()
+    assert (disk.syncs, log.recovery_point) == (1, 6)
+
+
+def test_large_writes_wait_for_the_sync_too(make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk) -> None:
+    storage = make_storage(pybroker_fsync_before_ack=True)
+    client = Client(storage.log(internal_segment_bytes=1 << 24))
+    client.send(values=[bytes(200_000)])
+    world.executor("writer").run()
+    assert (client.log.log_end_offset, client.later) == (1, [])
+    world.run()
+    assert [result.base_offset for result in client.later] == [0]
+
+
+def test_no_sync_at_all_where_it_is_switched_off(
+    make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk
+) -> None:
+    storage = make_storage(pybroker_fsync_enable=False)
+    log = storage.log(flush_messages=1)
+    Client(log).fill(50)
+    world.run()
+    storage.close()
+    assert disk.syncs == 0
+    assert (storage.path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_real_limit_on_file_size_behaves_like_a_full_disk(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limited(fd: int, data: Any, position: int) -> int:
+        allowed = max(1000 - position, 0)
+        if not allowed:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return os.pwrite(fd, memoryview(data).cast("B")[:allowed], position)
+
+    monkeypatch.setattr(os_file, "pwrite", limited)
+    log = storage.log()
+    client = Client(log)
+    codes = [client.send_now(values=[bytes(100)]).error_code for _ in range(10)]
+    assert codes[:5] == [0] * 5
+    assert codes[-1] == KAFKA_STORAGE_ERROR
+    assert len(read_all(log)) == codes.count(0)
+    assert storage.all_failed == 0

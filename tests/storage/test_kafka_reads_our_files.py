@@ -1,0 +1,115 @@
+"""Apache Kafka's own DumpLogSegments over our segments, indexes and snapshots: clean, live, and after a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.storage.log import Log
+from pybroker.storage.results import StorageError
+from tests.storage.batches import end_marker
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import Client, Storage
+
+JARS = Path(os.environ.get("PYBROKER_KAFKA_JARS", Path(__file__).parents[2] / ".cache/jars/kafka-4.3.1/lib"))
+pytestmark = [
+    pytest.mark.jvm,
+    pytest.mark.skipif(not JARS.is_dir() or shutil.which("java") is None, reason="needs Java and Kafka's jars"),
+]
+
+
+def dump(files: list[Path], *options: str) -> str:
+    """The output of DumpLogSegments."""
+    command = ["java", "-Xmx128m", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    command += [*options, "--files", ",".join(map(str, files))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def files_of(log: Log, *suffixes: str) -> list[Path]:
+    return sorted(path for path in log.path.iterdir() if path.suffix in suffixes)
+
+
+def fill(storage: Storage, log: Log) -> None:
+    """Batches of all sorts, over several segments."""
+    client = Client(log)
+    start = storage.world.clock.now
+    for i in range(120):
+        client.send(values=[b"%d" % i, bytes(1000)], timestamp=start + i)
+    for sequence in range(4):
+        client.send(values=[b"x"], producer_id=77, producer_epoch=1, sequence=sequence, timestamp=start + 500)
+    client.send(values=[b"t"], attributes=0x10, producer_id=78, producer_epoch=0, sequence=0, timestamp=start + 600)
+    log.append_internal(end_marker(78, 0, commit=False), 0, lambda _: None)
+    client.send(values=[b"g"] * 5, attributes=1, timestamp=start + 700)
+    storage.world.run()
+
+
+def assert_sound(output: str, batches: int) -> None:
+    lowered = output.lower()
+    for complaint in ("mismatch", "invalid", "corrupt", "exception", "non-consecutive", "error"):
+        assert complaint not in lowered.replace("isvalid: true", ""), output
+    assert output.count("baseOffset: ") == batches
+
+
+@pytest.mark.parametrize("end", ["live", "clean", "killed"])
+def test_dump_log_segments_finds_nothing_wrong(
+    make_storage: Callable[..., Storage], world: FakeWorld, end: str
+) -> None:
+    storage = make_storage()
+    log = storage.log(internal_segment_bytes=30_000)
+    fill(storage, log)
+    if end == "clean":
+        storage.close()
+    elif end == "killed":
+        storage.kill()
+        log = make_storage().log(internal_segment_bytes=30_000)
+        assert log.log_end_offset == 120 * 2 + 4 + 2 + 5
+    segments = files_of(log, ".log")
+    assert len(segments) > 3
+    assert_sound(dump(segments, "--deep-iteration", "--print-data-log"), batches=127)
+    indexes = dump(files_of(log, ".index", ".timeindex"))
+    assert "offset:" in indexes
+    assert "Found timestamp mismatch" not in indexes
+    assert "Mismatch" not in indexes
+    assert "Index offset and log offset" not in indexes
+    sane = dump(files_of(log, ".index", ".timeindex"), "--index-sanity-check")
+    assert sane.count("passed sanity check") == len(files_of(log, ".index", ".timeindex")), sane
+    snapshots = dump(files_of(log, ".snapshot"))
+    assert "producerId: 77" in snapshots or end == "live"
+    aborted = dump(files_of(log, ".txnindex"))
+    assert "producerId: 78 firstOffset: 244 lastOffset: 245 lastStableOffset: 246" in aborted
+
+
+LOCKER = """
+import java.nio.channels.*;
+import java.nio.file.*;
+public class Locker {
+    public static void main(String[] args) throws Exception {
+        var channel = FileChannel.open(Path.of(args[0]), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+        System.out.println(channel.tryLock() == null ? "refused" : "locked");
+        System.in.read();
+    }
+}
+"""
+
+
+def test_kafkas_file_lock_and_ours_exclude_each_other(make_storage: Callable[..., Storage], tmp_path: Path) -> None:
+    source = tmp_path / "Locker.java"
+    source.write_text(LOCKER)
+    storage = make_storage()
+    command = ["java", "-Xmx64m", str(source), str(storage.path / ".lock")]
+    refused = subprocess.run(command, input="\n", capture_output=True, text=True, timeout=60, check=True)
+    assert refused.stdout.strip() == "refused"
+    storage.close()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as locker:
+        assert locker.stdout is not None
+        assert locker.stdout.readline().strip() == "locked"
+        with pytest.raises(StorageError, match="is locked"):
+            make_storage()
+        locker.communicate("\n", timeout=60)

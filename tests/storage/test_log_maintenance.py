@@ -1,0 +1,257 @@
+"""Retention, DeleteRecords, truncation, leader epochs, ListOffsets."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult
+from tests.storage.batches import batch
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import Client, Storage, read, read_all, small_config
+
+HOUR = 3_600_000
+
+
+def timestamp_of(found: object) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of what a search by time found."""
+    return None if found is None else (found.timestamp, found.offset, found.leader_epoch)  # type: ignore[attr-defined]
+
+
+def test_retention_by_time_drops_whole_segments_below_the_high_watermark(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_ms=HOUR)
+    client = Client(log)
+    client.fill(60, timestamp=world.clock.now)
+    world.clock.now += HOUR
+    log.update_high_watermark(log.log_end_offset)
+    assert log.apply_retention() == 0
+    client.fill(20, timestamp=world.clock.now)
+    world.clock.now += 1
+    assert log.apply_retention() == 0 or log.log_start_offset > 0
+    log.update_high_watermark(log.log_end_offset)
+    log.apply_retention()
+    assert 0 < log.log_start_offset <= 60
+    assert log.log_start_offset == log.segments[0].base_offset
+    assert log.read(0, 100, 80, True).error_code == OFFSET_OUT_OF_RANGE  # type: ignore[union-attr]
+    assert read_all(log)[-1][1] == 79
+
+
+def test_retention_never_passes_the_high_watermark(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_ms=1)
+    Client(log).fill(60, timestamp=world.clock.now)
+    world.clock.now += HOUR
+    log.update_high_watermark(log.segments[1].base_offset)
+    assert log.apply_retention() == 1
+    assert log.log_start_offset == log.high_watermark
+
+
+def test_wholly_expired_log_ends_empty_with_its_offsets_kept(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_ms=1)
+    client = Client(log)
+    client.fill(30, timestamp=world.clock.now)
+    world.clock.now += HOUR
+    log.update_high_watermark(30)
+    log.apply_retention()
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments), log.size_bytes) == (30, 30, 1, 0)
+    assert client.send_now().base_offset == 30
+
+
+def test_retention_by_size(storage: Storage) -> None:
+    log = storage.log(retention_bytes=6000, retention_ms=-1)
+    Client(log).fill(100)
+    log.update_high_watermark(100)
+    log.apply_retention()
+    assert 6000 <= log.size_bytes < 6000 + 4096
+    log.update_config(small_config(retention_bytes=-1, retention_ms=-1))
+    assert log.apply_retention() == 0
+
+
+def test_compacted_topic_is_not_cut_by_retention(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_ms=1, retention_bytes=1, cleanup_policy=frozenset({"compact"}))
+    client = Client(log)
+    for _ in range(50):
+        client.send_now(values=[(b"k", bytes(200))])
+    world.clock.now += HOUR
+    log.update_high_watermark(50)
+    assert log.apply_retention() == 0
+
+
+def test_dropped_files_are_renamed_at_once_and_removed_later(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_bytes=1, retention_ms=-1, file_delete_delay_ms=5000)
+    Client(log).fill(100)
+    log.update_high_watermark(100)
+    log.apply_retention()
+    assert list(log.path.glob("*.log.deleted"))
+    assert not (log.path / "00000000000000000000.log").exists()
+    world.advance(5001)
+    assert not list(log.path.glob("*.deleted"))
+    assert all(int(path.stem) >= log.log_start_offset for path in log.path.glob("*.snapshot"))
+
+
+def test_housekeeping_applies_retention_on_its_own(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_bytes=1, retention_ms=-1)
+    Client(log).fill(100)
+    log.update_high_watermark(100)
+    world.advance(300_001)
+    assert log.log_start_offset > 0
+
+
+def test_delete_records_moves_the_start_at_once(storage: Storage) -> None:
+    log = storage.log()
+    Client(log).fill(50)
+    log.update_high_watermark(40)
+    assert log.increment_log_start_offset(41) == OFFSET_OUT_OF_RANGE
+    assert log.increment_log_start_offset(30) == 0
+    assert log.increment_log_start_offset(10) == 0
+    assert log.log_start_offset == 30
+    assert read(log, 30)[0][0] == 30
+    assert log.apply_retention() >= 1
+    assert log.segments[0].base_offset <= 30
+
+
+def test_log_start_offset_survives_a_restart(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log()
+    Client(log).fill(10)
+    log.update_high_watermark(10)
+    log.increment_log_start_offset(7)
+    storage.close()
+    again = Storage(storage.path, world)
+    assert again.log().log_start_offset == 7
+    again.kill()
+
+
+def test_truncation_drops_the_end_and_its_epochs(storage: Storage) -> None:
+    log = storage.log()
+    for epoch in range(3):
+        Client(log, leader_epoch=epoch).fill(30)
+    log.update_high_watermark(90)
+    log.truncate_to(45)
+    assert (log.log_end_offset, log.high_watermark) == (45, 45)
+    assert log.leader_epochs.entries == [(0, 0), (1, 30)]
+    assert [piece[0] for piece in read_all(log)] == list(range(45))
+    assert log.active.path().stat().st_size == log.active.size
+    Client(log, leader_epoch=5).fill(10)
+    assert [piece[0] for piece in read_all(log)] == list(range(55))
+    log.truncate_to(1000)
+    assert log.log_end_offset == 55
+
+
+def test_truncation_leaves_views_that_are_out_readable(storage: Storage) -> None:
+    log = storage.log(internal_segment_bytes=1 << 20)
+    client = Client(log)
+    client.fill(100)
+    result = log.read(0, 1 << 20, 100, True)
+    assert isinstance(result, ReadResult)
+    before = bytes(result.records)
+    log.truncate_to(10)
+    client.fill(50)
+    assert bytes(result.records) == before
+    assert [piece[0] for piece in read_all(log)] == list(range(60))
+    assert log.active.path().stat().st_size == log.active.size
+
+
+def test_truncation_waits_for_writes_in_flight(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(internal_segment_bytes=1 << 24)
+    client = Client(log)
+    client.fill(3)
+    client.send(values=[bytes(200_000)])
+    done: list[int] = []
+    log.truncate_to(1, lambda: done.append(log.log_end_offset))
+    assert done == []
+    world.run()
+    assert done == [1]
+    assert [result.error_code for result in client.later] == [0]
+
+
+def test_truncation_takes_producers_back(storage: Storage) -> None:
+    log = storage.log()
+    client = Client(log)
+    for sequence in range(20):
+        client.send_now(values=[bytes(500)], producer_id=1, producer_epoch=0, sequence=sequence)
+    log.truncate_to(13)
+    assert client.send_now(producer_id=1, producer_epoch=0, sequence=13).base_offset == 13
+
+
+def test_truncation_to_nothing_starts_anew_elsewhere(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log()
+    Client(log).fill(50)
+    log.truncate_fully_and_start_at(500)
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.entries) == (500, 500, [])
+    assert [path.name for path in log.path.glob("*.log")] == ["00000000000000000500.log"]
+    Client(log).fill(3)
+    world.run()
+    storage.kill()
+    again = Storage(storage.path, world)
+    assert (again.log().log_start_offset, again.log().log_end_offset) == (500, 503)
+    again.kill()
+
+
+def test_end_offset_for_epoch(storage: Storage) -> None:
+    log = storage.log()
+    for epoch, count in ((2, 5), (4, 7), (5, 1)):
+        Client(log, leader_epoch=epoch).fill(count)
+    expected = {1: (1, 0), 2: (2, 5), 3: (2, 5), 4: (4, 12), 5: (5, 13), 6: (6, 13), 7: (-1, -1), -1: (-1, -1)}
+    assert {epoch: log.end_offset_for_epoch(epoch, 6) for epoch in expected} == expected
+
+
+def test_offset_for_timestamp_finds_the_first_record_at_or_after(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log()
+    client = Client(log, leader_epoch=3)
+    now = world.clock.now
+    for i in range(40):
+        client.send(values=[b"a", bytes(100)], timestamps=[now + i * 10, now + i * 10 + 5])
+    for i, target in enumerate(range(now, now + 400, 5)):
+        assert timestamp_of(log.offset_for_timestamp(target)) == (target, i, 3)
+        assert timestamp_of(log.offset_for_timestamp(target - 4)) == (target, i, 3)
+    assert log.offset_for_timestamp(now + 396) is None
+    log.update_high_watermark(80)
+    log.increment_log_start_offset(33)
+    assert timestamp_of(log.offset_for_timestamp(0)) == (now + 165, 33, 3)
+
+
+def test_offset_for_timestamp_with_timestamps_out_of_order(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log()
+    client = Client(log)
+    now = world.clock.now
+    stamps = [now + (i * 37) % 100 for i in range(100)]
+    for stamp in stamps:
+        client.send(values=[bytes(100)], timestamp=stamp)
+    for target in range(now - 1, now + 101):
+        expected = next(((stamp, i, 0) for i, stamp in enumerate(stamps) if stamp >= target), None)
+        assert timestamp_of(log.offset_for_timestamp(target)) == expected
+    assert timestamp_of(log.offset_of_max_timestamp()) == (now + 99, stamps.index(now + 99), 0)
+
+
+def test_empty_log_has_no_max_timestamp(storage: Storage) -> None:
+    assert storage.log().offset_of_max_timestamp() is None
+
+
+def test_index_files_are_kafkas_format_byte_for_byte(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(internal_segment_bytes=1 << 20, index_interval_bytes=300)
+    client = Client(log)
+    now = world.clock.now
+    for i in range(6):
+        client.send(values=[bytes(100)] * 2, timestamp=now + i)
+    size = len(batch([bytes(100)] * 2))
+    assert size > 150
+    storage.close()
+    # An entry is due once more than the interval has been written since the last one: before batches 2 and 4.
+    entries = [(2 * 2 + 1, 2 * size), (4 * 2 + 1, 4 * size)]
+    assert (log.path / "00000000000000000000.index").read_bytes() == b"".join(
+        struct.pack(">ii", *entry) for entry in entries
+    )
+    times = [(now + 2, 5), (now + 4, 9), (now + 5, 11)]
+    assert (log.path / "00000000000000000000.timeindex").read_bytes() == b"".join(
+        struct.pack(">qi", *entry) for entry in times
+    )
+
+
+@pytest.mark.parametrize("offset", [0, 7, 49])
+def test_high_watermark_is_kept_within_the_log(storage: Storage, offset: int) -> None:
+    log = storage.log()
+    Client(log).fill(50)
+    assert log.update_high_watermark(offset) == offset
+    assert log.update_high_watermark(1000) == 50
+    log.increment_log_start_offset(20)
+    assert log.update_high_watermark(3) == 20
