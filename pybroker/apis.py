@@ -56,7 +56,7 @@ class Route(IntEnum):
 
 
 class Api(NamedTuple):
-    """One served API: ``versions`` is the inclusive range that is served, ``handler`` a module of ``pybroker.handlers``."""
+    """One served API: ``versions`` is an inclusive range, ``handler`` a module of ``pybroker.handlers``."""
 
     key: int
     name: str
@@ -94,13 +94,22 @@ APIS: tuple[Api, ...] = (
     Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
     Api(37, "CreatePartitions", (0, 3), "create_partitions", ANY, (Operation.ALTER, Resource.TOPIC)),
     Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP, (Operation.DELETE, Resource.GROUP)),
-    Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", ANY, (Operation.ALTER_CONFIGS, Resource.CLUSTER)),
+    Api(
+        44,
+        "IncrementalAlterConfigs",
+        (0, 1),
+        "incremental_alter_configs",
+        ANY,
+        (Operation.ALTER_CONFIGS, Resource.CLUSTER),
+    ),
     Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP, (Operation.DELETE, Resource.GROUP)),
     Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER)),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
     Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
-    Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
+    Api(
+        74, "ListConfigResources", (0, 1), "list_config_resources", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
+    ),
     Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, (Operation.DESCRIBE, Resource.TOPIC)),
 )
 

@@ -21,6 +21,9 @@ BUFFER_POOL_BYTES = 32 << 20
 # Above it connections that need to grow stop reading until others are done.
 QUEUED_REQUEST_BYTES = 256 << 20
 
+# While the budget is full one connection at a time may finish its frame, in this time.
+STARVED_FRAME_MS = 4_000
+
 # --- serving -----------------------------------------------------------------------------------------------------
 
 # A connection's share of one turn of the loop; the rest waits behind the other connections, so that nobody's

@@ -1,7 +1,7 @@
 """The composition root: the only place that wires concrete parts into a broker.
 
-Owns: the order of start and stop, and the process around a broker (signals, ready line, exit code, garbage collector).
-Owns no behaviour: whatever a broker does is in the parts.
+Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
+around a broker (``cli/broker_process``, ``testing/broker``).
 
 Order of start: lock and list the log dirs, load the metadata, bind the listeners (a port 0 becomes known), register the
 broker with the addresses to advertise, wire the services, accept.  Stop is the reverse; the logs are closed last and
@@ -12,21 +12,16 @@ Kafka counterpart: KafkaRaftServer and BrokerServer.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pybroker.cluster.bootstrap import open_controller
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import listeners_of
-from pybroker.config.schema import ConfigError
 from pybroker.config.service import ConfigService
 from pybroker.coordinators.group.service import GroupCoordinator
 from pybroker.handlers.services import Services
@@ -36,13 +31,9 @@ from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.results import StorageError
 from pybroker.telemetry import ClientTelemetry
 
 log = logging.getLogger("pybroker")
-
-# Collections are rare once the broker is up: what it allocates per request is not cyclic.
-_GC_THRESHOLDS = (50_000, 50, 100)
 
 
 class AdvertisedListener(NamedTuple):
@@ -54,13 +45,16 @@ class AdvertisedListener(NamedTuple):
 
 
 class BrokerServer:
-    """One broker on the running loop.  ``start`` and ``stop`` are each called once."""
+    """One broker on the running loop.  ``start`` and ``stop`` are each called once.
 
-    def __init__(self, config: BrokerConfig) -> None:
+    ``on_failure()`` is called when no log dir is left: then the process must end with exit code 1.
+    """
+
+    def __init__(self, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None) -> None:
         self.config = config
         self.services = Services()
         self.endpoints: list[AdvertisedListener] = []
-        self.failed = asyncio.Event()  # set when no log dir is left: the process must end with exit code 1
+        self._on_failure = on_failure
         self._sockets: SocketServer | None = None
         self._logs: LogManager | None = None
         self._controller: Controller | None = None
@@ -70,11 +64,12 @@ class BrokerServer:
     async def start(self) -> None:
         """Start everything; when it returns the broker serves.
 
-        Raises ``ConfigError`` (settings), ``StorageError`` (data dir locked or unusable) and ``OSError`` (addresses).
+        Raises ``ConfigError`` (settings), ``StorageError`` and ``StoreError`` (data dir locked, unusable or another
+        node's) and ``OSError`` (addresses).
         After a failed start ``stop`` must be called all the same.
         """
         config, services = self.config, self.services
-        env = loop_env(asyncio.get_running_loop())
+        env = loop_env()
         listeners = listeners_of(config)
         self._logs = logs = LogManager(env, config, on_all_dirs_failed=self._on_all_dirs_failed)
         logs.start()
@@ -137,66 +132,7 @@ class BrokerServer:
 
     def _on_all_dirs_failed(self) -> None:
         log.critical("no log directory is left; the broker stops")
-        self.failed.set()
+        self._on_failure()
 
     def _on_config_change(self, names: frozenset[str]) -> None:
         self.services.replicas.on_broker_config()
-
-
-def serve(
-    *, listen: Sequence[str], data_dir: str | None, config_file: str | None, settings: Sequence[tuple[str, str]], dev: bool
-) -> int:
-    """Run a broker in this process until SIGTERM or SIGINT; the exit code.
-
-    0 after a clean shutdown, 1 when the start failed or no log dir is left.
-    """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    try:
-        config = BrokerConfig.load(
-            config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
-        )
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(config))
-    except (ConfigError, StorageError, StoreError, OSError) as error:
-        print(f"pybroker: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-
-
-async def _serve(config: BrokerConfig) -> int:
-    server = BrokerServer(config)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    try:
-        await server.start()
-        _tune_garbage_collector()
-        first = server.endpoints[0]
-        host = f"[{first.host}]" if ":" in first.host else first.host
-        print(f"pybroker ready on {host}:{first.port}", flush=True)  # noqa: T201
-        waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(server.failed.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        return 1 if server.failed.is_set() else 0
-    finally:
-        await server.stop()
-
-
-def _tune_garbage_collector() -> None:
-    """Only here, where the process is ours: what is alive now stays alive."""
-    import gc
-
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
-
-
-def _loop_factory():  # type: ignore[no-untyped-def]
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -17,7 +17,7 @@ ARROWS: dict[str, set[str]] = {
     "server": BELOW_THE_SERVER,
     "net": {"apis", "handlers"},
     "handlers": {"apis", "storage", *SERVICES},
-    **{service: {"storage"} for service in SERVICES},
+    **{service: {"storage", "cluster"} for service in SERVICES},
     "storage": set(),
     "apis": set(),
     "pipeline": {"cli"},

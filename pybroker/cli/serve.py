@@ -1,7 +1,7 @@
 """``pybroker serve``: parse the options of the broker's process and start it.
 
-Owns: the options.  Owns nothing of the broker: ``pybroker.server.serve`` wires it, prints the ready line and
-handles the signals.  Imports the standard library alone, as the start-up budget asks.
+Owns: the options.  Owns nothing of the process: ``broker_process`` prints the ready line and handles the
+signals.  Imports the standard library alone, as the start-up budget asks.
 """
 
 from __future__ import annotations
@@ -52,13 +52,12 @@ def build_parser() -> argparse.ArgumentParser:
 def run_serve(arguments: Sequence[str]) -> int:
     """Run the broker until it is told to stop; returns the exit code."""
     options = build_parser().parse_args(arguments)
-    from pybroker.server import serve
+    from pybroker.cli.broker_process import run_broker
 
-    exit_code: int = serve(
+    return run_broker(
         listen=options.listen,
         data_dir=options.data_dir,
         config_file=options.config,
         settings=options.settings,
         dev=options.dev,
     )
-    return exit_code

@@ -33,7 +33,7 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
     if ctx.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         ctx.connection.client_software = (
             name[: limits.SOFTWARE_NAME_CHARS],
             version[: limits.SOFTWARE_NAME_CHARS],
@@ -41,6 +41,7 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
     image = ctx.services.metadata.image
     telemetry = ctx.services.telemetry.has_subscriptions
     return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
         api_keys=[_entry(api) for api in APIS if telemetry or api.key not in _TELEMETRY_KEYS],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)

@@ -10,7 +10,7 @@ message now, a ``Parked`` which is completed exactly once, or ``None`` for no re
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pybroker.handlers.services import Services
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 class CloseConnection(Exception):
     """Raised by a handler: close the connection without a reply, with this as the reason in the log."""
+
+
+class HeldRequest(Protocol):
+    """The bytes of a request that outlive its handler (``ctx.connection.hold_request()``), until ``release()``."""
+
+    def release(self) -> None: ...
 
 
 class Parked:

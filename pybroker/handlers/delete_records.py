@@ -24,12 +24,13 @@ _NO_OFFSET = -1
 def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Move the start of every partition's log."""
     return DeleteRecordsResponse(
+        throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name, partitions=[_delete(ctx, topic.name, asked) for asked in topic.partitions]
             )
             for topic in request.topics
-        ]
+        ],
     )
 
 
@@ -44,13 +45,11 @@ def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> D
     offset = log.high_watermark if asked.offset == _TO_HIGH_WATERMARK else asked.offset
     if offset < 0:
         return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-    error = ErrorCode(log.increment_log_start_offset(offset))
+    error = log.increment_log_start_offset(offset)
     return _result(asked, error, _NO_OFFSET if error else log.log_start_offset)
 
 
-def _result(
-    asked: DeleteRecordsPartition, error: ErrorCode, low_watermark: int = _NO_OFFSET
-) -> DeleteRecordsPartitionResult:
+def _result(asked: DeleteRecordsPartition, error: int, low_watermark: int = _NO_OFFSET) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error
     )

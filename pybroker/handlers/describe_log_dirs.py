@@ -30,7 +30,9 @@ def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogD
     wanted: Wanted = None
     if request.topics is not None:
         wanted = {topic.topic: set(topic.partitions) for topic in request.topics}
-    return DescribeLogDirsResponse(results=[_result(directory, wanted) for directory in ctx.services.logs.describe()])
+    return DescribeLogDirsResponse(
+        throttle_time_ms=0, results=[_result(directory, wanted) for directory in ctx.services.logs.describe()]
+    )
 
 
 def _result(directory: LogDirDescription, wanted: Wanted) -> DescribeLogDirsResult:

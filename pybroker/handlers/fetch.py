@@ -41,7 +41,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     by_id = ctx.api_version >= _BY_ID
     session, partitions, error = _session(ctx, request, by_id)
     if error:
-        return FetchResponse(error_code=error)
+        return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
     parked = Parked()
     operation = FetchOperation(
         ctx.services.replicas,
@@ -120,7 +120,9 @@ def _response(
             topic = FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[])
             topics.append(topic)
         topic.partitions.append(_partition_data(fetched))
-    return FetchResponse(session_id=session.session_id if session else INVALID_SESSION_ID, responses=topics)
+    return FetchResponse(
+        throttle_time_ms=0, session_id=session.session_id if session else INVALID_SESSION_ID, responses=topics
+    )
 
 
 def _partition_data(fetched: FetchPartition) -> PartitionData:
@@ -149,4 +151,4 @@ def _refuse(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> Fet
             refused.answer(error)
             partitions.append(_partition_data(refused))
         topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
-    return FetchResponse(error_code=error if ctx.api_version >= _SESSIONS else 0, responses=topics)
+    return FetchResponse(throttle_time_ms=0, error_code=error if ctx.api_version >= _SESSIONS else 0, responses=topics)

@@ -15,16 +15,24 @@ from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest, I
 def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse | Parked:
     """The next id of the broker's block; parked while a new block is being allocated."""
     if request.transactional_id == "":
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return _failed(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     parked = Parked()
 
     def done(producer_id: int | None) -> None:
         if producer_id is None:
-            parked.complete(InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            parked.complete(_failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
-            parked.complete(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+            parked.complete(
+                InitProducerIdResponse(
+                    throttle_time_ms=0, error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+                )
+            )
 
     ctx.services.producer_ids.next(done)
     return parked
+
+
+def _failed(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(throttle_time_ms=0, error_code=error, producer_id=-1, producer_epoch=-1)

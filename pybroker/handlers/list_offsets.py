@@ -44,7 +44,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
             for asked in topic.partitions
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
 def _answer(
@@ -60,7 +60,11 @@ def _answer(
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     offset, timestamp, leader_epoch = _find(partition, asked.timestamp, read_committed)
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
     )
 
 

@@ -20,12 +20,13 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
 def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Answer every partition from the log's leader-epoch cache."""
     return OffsetForLeaderEpochResponse(
+        throttle_time_ms=0,
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic, partitions=[_answer(ctx, topic.topic, asked) for asked in topic.partitions]
             )
             for topic in request.topics
-        ]
+        ],
     )
 
 
@@ -37,7 +38,9 @@ def _answer(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) ->
     if asked.current_leader_epoch not in (-1, partition.leader_epoch):
         return _failed(asked, replicas.epoch_error(asked.current_leader_epoch, partition.leader_epoch))
     leader_epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch, partition.leader_epoch)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset)
+    return EpochEndOffset(
+        partition=asked.partition, error_code=ErrorCode.NONE, leader_epoch=leader_epoch, end_offset=end_offset
+    )
 
 
 def _failed(asked: OffsetForLeaderPartition, error: ErrorCode) -> EpochEndOffset:

@@ -9,9 +9,9 @@ the client, so that it does not spin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from pybroker.handlers.context import CloseConnection, Parked, RequestContext
+from pybroker.handlers.context import CloseConnection, HeldRequest, Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -23,10 +23,10 @@ from pybroker_protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.net.buffers import ReceiveBuffer
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import AppendResult
 
+_NONE = 0
 _BY_ID = 13
 _NO_RECORDS = memoryview(b"")
 
@@ -37,10 +37,10 @@ class _Produce:
     __slots__ = ("held", "parked", "pending", "response")
 
     def __init__(self) -> None:
-        self.response = ProduceResponse()
+        self.response = ProduceResponse(responses=[], throttle_time_ms=0)
         self.pending = 0
         self.parked: Parked | None = None
-        self.held: ReceiveBuffer | None = None
+        self.held: HeldRequest | None = None
 
     def append(self, partition: Partition, records: memoryview, version: int, reply: PartitionProduceResponse) -> None:
         def written(result: AppendResult) -> None:
@@ -71,7 +71,7 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     for topic in request.topic_data:
         replies: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            reply = PartitionProduceResponse(index=data.index, base_offset=-1)
+            reply = PartitionProduceResponse(index=data.index, error_code=_NONE, base_offset=-1)
             replies.append(reply)
             if refusal:
                 reply.error_code = refusal
@@ -81,7 +81,7 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
             else:
                 partition = replicas.partition(topic.name, data.index)
             if partition is not None:
-                records = data.records if data.records is not None else _NO_RECORDS
+                records = cast(memoryview, data.records) if data.records is not None else _NO_RECORDS
                 produce.append(partition, records, ctx.api_version, reply)
                 continue
             reply.error_code = (
@@ -93,7 +93,8 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
         )
     if request.acks == 0:
-        return _without_reply(ctx, produce)
+        _check_without_reply(ctx, produce)
+        return None
     if not produce.pending:
         return produce.response
     produce.held = ctx.connection.hold_request()
@@ -110,13 +111,12 @@ def _refusal(request: ProduceRequest) -> int:
     return 0
 
 
-def _without_reply(ctx: RequestContext, produce: _Produce) -> None:
+def _check_without_reply(ctx: RequestContext, produce: _Produce) -> None:
     """acks=0: the client learns of an error by the end of its connection, as in Kafka."""
     for topic in produce.response.responses:
         for reply in topic.partition_responses:
             if reply.error_code:
-                error = ErrorCode(reply.error_code).name
-                raise CloseConnection(f"produce with acks=0 to {topic.name}-{reply.index} failed: {error}")
+                raise CloseConnection(f"produce with acks=0 to {topic.name}-{reply.index}: error {reply.error_code}")
     if produce.pending:
         produce.held = ctx.connection.hold_request()
 

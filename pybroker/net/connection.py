@@ -138,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is None:
-            if not self._frame_bytes_expected:
+            if not self._frame_bytes_expected or not self._server.has_room_for(self._frame_bytes_expected):
                 return self._server.shared.view
             # After a large frame the next one is read straight into a buffer of its own, cut to the same length so
             # that a read never crosses into the frame behind it and nothing has to be moved.
@@ -240,17 +240,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_own(self) -> None:
         """Serve what stands in the buffer of our own, then let go of it or read on behind it."""
-        buffer = self._buffer
-        if buffer is None or self.closed:
+        if self._buffer is None or self.closed:
             return
-        self._pos = self._serve(buffer, self._pos, self._end)
-        if self.closed:
-            return
-        if self._pos == self._end:
+        self._pos = self._serve(self._buffer, self._pos, self._end)
+        if self._pos == self._end or self.closed:
             self._release_own()
-            self._read(True)
-        else:
-            self._read(not self._holds_whole_frame())
+        self._read(self._buffer is None or not self._holds_whole_frame())
 
     def _serve_on(self) -> None:
         """Go on after something that held us up is over: a parked reply, a full socket, the end of our turn."""
@@ -290,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes of a buffer for a frame of which ``unserved`` bytes are here: twice that, never the declared length."""
         room = max(2 * unserved, limits.FRAME_BUFFER_MIN_BYTES)
         if unserved >= 4:
-            frame_bytes = 4 + _LENGTH(view, pos)[0]
+            frame_bytes: int = 4 + _LENGTH(view, pos)[0]
             if unserved < frame_bytes < room:
                 return frame_bytes
         return room
@@ -316,11 +311,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._buffer is not None:
             self._buffer.release()
             self._buffer = None
+            self._server.on_frame_done(self)
 
     def _read(self, wanted: bool) -> None:
         """Start or stop reading from the socket; over the server's budget of queued bytes nothing more is read."""
-        if wanted and self._buffer is not None and self._server.over_budget(self):
-            wanted = False
+        buffer = self._buffer
+        if wanted and buffer is not None and buffer.capacity > limits.FRAME_BUFFER_MIN_BYTES:
+            wanted = self._server.may_grow(self)
         if wanted == self._reading_paused and not self._transport.is_closing():
             self._reading_paused = not wanted
             if wanted:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from random import SystemRandom
 from typing import Any, TypeVar
 
@@ -99,11 +100,8 @@ class ThreadExecutor:
             if self._wake_pending:
                 return
             self._wake_pending = True
-        try:
+        with suppress(RuntimeError):  # the loop is closing: close() delivers what is left
             self._call_threadsafe(self._deliver)
-        except RuntimeError:
-            # The loop is closing: close() delivers what is left.
-            pass
 
     def _deliver(self) -> None:
         with self._lock:
@@ -116,9 +114,13 @@ class ThreadExecutor:
             done(result, error)
 
 
-def loop_env(loop: asyncio.AbstractEventLoop) -> Env:
-    """The ``Env`` of a broker that runs on ``loop``."""
-    call_threadsafe: Callable[..., None] = loop.call_soon_threadsafe
+def loop_env() -> Env:
+    """The ``Env`` of a broker on the running loop."""
+    loop = asyncio.get_running_loop()
+
+    def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
+        loop.call_soon_threadsafe(callback, *args)
+
     return Env(
         clock=LoopClock(),
         timers=LoopTimers(loop),

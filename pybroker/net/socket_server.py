@@ -65,7 +65,9 @@ class SocketServer:
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
         self._ready: deque[Connection] = deque()
-        self._starved: set[Connection] = set()
+        self._starved: dict[Connection, None] = {}
+        self._permitted: Connection | None = None
+        self._permit_ends_sweep = 0
         self._listeners: list[Listener] = []
         self._sweep_timer: Cancellable | None = None
         self._idle = asyncio.Event()
@@ -128,10 +130,9 @@ class SocketServer:
     def remove(self, connection: Connection) -> None:
         """Called by a connection when it is lost."""
         self._connections.discard(connection)
-        self._starved.discard(connection)
+        self.on_frame_done(connection)
         if not self._connections:
             self._idle.set()
-        self.feed_starved()
 
     def queue_turn(self, connection: Connection) -> None:
         """Serve the connection again after every other one that is ready."""
@@ -151,19 +152,44 @@ class SocketServer:
         self.shared.release()
         self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
 
-    def over_budget(self, connection: Connection) -> bool:
-        """Whether received bytes fill the budget; the connection is told to read again when there is room."""
-        if self.pool.bytes_in_use <= self._queued_bytes_max:
-            return False
-        self._starved.add(connection)
-        return True
+    def has_room_for(self, size: int) -> bool:
+        """Whether ``size`` more received bytes fit into the budget."""
+        return self.pool.bytes_in_use + size <= self._queued_bytes_max
 
-    def feed_starved(self) -> None:
-        """Let connections read on that stopped for want of budget."""
-        if self._starved and self.pool.bytes_in_use <= self._queued_bytes_max:
-            starved, self._starved = self._starved, set()
-            for connection in starved:
-                connection.read_again()
+    def may_grow(self, connection: Connection) -> bool:
+        """Whether a connection may read on into an unfinished frame; if not, ``read_again`` tells it when it may.
+
+        Over the budget one connection at a time may, in the order in which they asked, so that unfinished frames that
+        fill the budget together cannot block each other for good.
+        """
+        if self.has_room_for(0) or self._permitted is connection:
+            return True
+        if self._permitted is None:
+            self._permit(connection)
+            return True
+        self._starved[connection] = None
+        return False
+
+    def on_frame_done(self, connection: Connection) -> None:
+        """A connection gave its buffer back, or is gone: others may have their turn."""
+        if self._permitted is connection:
+            self._permitted = None
+        self._starved.pop(connection, None)
+        if not self._starved:
+            return
+        if self.has_room_for(0):
+            starved, self._starved = self._starved, {}
+            for waiting in starved:
+                waiting.read_again()
+        elif self._permitted is None:
+            waiting = next(iter(self._starved))
+            del self._starved[waiting]
+            self._permit(waiting)
+            waiting.read_again()
+
+    def _permit(self, connection: Connection) -> None:
+        self._permitted = connection
+        self._permit_ends_sweep = self.sweep + limits.STARVED_FRAME_MS // limits.SWEEP_INTERVAL_MS + 1
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -172,6 +198,7 @@ class SocketServer:
         idle_since = self.sweep - self._idle_sweeps if self._idle_sweeps else -1
         for connection in list(self._connections):
             connection.look_after(idle_since)
-        self.feed_starved()
+        if self._permitted is not None and self.sweep > self._permit_ends_sweep:
+            self._permitted.refuse("received bytes fill the budget, and it does not finish its frame")
+            self._permitted.abort()
         self._sweep_timer = self._env.timers.call_later(limits.SWEEP_INTERVAL_MS, self._sweep)
-

@@ -4,7 +4,7 @@ Owns: the coordinators' ports onto the partitions of this broker (``PartitionWri
 ``coordinators.ports``), and telling a coordinator which partitions of its topic this broker leads.
 Owns no state of a coordinator.
 
-Kafka counterpart: CoordinatorPartitionWriter, CoordinatorLoaderImpl, and the election listeners of BrokerMetadataPublisher.
+Kafka counterpart: CoordinatorPartitionWriter, CoordinatorLoaderImpl, and BrokerMetadataPublisher's elections.
 """
 
 from __future__ import annotations

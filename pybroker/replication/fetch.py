@@ -36,7 +36,16 @@ _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 class FetchOperation:
     """See the module's docstring.  ``done()`` is called when every partition of it is answered."""
 
-    __slots__ = ("_cold_reads", "_done", "_finished", "_max_bytes", "_min_bytes", "_partitions", "_read_committed", "_replicas")
+    __slots__ = (
+        "_cold_reads",
+        "_done",
+        "_finished",
+        "_max_bytes",
+        "_min_bytes",
+        "_partitions",
+        "_read_committed",
+        "_replicas",
+    )
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.config.log_config import LogConfig
+from pybroker.config.resources import TOPIC
 from pybroker.replication.fetch_session import FetchSessionCache
 from pybroker.replication.partition import Partition
 from pybroker.replication.purgatory import Wheel
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.storage.log_manager import LogManager
-
-TOPIC_CONFIG = 2
 
 
 class ReplicaManager:
@@ -127,7 +126,7 @@ class ReplicaManager:
         return partition
 
     def _log_config(self, topic: str) -> LogConfig:
-        return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC_CONFIG, topic), self._config)
+        return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC, topic), self._config)
 
     # --- appending and waiting -------------------------------------------------------------------------------------
 
@@ -154,7 +153,7 @@ class ReplicaManager:
         for before, after in delta.topics_changed:
             self._update_topic(before, after)
         for resource_type, name in delta.configs_changed:
-            if resource_type == TOPIC_CONFIG:
+            if resource_type == TOPIC:
                 self._reconfigure(name)
 
     def on_broker_config(self) -> None:
@@ -170,11 +169,16 @@ class ReplicaManager:
                 partition.log.update_config(config)
 
     def _drop_topic(self, topic: TopicImage) -> None:
-        for partition in self._by_id.pop(topic.topic_id, {}).values():
+        dropped = self._by_id.pop(topic.topic_id, {})
+        here = self._by_name.get(topic.name, {})
+        for index, partition in dropped.items():
+            # A topic made anew under the name may stand there already.
+            if here.get(index) is partition:
+                del here[index]
+        if not here:
+            self._by_name.pop(topic.name, None)
+        for partition in dropped.values():
             self._retire(partition)
-        here = self._by_name.get(topic.name)
-        if here and all(partition.topic_id == topic.topic_id for partition in here.values()):
-            del self._by_name[topic.name]
         self._logs.delete(topic.name, topic.topic_id)
 
     def _update_topic(self, before: TopicImage, after: TopicImage) -> None:

@@ -76,7 +76,8 @@ class Broker:
         """Stop the broker and remove what it made; a second call does nothing."""
         if self._thread is None:
             return
-        assert self._loop is not None and self._stopping is not None
+        assert self._loop is not None
+        assert self._stopping is not None
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._forget()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from comparator.wire import Connection
+from comparator.wire import API_VERSIONS, Connection
 
 from pybroker_protocol import codec
+from pybroker_protocol.messages import response_class
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pybroker_protocol.messages.produce import (
     PartitionProduceData,
@@ -35,10 +36,10 @@ class WireClient:
         """Send and remember which reply will come."""
         cls = type(request)
         flexible = codec.is_flexible(cls, version)
-        self.connection.send_bytes(cls.key, version, codec.encode(request, version), flexible)
-        from pybroker_protocol.messages import response_class
-
-        self._expected.append((response_class(cls.key), version, flexible and cls.key != 18))
+        key = cls.__declaration__.key
+        assert key is not None
+        self.connection.send_bytes(key, version, codec.encode(request, version), flexible)
+        self._expected.append((response_class(key), version, flexible and key != API_VERSIONS))
 
     def receive(self) -> Any:
         """The reply to the oldest unanswered request; ``None`` when the broker closed the connection."""
