@@ -26,7 +26,6 @@ from pybroker.config.alter import compile_match
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS
 from pybroker.config.resources import CLIENT_METRICS
-from pybroker.config.resources import CLIENT_METRICS
 from pybroker.config.schema import ConfigError
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
@@ -114,6 +113,7 @@ class Instance:
     """One client instance: what it is asked for, when it asked and pushed last."""
 
     __slots__ = (
+        "asked",
         "client",
         "last_error",
         "last_get_ms",
@@ -137,7 +137,8 @@ class Instance:
         self.subscription_id = subscription_id(self.metrics, self.push_interval_ms, instance_id)
         self.version = version
         self.terminating = False
-        self.last_error = int(ErrorCode.NONE)
+        self.last_error = ErrorCode.NONE
+        self.asked = False
         self.last_get_ms: int | None = None
         self.last_push_ms: int | None = None
         self.used_ms = 0
@@ -156,9 +157,18 @@ class Instance:
 
     def may_push(self, now_ms: int) -> bool:
         """Whether it may push: after the interval, or at any time for the first push after asking (it jitters that)."""
-        if self.last_push_ms is None or (self.last_get_ms is not None and self.last_get_ms > self.last_push_ms):
-            return True
-        return now_ms - self.last_push_ms >= self.push_interval_ms
+        return self.asked or self.last_push_ms is None or now_ms - self.last_push_ms >= self.push_interval_ms
+
+    def on_get(self, now_ms: int) -> None:
+        """It was told what to push; the next push may come at any time."""
+        self.last_get_ms = now_ms
+        self.asked = True
+        self.last_error = ErrorCode.NONE
+
+    def on_push(self, now_ms: int) -> None:
+        """A push came in time, acceptable or not."""
+        self.last_push_ms = now_ms
+        self.asked = False
 
 
 class ClientTelemetry:
@@ -193,8 +203,7 @@ class ClientTelemetry:
         instance = self._instance(instance_id, client, now_ms)
         if not instance.may_get(now_ms):
             return Assigned(ErrorCode.THROTTLING_QUOTA_EXCEEDED, instance_id)
-        instance.last_get_ms = now_ms
-        instance.last_error = ErrorCode.NONE
+        instance.on_get(now_ms)
         return Assigned(
             ErrorCode.NONE, instance_id, instance.subscription_id, instance.push_interval_ms, instance.metrics
         )
@@ -215,7 +224,7 @@ class ClientTelemetry:
         instance = self._instance(instance_id, client, now_ms)
         in_time = instance.may_push(now_ms)
         if in_time and not instance.terminating:
-            instance.last_push_ms = now_ms
+            instance.on_push(now_ms)
         error = self._push_error(instance, in_time or terminating, subscription_id, compression_type, metrics)
         instance.terminating = terminating
         instance.last_error = error

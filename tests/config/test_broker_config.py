@@ -66,7 +66,7 @@ def test_log_dirs_wins_over_log_dir() -> None:
 def test_unknown_name_on_the_command_line_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unknown setting 'num\.partition'; did you mean 'num\.partitions'\?"):
         BrokerConfig.load(settings=[("num.partition", "3")])
-    with pytest.raises(ConfigError, match="'auto.create.topics.enable'"):
+    with pytest.raises(ConfigError, match=r"'auto\.create\.topics\.enable'"):
         BrokerConfig.load(settings=[("auto.create.topic.enabled", "true")])
 
 
