@@ -103,6 +103,7 @@ class AppendQueue:
         log = self._log
         segment = log.active
         segment.pins += 1
+        segment.writes_in_flight += 1
         fd = segment.fd
         self._in_flight.append(pending)
         self.busy = True
@@ -118,6 +119,7 @@ class AppendQueue:
                 raise
 
         def written(_: None, error: BaseException | None) -> None:
+            segment.writes_in_flight -= 1
             segment.unpin()
             self._written(pending, error)
 

@@ -48,13 +48,14 @@ class _Plan:
 class FlushQueue:
     """The syncs of one log."""
 
-    __slots__ = ("_again", "_idle_actions", "_in_flight", "_log", "_waiters", "files_changed")
+    __slots__ = ("_again", "_idle_actions", "_in_flight", "_log", "_stale", "_waiters", "files_changed")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._waiters: deque[tuple[int, AppendResult, OnComplete]] = deque()
         self._in_flight = False
         self._again = False
+        self._stale = False  # the log was truncated while the sync under way ran: it proves nothing
         self._idle_actions: list[Callable[[], None]] = []
         self.files_changed = False  # files came or went since the directory was last synced
 
@@ -98,6 +99,10 @@ class FlushQueue:
 
         log.directory.flusher.submit(plan.run, synced)
 
+    def truncated(self) -> None:
+        """The log's end was cut: a sync under way may have covered bytes that are others now."""
+        self._stale = self._in_flight
+
     def _planning_failed(self, error: OSError) -> None:
         self._in_flight = False
         self._finish(None, error)
@@ -133,14 +138,15 @@ class FlushQueue:
         try:
             segment.persist_indexes()
         except OSError as error:
-            if not os_file.no_space(error):
+            if not os_file.is_passing(error):
                 raise
 
     def _finish(self, plan: _Plan | None, error: BaseException | None) -> None:
         log = self._log
         if error is not None:
             log.sync_failed(error)
-        if plan is not None and error is None:
+        stale, self._stale = self._stale, False
+        if plan is not None and error is None and not stale:
             for segment, _, size in plan.segments:
                 segment.synced_bytes = max(segment.synced_bytes, min(size, segment.size))
             log.flushed_to(plan.target_offset)

@@ -57,7 +57,7 @@ class LeaderEpochCache:
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below the requested one; (-1, -1) when that is not known."""
-        if requested_epoch < 0 or not self._epochs or requested_epoch > self.latest_epoch:
+        if requested_epoch == UNDEFINED_EPOCH or not self._epochs or requested_epoch > self.latest_epoch:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if requested_epoch == self.latest_epoch:
             return requested_epoch, log_end_offset

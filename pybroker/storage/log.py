@@ -407,10 +407,10 @@ class Log:
             self._assign_epoch(leader_epoch, base_offset)
         _patch_into(records, 0, base_offset, length, leader_epoch)
         result = AppendResult(NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset, leader_epoch)
-        if size > INLINE_WRITE_BYTES_MAX or queue.busy:
-            self._append_in_thread(records, header, size, result, on_complete)
-            return None
         try:
+            if size > INLINE_WRITE_BYTES_MAX or queue.busy:
+                self._append_in_thread(records, header, size, result, on_complete)
+                return None
             segment.append(records, size, base_offset, last_offset, max_timestamp)
         except OSError as error:
             self.write_failed(error)
@@ -426,9 +426,8 @@ class Log:
         self, records: memoryview, header: HeaderFields, size: int, result: AppendResult, on_complete: OnComplete
     ) -> None:
         """Reserve the offsets and let the writer thread write; small appends behind a large one are copied."""
-        segment = self.active
         if not self.queue.busy:
-            segment.readable()  # The map can only be made while nobody writes to the file.
+            self.active.prepare_for_thread()
         former = None
         producer_id = header[9]
         if producer_id >= 0:
@@ -543,7 +542,7 @@ class Log:
         try:
             self.leader_epochs.write()
         except OSError as error:
-            if not os_file.no_space(error):
+            if not os_file.is_passing(error):
                 self.directory.fail(error, f"writing {self.leader_epochs.path}")
 
     # Failures ---------------------------------------------------------------------------------------------------------
@@ -568,21 +567,22 @@ class Log:
             self.active.cut_torn_tail()
         except OSError as cut_error:
             error = cut_error
-        if os_file.no_space(error):
+        if os_file.is_passing(error):
             logger.warning("No room to append to %s: %s", self.path, error)
         else:
             self.directory.fail(error, f"a write to {self.path}")
 
     def sync_failed(self, error: BaseException) -> None:
         """A sync failed: what it covered may be lost, and only a restart can tell."""
-        if isinstance(error, OSError) and os_file.no_space(error) and not self.flushes.in_flight:
+        if os_file.is_passing(error):
             logger.warning("No room to write the indexes of %s: %s", self.path, error)
         else:
             self.directory.fail(error, f"a sync of {self.path}")
 
     def read_failed(self, error: BaseException) -> None:
-        """A read failed."""
-        self.directory.fail(error, f"a read of {self.path}")
+        """A read failed; only a failing disk, not a lack of descriptors, takes the log directory offline."""
+        if not os_file.is_passing(error):
+            self.directory.fail(error, f"a read of {self.path}")
 
     def flush_is_overdue(self, now_ms: int) -> bool:
         """Whether ``flush.ms`` has passed since the last sync."""
@@ -618,10 +618,10 @@ class Log:
             size = segment.size
             if start >= 0 and size - start <= max_bytes and segment.is_warm(start, size):
                 view = segment.view
-                if view is None or len(view) < size:
-                    view = segment.readable()
-                segment.exposed_end = size
-                return ReadResult(NONE, view[start:size])
+                if view is not None and len(view) >= size:
+                    segment.referenced = True
+                    segment.exposed_end = size
+                    return ReadResult(NONE, view[start:size])
         return read_segments(self, offset, max_bytes, upper_bound_offset, min_one_batch)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:

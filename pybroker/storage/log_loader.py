@@ -60,6 +60,9 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     environment = log.environment
     for base_offset, size, modified in files:
         log.segments.add(Segment(log.path, base_offset, size, int(modified * 1000), environment.segments))
+    for i, segment in enumerate(log.segments):
+        if log.segments.end_offset(i, 1 << 63) > log.recovery_point:
+            segment.synced_bytes = 0
     active = log.segments[-1]
     load_active_indexes(active)
     log_end_offset = _load_end(active)

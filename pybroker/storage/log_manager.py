@@ -88,10 +88,11 @@ def settings_of(config: BrokerConfig) -> StorageSettings:
 class _DirState:
     """A log directory with what its checkpoints said, and say now."""
 
-    __slots__ = ("directory", "high_watermarks", "log_start_offsets", "recovery_points", "written")
+    __slots__ = ("directory", "high_watermarks", "log_start_offsets", "ready", "recovery_points", "written")
 
     def __init__(self, directory: LogDir) -> None:
         self.directory = directory
+        self.ready = False  # locked, read, and recovered if need be: only then may it be marked as cleanly stopped
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -164,6 +165,7 @@ class LogManager:
             self._places[key] = state
         if not directory.had_clean_shutdown:
             self._recover(state)
+        state.ready = True
 
     def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
         if self._meta is None:
@@ -421,7 +423,7 @@ class LogManager:
             if error is None:
                 return
             state.written.pop(name, None)
-            if not os_file.no_space(error):
+            if not os_file.is_passing(error):
                 directory.fail(error, f"writing {path}")
 
         directory.flusher.submit(lambda: checkpoints.write_offset_checkpoint(path, snapshot, directory.sync), written)
@@ -450,6 +452,8 @@ class LogManager:
         for state in self._states:
             state.directory.close_executors()
         for state in self._online():
+            if not state.ready:
+                continue
             try:
                 self._close_directory(state, broker_epoch)
             except (OSError, StorageError) as error:
@@ -469,12 +473,6 @@ class LogManager:
                 state.high_watermarks[key] = log.high_watermark
                 if log.log_start_offset > log.segments[0].base_offset:
                     state.log_start_offsets[key] = log.log_start_offset
-        if (
-            self._meta is None
-            and not state.recovery_points
-            and not (directory.path / checkpoints.META_PROPERTIES).exists()
-        ):
-            return  # The start failed before the directory was ours.
         for name, offsets in (
             (checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points),
             (checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets),

@@ -12,6 +12,7 @@ from pybroker.storage import os_file
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     EMPTY,
+    KAFKA_STORAGE_ERROR,
     NONE,
     ColdRead,
     ReadResult,
@@ -77,18 +78,29 @@ def read_segments(
         asked = _Range(segment, offset, end_offset, max_bytes, min_one_batch)
         try:
             warm = segment.is_warm(asked.start_floor, min(asked.size, asked.start_floor + max(max_bytes, 1)))
-            if not warm:
-                return ColdRead(log, segment, max_bytes, lambda: _read_cold(segment, asked))  # noqa: B023 (returns)
-            found = _read_warm(segment, asked)
+            found = _read_warm(segment, asked) if warm else None
         except OSError as error:
-            log.read_failed(error)
-            return ReadResult(log.storage_error().error_code, EMPTY)
+            if not os_file.is_passing(error):
+                log.read_failed(error)
+                return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
+            warm = False  # There is no map to be had now: read the file.
+        if not warm:
+            return _cold_read(log, segment, asked)
         if found is None:
             return ReadResult(CORRUPT_MESSAGE, EMPTY)
         # A compacted segment may have nothing at or past the offset; then the next one does.
         if found or min_one_batch is False or i == len(segments) - 1 or segment_end >= upper_bound_offset:
             return ReadResult(NONE, found)
     return ReadResult(NONE, EMPTY)
+
+
+def _cold_read(log: Log, segment: Segment, asked: _Range) -> ReadResult | ColdRead:
+    try:
+        segment.open()
+    except OSError as error:
+        log.read_failed(error)
+        return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
+    return ColdRead(log, segment, asked.max_bytes, lambda: _read_cold(segment, asked))
 
 
 def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:

@@ -30,12 +30,12 @@ rename = os.rename
 fdatasync = getattr(os, "fdatasync", os.fsync)
 
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
-def no_space(error: BaseException) -> bool:
-    """Whether the error says that there is no room: that append fails, and later ones may work again."""
-    return isinstance(error, OSError) and error.errno in _NO_SPACE
+def is_passing(error: BaseException) -> bool:
+    """Whether the error only says that there is no room, or no descriptor, now: later calls may work again."""
+    return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def open_for_append(path: StrPath) -> int:

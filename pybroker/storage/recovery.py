@@ -196,6 +196,11 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
             break
         if i + 1 < len(files):
             write_snapshot(directory, files[i + 1][0], producers.producers, sync=False)
+    if end_offset < log_start_offset:
+        # What DeleteRecords had reached was lost with the crash: its offsets must not be given out again.
+        _remove_segments(directory, files)
+        epochs.clear()
+        end_offset = log_start_offset
     epochs.truncate_from_start(log_start_offset)
     epochs.write()
     write_snapshot(directory, end_offset, producers.producers, sync=False)
@@ -254,7 +259,7 @@ def _producers_before(
 
 def _remove_segments(directory: Path, files: list[tuple[int, int, float]]) -> None:
     for base_offset, _, _ in files:
-        logger.warning("Removing %s, which lies behind a torn tail", directory / file_name(base_offset))
+        logger.warning("Removing %s, which lies behind what was lost", directory / file_name(base_offset))
         for suffix in SUFFIXES:
             (directory / file_name(base_offset, suffix)).unlink(missing_ok=True)
     if files:

@@ -29,6 +29,7 @@ INVALID_TXN_STATE = int(ErrorCode.INVALID_TXN_STATE)
 KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 UNSUPPORTED_COMPRESSION_TYPE = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 EMPTY = memoryview(b"")
 
@@ -113,6 +114,13 @@ class ColdRead:
         """Submit the read.  A failing disk answers KAFKA_STORAGE_ERROR, bytes that are no batch CORRUPT_MESSAGE."""
         segment = self._segment
         segment.pins += 1
+        try:
+            segment.open()  # It may have been evicted since.
+        except OSError as error:
+            segment.unpin()
+            self._log.read_failed(error)
+            self._log.environment.env.timers.call_soon(done, ReadResult(KAFKA_STORAGE_ERROR, EMPTY))
+            return
 
         def finished(records: memoryview | None, error: BaseException | None) -> None:
             segment.unpin()

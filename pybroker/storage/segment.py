@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from bisect import bisect_right
@@ -98,6 +99,7 @@ class Segment:
     __slots__ = (
         "_map",
         "_offset_index",
+        "_replaced_fds",
         "_time_index",
         "base_offset",
         "bytes_since_index",
@@ -125,6 +127,7 @@ class Segment:
         "txn_index",
         "view",
         "warm_from",
+        "writes_in_flight",
     )
 
     def __init__(self, directory: Path, base_offset: int, size: int, created_ms: int, cache: SegmentCache) -> None:
@@ -154,6 +157,8 @@ class Segment:
         self.warm_from = size
         self.synced_bytes = size
         self.pins = 0
+        self.writes_in_flight = 0
+        self._replaced_fds: list[int] = []
         self.referenced = True
         self.retired = False
         self.sealed = True
@@ -185,11 +190,22 @@ class Segment:
         self.referenced = True
         view = self.view
         if view is None or self.size > len(view):
+            if self.writes_in_flight:
+                raise BlockingIOError(errno.EAGAIN, "a thread writes to the file, it cannot be mapped now")
             self.open()
             self.drop_map()
             self._map = os_file.map_for_reading(self.fd, self.size, max(self.capacity, self.size))
             self.view = view = memoryview(self._map)
         return view
+
+    def prepare_for_thread(self) -> None:
+        """Before a thread writes: the map cannot be made while it does.  Without one, reads go through the file."""
+        self.open()
+        try:
+            self.readable()
+        except OSError as error:
+            if not os_file.is_passing(error):
+                raise
 
     def reserve(self, end: int) -> None:
         """Make sure that the file is open and that its map, if there is one, reaches ``end``."""
@@ -233,8 +249,15 @@ class Segment:
     def unpin(self) -> None:
         """An operation that used the descriptor in a thread has ended."""
         self.pins -= 1
-        if self.retired and not self.pins:
-            self.close()
+        if not self.pins:
+            self._close_replaced()
+            if self.retired:
+                self.close()
+
+    def _close_replaced(self) -> None:
+        """Close the descriptors of replaced files, unless a thread may be using one."""
+        while self._replaced_fds and not self.pins:
+            os.close(self._replaced_fds.pop())
 
     def delete_files(self) -> None:
         """Remove the segment's files."""
@@ -364,8 +387,9 @@ class Segment:
             replacement = self.path(LOG_SUFFIX + CLEANED_SUFFIX)
             fd = os_file.copy_prefix(self.fd, replacement, position)
             os_file.rename(replacement, self.path())
-            os.close(self.fd)
+            self._replaced_fds.append(self.fd)
             self.fd = fd
+            self._close_replaced()
         self.exposed_end = 0
         self.size = position
         self.synced_bytes = min(self.synced_bytes, position)

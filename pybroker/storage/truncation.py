@@ -22,6 +22,7 @@ def truncate_log(log: Log, offset: int) -> None:
     if offset < log.segments[0].base_offset:
         truncate_fully(log, offset)
         return
+    log.flushes.truncated()
     log.log_end_offset = log.next_offset = offset
     log.high_watermark = min(log.high_watermark, offset)
     log.recovery_point = min(log.recovery_point, offset)
@@ -42,6 +43,7 @@ def truncate_fully(log: Log, offset: int) -> None:
     """Drop everything and begin anew at ``offset``.  Raises OSError."""
     former = list(log.segments)
     on_disk = log.on_disk
+    log.flushes.truncated()
     log.become_empty(offset)
     log.recovery_point = offset
     log.leader_epochs.clear()
