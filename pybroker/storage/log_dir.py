@@ -20,6 +20,10 @@ from pybroker.storage.results import StorageError
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
+# POSIX locks do not exclude a process from itself, and closing any descriptor of the file drops them: so a second
+# broker in this process must be refused before it opens the file.
+_locked_here: set[Path] = set()
+
 logger = logging.getLogger("pybroker.storage")
 
 
@@ -76,12 +80,16 @@ class LogDir:
         """Make the directory if need be and lock it; StorageError if another broker, Kafka's or ours, holds it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
+            real_path = self.path.resolve()
+            if real_path not in _locked_here:
+                self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
         except OSError as error:
             raise StorageError(f"The log directory {self.path} cannot be used: {error}") from error
-        if self._lock_fd is None:
+        if self._lock_fd is not None:
+            _locked_here.add(real_path)
+        else:
             raise StorageError(
-                f"The log directory {self.path} is locked: another broker process, Kafka's or pybroker's, is using it"
+                f"The log directory {self.path} is locked: another broker, Kafka's or pybroker's, is using it"
             )
 
     def take_clean_shutdown_marker(self) -> None:
@@ -123,5 +131,6 @@ class LogDir:
     def unlock(self) -> None:
         """Let another broker have the directory."""
         if self._lock_fd is not None:
+            _locked_here.discard(self.path.resolve())
             os.close(self._lock_fd)
             self._lock_fd = None

@@ -21,7 +21,6 @@ from pybroker.storage.results import (
     INVALID_RECORD,
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from pybroker_protocol.records import (
@@ -32,7 +31,6 @@ from pybroker_protocol.records import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     TIMESTAMP_TYPE_FLAG,
-    TRANSACTIONAL_FLAG,
     set_log_append_time,
 )
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 CODECS = {name: number for number, name in enumerate(("uncompressed", "gzip", "snappy", "lz4", "zstd"))}
 ZSTD = CODECS["zstd"]
 
-_FORBIDDEN_FLAGS = TIMESTAMP_TYPE_FLAG | CONTROL_FLAG | TRANSACTIONAL_FLAG
+_FORBIDDEN_FLAGS = TIMESTAMP_TYPE_FLAG | CONTROL_FLAG
 _ZSTD_PRODUCE_VERSION = 7
 _NO_LIMIT = (1 << 63) - 1
 
@@ -155,9 +153,6 @@ def _reject_shape(records: memoryview, produce_version: int) -> Rejection | None
         )
     if length + LOG_OVERHEAD != size:
         return Rejection(INVALID_RECORD, "A partition's records must hold exactly one record batch, there is more")
-    if records[22] & TRANSACTIONAL_FLAG:
-        # Without transactions nothing would ever end the one that this batch begins.
-        return Rejection(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet")
     return None
 
 

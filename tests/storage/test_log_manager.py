@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from pybroker.config.broker import BrokerConfig
 from pybroker.storage import checkpoints
+from pybroker.storage.log_manager import LogManager
 from pybroker.storage.results import StorageError
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import CLUSTER_ID, TOPIC_ID, Client, Storage, read_all, small_config
@@ -155,6 +157,20 @@ def test_second_broker_on_the_directory_is_refused(storage: Storage) -> None:
     assert subprocess.run(command, timeout=30, check=False).returncode == 0
     storage.close()
     assert subprocess.run(command, timeout=30, check=False).returncode == 1
+
+
+def test_broker_that_is_refused_leaves_the_directory_alone(make_storage: MakeStorage, world: FakeWorld) -> None:
+    storage = make_storage()
+    Client(storage.log()).fill(1)
+    before = {path.name: path.stat().st_mtime_ns for path in storage.path.iterdir()}
+    config = BrokerConfig.load(data_dir=str(storage.path))
+    second = LogManager(world.env, config, on_all_dirs_failed=lambda: None)
+    with pytest.raises(StorageError, match="is locked"):
+        second.start()
+    second.close()
+    assert {path.name: path.stat().st_mtime_ns for path in storage.path.iterdir()} == before
+    with pytest.raises(StorageError, match="is locked"):
+        make_storage()
 
 
 def test_describe_counts_bytes_of_open_and_unopened_logs(make_storage: MakeStorage) -> None:
