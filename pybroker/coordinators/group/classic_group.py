@@ -304,8 +304,8 @@ class ClassicGroup(Group):
                 self.rename(renamed, metadata.member_id)
                 member = renamed
         timeout_ms = metadata.session_timeout if metadata.rebalance_timeout == -1 else metadata.rebalance_timeout
+        recorded: Protocols = ((self.protocol_name or "", metadata.subscription),)
         if member is None:
-            protocols: Protocols = ((self.protocol_name or "", metadata.subscription),)
             member = ClassicMember(
                 metadata.member_id,
                 instance_id,
@@ -313,9 +313,12 @@ class ClassicGroup(Group):
                 metadata.client_host,
                 timeout_ms,
                 metadata.session_timeout,
-                protocols,
+                recorded,
             )
             self.add(member, self.protocol_type_name)
+        elif recorded[0] not in member.protocols:
+            # Loading, where the record knows one protocol of the many that the member had.
+            self.set_protocols(member, recorded)
         member.rebalance_timeout_ms = timeout_ms
         member.session_timeout_ms = metadata.session_timeout
         member.assignment = metadata.assignment
