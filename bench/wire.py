@@ -165,9 +165,10 @@ class Client:
         [result] = self.call(CREATE_TOPICS, topics=[topic], timeout_ms=60_000).topics
         if result.error_code:
             raise RuntimeError(f"create {name}: error {result.error_code} {result.error_message}")
-        self._await_leaders(name, partitions)
+        self.await_leaders(name, partitions)
 
-    def _await_leaders(self, name: str, partitions: int) -> None:
+    def await_leaders(self, name: str, partitions: int) -> None:
+        """Wait until every partition of a topic answers."""
         deadline_s = time.monotonic() + TOPIC_READY_S
         while errors := {answer.error_code for answer in self._list_offsets(name, range(partitions))} - {0}:
             if errors - COMING_UP or time.monotonic() > deadline_s:

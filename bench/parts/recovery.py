@@ -33,8 +33,9 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
     broker.kill()
     started = time.perf_counter()
     broker.start(timeout_s=300)
-    serving_s = time.perf_counter() - started
     with Client(broker.bootstrap) as client:
+        client.await_leaders(topic_name, PARTITIONS)
+        serving_s = time.perf_counter() - started
         written = sum(client.end_offsets(topic_name, range(PARTITIONS)).values())
     context.add("log", "GB", name, outcome.acknowledged * outcome.batch_bytes / 1e9)
     context.add("start after kill -9", "s", name, serving_s)
