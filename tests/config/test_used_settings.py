@@ -1,0 +1,68 @@
+"""The flag USED is the truth: a setting has it if, and only if, something in the source reads the setting."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pybroker
+from pybroker.config.broker_settings import BROKER_SETTINGS
+from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+SOURCE = Path(pybroker.__file__).parent
+# These hold the names of all settings, or name some without reading them.
+MENTIONING = {
+    "alter.py",
+    "broker_settings.py",
+    "documentation.py",
+    "group_settings.py",
+    "log_config.py",
+    "names.py",
+    "topic_settings.py",
+}
+
+
+@cache
+def source() -> str:
+    """The broker's source, without the modules that only mention settings, and without clients (theirs differ)."""
+    paths = (path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py")))
+    reading = (
+        path
+        for path in paths
+        if path.parts[0] not in {"cli", "pipeline"} and (path.parts[0] != "config" or path.name not in MENTIONING)
+    )
+    return "\n".join((SOURCE / path).read_text() for path in reading)
+
+
+def read_topic_settings() -> set[str]:
+    """Topic settings whose attribute of ``LogConfig`` somebody uses."""
+    by_property = {
+        "cleanup.policy": ("compact", "delete"),
+        "segment.bytes": ("segment_size_bytes",),
+        "internal.segment.bytes": ("segment_size_bytes",),
+    }
+    return {
+        name
+        for name in TOPIC_SETTINGS
+        if any(
+            re.search(rf"\.{attribute}\b", source())
+            for attribute in (name.replace(".", "_"), *by_property.get(name, ()))
+        )
+    }
+
+
+def read_broker_settings() -> set[str]:
+    """Broker settings named in the source, and those that supply the default of a topic setting which is read."""
+    named = set(re.findall(r'"([a-z0-9.]+)"', source()))
+    defaults = {synonym for name in read_topic_settings() for synonym, _ in TOPIC_SYNONYMS.get(name, ())}
+    mentioned_only = {"process.roles"}
+    return {name for name in BROKER_SETTINGS if name in (named | defaults) - mentioned_only}
+
+
+def test_topic_settings_are_marked_as_used_if_they_are() -> None:
+    assert {name for name, setting in TOPIC_SETTINGS.items() if setting.used} == read_topic_settings()
+
+
+def test_broker_settings_are_marked_as_used_if_they_are() -> None:
+    assert {name for name, setting in BROKER_SETTINGS.items() if setting.used} == read_broker_settings()
