@@ -23,6 +23,8 @@ from pybroker.coordinators.group.records import (
 )
 from pybroker_protocol import codec
 from pybroker_protocol.messages.records_group import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from pybroker_protocol.record_codec import decode_records
+from pybroker_protocol.records import batches
 from tests.coordinators.support import Cluster, subscription
 
 # What Apache Kafka 4.3.1 wrote when a consumer of group g1 committed offset 5 of partition 0 of topic t.
@@ -61,9 +63,6 @@ def test_group_is_written_as_kafka_writes_it() -> None:
 
 def group_value(cluster: Cluster) -> bytes:
     """The value of the last record that the group wrote."""
-    from pybroker_protocol.record_codec import decode_records  # noqa: PLC0415
-    from pybroker_protocol.records import batches  # noqa: PLC0415
-
     log = memoryview(cluster.world.logs[0])
     records = [record for position, _ in batches(log) for record in decode_records(log[position:])]
     assert records[-1].key == KAFKA_GROUP_KEY
