@@ -48,6 +48,11 @@ def test_frames_of_other_lz4_writers_are_read(linked: bool, checksum: bool) -> N
     assert decompress(Compression.LZ4, frame) == data
 
 
+def test_lz4_blocks_are_independent_as_kafkas_reader_wants_them() -> None:
+    flags = compress(Compression.LZ4, b"abc" * 100_000)[4]
+    assert flags & 0b0010_0000
+
+
 def test_uncompressed_data_is_handed_on_as_it_is() -> None:
     data = memoryview(b"data")
     assert decompress(Compression.NONE, data) is data

@@ -13,6 +13,7 @@ from pybroker_protocol import codec
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from pybroker_protocol.messages.create_topics import CreateTopicsRequest
+from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest
 from pybroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
@@ -178,6 +179,12 @@ def test_null_where_the_version_has_none_is_refused() -> None:
         codec.decode(HeartbeatRequest, 4, b"\x00\x00\x00\x00\x01\x01\x00\x00")
     with pytest.raises(ProtocolError, match="topics must not be null"):
         codec.decode(MetadataRequest, 0, pack(">i", -1))
+
+
+def test_null_inside_of_a_list_is_refused() -> None:
+    for version, data in ((0, pack(">ih", 1, -1)), (5, b"\x02\x00\x00\x00")):
+        with pytest.raises(ProtocolError, match="groups must not be null"):
+            codec.decode(DescribeGroupsRequest, version, data)
 
 
 def test_string_longer_than_an_int16_is_refused() -> None:

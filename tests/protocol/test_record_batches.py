@@ -136,6 +136,10 @@ def test_offset_and_leader_epoch_are_stamped_without_touching_the_checksum() -> 
     header = read_batch_header(data, 2)
     assert (header.base_offset, header.partition_leader_epoch) == (2**40, 9)
     assert is_intact(data, 2)
+    alone = bytearray(batch())
+    records.set_base_offset(alone, 1)
+    records.set_partition_leader_epoch(alone, 2)
+    assert read_batch_header(alone)[:3] == (1, len(alone) - 12, 2)
 
 
 def test_log_append_time_counts_for_all_records() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from random import Random
+from struct import pack
 from typing import Any
 
 import pytest
@@ -128,11 +129,17 @@ def test_end_of_a_transaction_is_a_control_batch(commit: bool, kind: ControlReco
     (record,) = decode_records(batch)
     assert control_type(record.key) == kind
     assert end_transaction_marker(record.value) == 17
-    assert record.value is not None
-    assert codec.decode(EndTxnMarker, 0, record.value[2:]).coordinator_epoch == 17
+    assert record.key == pack(">hh", 0, kind)
+    assert record.value == pack(">h", 0) + codec.encode(EndTxnMarker(coordinator_epoch=17), 0)
     (theirs,) = MemoryRecords(batch)
     assert theirs.is_transactional
     assert theirs.is_control_batch
+
+
+def test_control_records_have_kafkas_numbers() -> None:
+    numbers = {"ABORT": 0, "COMMIT": 1, "LEADER_CHANGE": 2, "SNAPSHOT_HEADER": 3, "SNAPSHOT_FOOTER": 4}
+    assert {kind.name: kind.value for kind in ControlRecordType} == numbers | {"KRAFT_VERSION": 5, "KRAFT_VOTERS": 6}
+    assert control_key(ControlRecordType.COMMIT) == b"\x00\x00\x00\x01"
 
 
 def test_control_record_that_is_cut_off_is_refused() -> None:
@@ -176,6 +183,12 @@ RECORD_BODY = b"\x00" + varint(0) + varint(0) + varint(1) + b"k" + varint(1) + b
 def test_damaged_record_is_refused(payload: bytes, count: int) -> None:
     with pytest.raises(ProtocolError):
         list(decode_records(with_payload(payload, count)))
+
+
+def test_record_that_ends_behind_the_batch_is_not_handed_out() -> None:
+    records = decode_records(with_payload(varint(len(RECORD_BODY) + 1) + RECORD_BODY[:-3] + varint(9) + b"v", 1))
+    with pytest.raises(ProtocolError, match="a record of"):
+        next(records)
 
 
 def test_record_of_the_damaged_ones_is_whole_without_the_damage() -> None:
