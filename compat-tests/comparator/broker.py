@@ -99,6 +99,13 @@ class Broker:
         connection.send(api, version, fields)
         return connection.receive(api, version)
 
+    def check_alive(self, note: str) -> None:
+        """Record whether the next request over the scenario's connection is answered, not with what."""
+        reply = self.quietly("ApiVersions", 0)
+        if reply == CLOSED:
+            self._own = None
+        self.note(note, "closed" if reply == CLOSED else "answered")
+
     def note(self, what: str, observed: Tree) -> None:
         """Record something that the scenario has observed itself."""
         self.steps.append(Step("observation", 0, what, {}, {"observed": observed}))

@@ -13,20 +13,114 @@ from comparator.diff import Difference
 
 
 class Meant(NamedTuple):
-    """``scenario``, ``step`` and ``path`` are patterns; ``step`` is matched against ``Api vN (note)``."""
+    """``scenario``, ``step`` and ``path`` are patterns; ``step`` is matched against ``Api vN (note)``.
+
+    ``kafka`` and ``ours``, when given, are patterns of the two values as ``repr`` shows them.
+    """
 
     scenario: str
     step: str
     path: str
     reason: str
+    kafka: str = "*"
+    ours: str = "*"
 
     def covers(self, scenario: str, step: str, difference: Difference) -> bool:
-        # Brackets are part of paths and notes here, not character classes of a pattern.
         return (
             fnmatchcase(scenario, self.scenario)
             and fnmatchcase(step, self.step)
-            and fnmatchcase(difference.path, self.path.replace("[", "[[]"))
+            and fnmatchcase(difference.path, _plain_brackets(self.path))
+            and fnmatchcase(repr(difference.kafka), _plain_brackets(self.kafka))
+            and fnmatchcase(repr(difference.ours), _plain_brackets(self.ours))
         )
 
 
-MEANT: tuple[Meant, ...] = ()
+def _plain_brackets(pattern: str) -> str:
+    """Brackets are part of paths and values here, not character classes of a pattern."""
+    return pattern.replace("[", "[[]")
+
+
+def _unserved_keys(keys: tuple[int, ...], reason: str) -> tuple[Meant, ...]:
+    return tuple(Meant("api_versions.*", "*", f"api_keys[api_key={key}]", reason, ours="(absent)") for key in keys)
+
+
+def _unserved_features(*names: str) -> tuple[Meant, ...]:
+    return tuple(
+        Meant("api_versions.*", "*", f"*_features[name={name}]", "nothing is announced before it is served")
+        for name in names
+    )
+
+
+NOT_SERVED_YET = (
+    *_unserved_keys((24, 25, 26, 27, 28, 61, 65, 66), "transactions are not served yet"),
+    *_unserved_keys((17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51), "security and quotas are not served yet"),
+    *_unserved_keys((68, 69), "groups of the new protocol (KIP-848) are not served yet"),
+    *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
+    *_unserved_keys((88, 89), "streams groups are not served yet"),
+    *_unserved_keys((34, 43, 45, 46), "replicas are not moved and leaders not elected yet"),
+    *_unserved_keys((55, 64, 80, 81), "there is no KRaft quorum to describe or to change"),
+    *_unserved_features(
+        "eligible.leader.replicas.version", "group.version", "share.version", "streams.version", "transaction.version"
+    ),
+    Meant("configs.update_features", "*", "*", "group.version is not served yet, so it cannot be set"),
+    Meant("produce.transactions", "*", "*", "transactions are refused for good, so that clients do not spin"),
+)
+
+_ELR = "Kafka sets it for all brokers as soon as the feature eligible.leader.replicas.version is on"
+_VALUE_KAFKA_TRIPS_OVER = "Kafka fails with UNKNOWN_SERVER_ERROR on it; INVALID_REQUEST says whose fault it is"
+_BYTES_BEHIND = "bytes behind what was declared are refused, not ignored"
+_NO_FOLLOWERS = "followers are refused until replication is served"
+_OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
+
+MEANT: tuple[Meant, ...] = (
+    *NOT_SERVED_YET,
+    # Requests.
+    Meant(
+        "api_versions.bytes_*",
+        "*(bytes after the last field)",
+        "connection",
+        _BYTES_BEHIND,
+    ),
+    Meant("configs.*", "*(unknown operation)", "responses[*].error_*", _VALUE_KAFKA_TRIPS_OVER),
+    Meant("metadata.topics_by_id", "*(neither id nor name)", "*error_code", _VALUE_KAFKA_TRIPS_OVER, kafka="-1"),
+    # Settings.
+    Meant("*", "*", "*configs[name=min.insync.replicas]*", _ELR),
+    Meant("configs.describe_the_broker", "*", "*configs[name=pybroker.*]", "settings that are pybroker's own"),
+    Meant("configs.describe_the_broker", "*", "*[name=controller.quorum.voters]*", "Kafka alone has to be told of it"),
+    # Produce.
+    Meant(
+        "produce.*", "Produce *", "*.error_message", "every error of a batch says why", kafka="None", ours="'<text>'"
+    ),
+    Meant("produce.*", "Produce *", "*.log_start_offset", "every error of a log says where it starts", kafka="-1"),
+    Meant("produce.broken_*", "*(trailing bytes)", "*", _BYTES_BEHIND),
+    Meant("produce.broken_*", "*(log append time flag)", "*", "no client may claim the broker's clock for its batch"),
+    Meant("produce.broken_*", "*(count too *)", "*", _OPAQUE),
+    Meant("produce.broken_*", "*(unknown codec)", "*.error_code", "INVALID_RECORD says whose fault it is", kafka="-1"),
+    Meant("produce.compressed_*", "*claimed only)", "*", _OPAQUE),
+    Meant("produce.timestamps_*", "Fetch *", "*.max_timestamp", _OPAQUE),
+    Meant(
+        "produce.an_idempotent_producer",
+        "*(older than the five remembered: *)",
+        "*.error_code",
+        "clients take DUPLICATE_SEQUENCE_NUMBER for delivered, which it was, and OUT_OF_ORDER for a failure",
+        kafka="45",
+        ours="46",
+    ),
+    Meant(
+        "produce.*",
+        "*(duplicate of *)",
+        "*.log_append_time_ms",
+        "Kafka gives a repeated batch's largest create time as if it were the log's; the records' own are right",
+        ours="-1",
+    ),
+    # Topics.
+    Meant(
+        "topics.create_with_configs", "*(spaces around)", "*.value", "values are kept without the spaces around them"
+    ),
+    # Fetch.
+    Meant("fetch.limits_of_bytes", "*", "*.records[*]", "a batch is sent whole or not at all", ours="(absent)"),
+    Meant("fetch.limits_of_bytes", "*(negative *limit)", "*", "a negative limit is none; Kafka fails on it"),
+    Meant("fetch.a_replica_*", "*(as replica *)", "*error_code", _NO_FOLLOWERS, ours="31"),
+    Meant("fetch.leader_epochs", "*(last fetched epoch 1)", "*", _NO_FOLLOWERS),
+    Meant("fetch.leader_epochs", "*(diverging: *)", "*", _NO_FOLLOWERS),
+)

@@ -70,6 +70,9 @@ NAMING_FIELDS = (
     "node_id",
 )
 
+# These are symbols by the time siblings are told apart by them.
+NAMES_AFTER_SYMBOLS = (*NAMING_FIELDS, "member_id", "topic_id")
+
 _BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -89,7 +92,7 @@ class Normalizer:
             return [self._batch(header, body) for header, body in split_batches(tree)]
         if isinstance(tree, list):
             siblings = [self.normalize(item, name) for item in sorted_siblings(tree, NAMING_FIELDS)]
-            return sorted_siblings(siblings, (*NAMING_FIELDS, "member_id"))
+            return sorted_siblings(siblings, NAMES_AFTER_SYMBOLS)
         if _is_nothing(tree):
             return tree
         if name in SYMBOLS:
@@ -152,7 +155,7 @@ def sorted_siblings(siblings: list[Tree], names: Sequence[str]) -> list[Tree]:
     return sorted(siblings, key=lambda sibling: str(sibling[name]))
 
 
-def naming_field(siblings: list[Tree], names: Sequence[str] = NAMING_FIELDS) -> str | None:
+def naming_field(siblings: list[Tree], names: Sequence[str] = NAMES_AFTER_SYMBOLS) -> str | None:
     """The field that tells siblings apart, if there is one."""
     if not siblings or not all(isinstance(sibling, dict) for sibling in siblings):
         return None

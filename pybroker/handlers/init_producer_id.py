@@ -11,10 +11,14 @@ from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_NONE = -1
+
 
 def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse | Parked:
     """The next id of the broker's block; parked while a new block is being allocated."""
     if request.transactional_id == "":
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _failed(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

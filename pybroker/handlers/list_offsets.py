@@ -28,6 +28,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 # The first version that knows each special timestamp.
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _NEVER = 1 << 15
+_SINCE_LEADER_EPOCH = 4
+_NO_EPOCH = -1
 _READ_COMMITTED = 1
 
 
@@ -37,11 +39,13 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
     topics = []
     for topic in request.topics:
         counts = Counter(asked.partition_index for asked in topic.partitions)
+        # A partition that is asked for twice is answered once, with an error.
+        once = {asked.partition_index: asked for asked in topic.partitions}
         replies = [
             _failed(asked, ErrorCode.INVALID_REQUEST)
-            if counts[asked.partition_index] > 1
+            if counts[index] > 1
             else _answer(ctx, topic.name, asked, read_committed)
-            for asked in topic.partitions
+            for index, asked in once.items()
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
@@ -59,6 +63,8 @@ def _answer(
     if asked.timestamp < 0 and _SINCE.get(asked.timestamp, _NEVER) > ctx.api_version:
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     offset, timestamp, leader_epoch = _find(partition, asked.timestamp, read_committed)
+    if ctx.api_version < _SINCE_LEADER_EPOCH:
+        leader_epoch = _NO_EPOCH
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=ErrorCode.NONE,
@@ -74,13 +80,21 @@ def _find(partition: Partition, timestamp: int, read_committed: bool) -> tuple[i
     if timestamp == LATEST:
         return partition.upper_bound(read_committed), -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, -1, log.leader_epochs.epoch_of(log.log_start_offset)
+        return log.log_start_offset, -1, _epoch_of_start(partition)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= partition.upper_bound(read_committed):
         return -1, -1, -1
     return found.offset, found.timestamp, found.leader_epoch
+
+
+def _epoch_of_start(partition: Partition) -> int:
+    """The epoch of the first offset; the next one written, if there is none yet, will be of the leader's own epoch."""
+    log = partition.log
+    if log.log_start_offset == log.log_end_offset:
+        return partition.leader_epoch
+    return log.leader_epochs.epoch_of(log.log_start_offset)
 
 
 def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:

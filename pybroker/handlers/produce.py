@@ -21,6 +21,7 @@ from pybroker_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _NONE = 0
 _BY_ID = 13
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")
 
 
@@ -82,6 +84,10 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
                 partition = replicas.partition(topic.name, data.index)
             if partition is not None:
                 records = cast(memoryview, data.records) if data.records is not None else _NO_RECORDS
+                if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
+                    # Nothing would ever end the transaction that this batch begins.
+                    reply.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                    continue
                 produce.append(partition, records, ctx.api_version, reply)
                 continue
             reply.error_code = (

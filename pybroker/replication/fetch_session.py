@@ -26,6 +26,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 _EPOCH_MAX = 0x7FFFFFFF
+_UNKNOWN = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
 
 # A partition of a session: (topic id or topic name, partition index).
 PartitionKey = tuple[bytes | str, int]
@@ -84,7 +85,8 @@ class FetchPartition:
         self.error_code = error_code
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         self.records = b""
-        self.aborted_transactions = None
+        # Kafka answers for what it does not know with an empty list, for what it could not read with none.
+        self.aborted_transactions = [] if error_code in _UNKNOWN else None
 
     def has_news(self) -> bool:
         """Whether an incremental reply must mention the partition; remembers what is told."""
