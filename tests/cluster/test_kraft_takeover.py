@@ -1,0 +1,268 @@
+"""Taking over Kafka's metadata: logs and snapshots made by our own encoder, damaged in every way that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.kraft_takeover import read_kraft_metadata
+from pybroker.cluster.metadata_store import StoreError
+from pybroker_protocol.data_records import decode_metadata_record, encode_metadata_record
+from pybroker_protocol.messages import records_metadata as kraft
+from pybroker_protocol.primitives import uvarint
+from pybroker_protocol.record_codec import ControlRecordType, NewRecord, build_batch, control_key
+from pybroker_protocol.schema import DataRecord
+
+CLUSTER_ID = "abcdefghijklmnopqrstuv"
+TOPIC_ID = b"t" * 16
+OTHER_ID = b"o" * 16
+DIRECTORY = b"d" * 16
+
+# Versions in which Kafka 4.3 writes the records that have several.
+VERSIONS = {kraft.PartitionRecord: 2, kraft.PartitionChangeRecord: 2, kraft.RegisterBrokerRecord: 3}
+
+
+def framed(*records: DataRecord | bytes) -> list[bytes]:
+    return [
+        record if isinstance(record, bytes) else encode_metadata_record(record, VERSIONS.get(type(record), 0))
+        for record in records
+    ]
+
+
+def batch(base_offset: int, *records: DataRecord | bytes) -> bytes:
+    new = [NewRecord(None, value) for value in framed(*records)]
+    return build_batch(new, base_offset=base_offset, timestamp_ms=1)
+
+
+def control(base_offset: int, kind: ControlRecordType) -> bytes:
+    record = NewRecord(control_key(kind), b"\x00\x00")
+    return build_batch([record], base_offset=base_offset, timestamp_ms=1, is_control=True)
+
+
+def topic(name: str = "a", topic_id: bytes = TOPIC_ID) -> kraft.TopicRecord:
+    return kraft.TopicRecord(name=name, topic_id=topic_id)
+
+
+def partition(index: int = 0, topic_id: bytes = TOPIC_ID, replicas: Sequence[int] = (1,)) -> kraft.PartitionRecord:
+    return kraft.PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        removing_replicas=[],
+        adding_replicas=[],
+        leader=replicas[0],
+        leader_epoch=3,
+        partition_epoch=5,
+        directories=[DIRECTORY] * len(replicas),
+    )
+
+
+def config(resource_type: int, resource: str, name: str, value: str | None) -> kraft.ConfigRecord:
+    return kraft.ConfigRecord(resource_type=resource_type, resource_name=resource, name=name, value=value)
+
+
+def feature(name: str, level: int) -> kraft.FeatureLevelRecord:
+    return kraft.FeatureLevelRecord(name=name, feature_level=level)
+
+
+def take_over(folder: Path, *batches: bytes):  # type: ignore[no-untyped-def]
+    (folder / f"{0:020}.log").write_bytes(b"".join(batches))
+    return read_kraft_metadata(str(folder), CLUSTER_ID, 1)
+
+
+def test_topics_configs_features_and_producer_ids_are_taken_over(tmp_path: Path) -> None:
+    founding = take_over(
+        tmp_path,
+        control(0, ControlRecordType.LEADER_CHANGE),
+        batch(1, feature("metadata.version", 25), kraft.NoOpRecord()),
+        batch(3, topic(), config(2, "a", "retention.ms", "7"), partition(0), partition(1)),
+        batch(7, config(4, "", "num.partitions", "3"), config(4, "1", "x", "1"), config(4, "1", "x", None)),
+        batch(10, kraft.ProducerIdsRecord(broker_id=1, broker_epoch=4, next_producer_id=9000)),
+    )
+    image = founding.image
+    assert image.cluster_id == CLUSTER_ID
+    taken = image.topics_by_name["a"]
+    assert taken.topic_id == TOPIC_ID
+    expected = PartitionImage((1,), (1,), 1, leader_epoch=3, partition_epoch=5, directories=(DIRECTORY,))
+    assert taken.partitions == (expected, expected)
+    assert image.configs == {(2, "a"): {"retention.ms": "7"}, (4, ""): {"num.partitions": "3"}}
+    assert image.features == {"metadata.version": 25}
+    assert image.next_producer_id == 9000
+    assert founding.retained_records == ()
+
+
+def test_topic_that_was_removed_is_gone_with_its_configs(tmp_path: Path) -> None:
+    removed = kraft.RemoveTopicRecord(topic_id=TOPIC_ID)
+    records = (topic(), config(2, "a", "retention.ms", "7"), partition(), removed)
+    founding = take_over(tmp_path, batch(0, *records, topic(topic_id=OTHER_ID), partition(topic_id=OTHER_ID)))
+    assert set(founding.image.topics_by_id) == {OTHER_ID}
+    assert founding.image.configs == {}
+
+
+def test_partition_changes_are_merged(tmp_path: Path) -> None:
+    change = kraft.PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC_ID, isr=[], leader=-1, eligible_leader_replicas=[1], last_known_elr=[1]
+    )
+    quiet = kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, directories=[OTHER_ID])
+    founding = take_over(tmp_path, batch(0, topic(), partition(), change, quiet))
+    (taken,) = founding.image.topics_by_name["a"].partitions
+    assert (taken.leader, taken.leader_epoch, taken.partition_epoch) == (-1, 4, 7)
+    assert (taken.isr, taken.elr, taken.last_known_elr) == ((), (1,), (1,))
+    assert taken.directories == (OTHER_ID,)
+
+
+def test_elr_is_cleared_of_one_topic_or_of_all(tmp_path: Path) -> None:
+    change = kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, eligible_leader_replicas=[1])
+    for name, left in (("a", ()), ("", ()), ("b", (1,))):
+        cleared = kraft.ClearElrRecord(topic_name=name)
+        founding = take_over(tmp_path, batch(0, topic(), partition(), change, cleared))
+        assert founding.image.topics_by_name["a"].partitions[0].elr == left
+
+
+def test_log_behind_the_newest_snapshot_counts(tmp_path: Path) -> None:
+    old = batch(0, topic("old"), partition())
+    (tmp_path / f"{2:020}-{1:010}.checkpoint").write_bytes(old)
+    snapshot = [
+        control(0, ControlRecordType.SNAPSHOT_HEADER),
+        batch(1, topic("new"), partition()),
+        control(3, ControlRecordType.SNAPSHOT_FOOTER),
+    ]
+    (tmp_path / f"{10:020}-{2:010}.checkpoint").write_bytes(b"".join(snapshot))
+    (tmp_path / f"{8:020}.log").write_bytes(batch(8, topic("never", OTHER_ID), partition(topic_id=OTHER_ID)))
+    (tmp_path / f"{10:020}.log").write_bytes(batch(10, topic("b", OTHER_ID), partition(topic_id=OTHER_ID)))
+    founding = read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
+    assert set(founding.image.topics_by_name) == {"new", "b"}
+
+
+def test_log_of_several_segments_is_read_in_order(tmp_path: Path) -> None:
+    (tmp_path / f"{2:020}.log").write_bytes(batch(2, partition(1)))
+    (tmp_path / f"{0:020}.log").write_bytes(batch(0, topic(), partition(0)))
+    founding = read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
+    assert len(founding.image.topics_by_name["a"].partitions) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "zeros"])
+def test_torn_end_of_the_log_is_left_out(tmp_path: Path, damage: str) -> None:
+    whole, torn = batch(0, topic(), partition()), bytearray(batch(2, topic("b", OTHER_ID)))
+    if damage == "cut":
+        torn = torn[:-3]
+    elif damage == "flipped":
+        torn[-1] ^= 0xFF
+    else:
+        torn[:] = bytes(len(torn))
+    assert set(take_over(tmp_path, whole, bytes(torn)).image.topics_by_name) == {"a"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_damage_before_the_end_is_an_error(tmp_path: Path, damage: str) -> None:
+    first = bytearray(batch(0, topic(), partition()))
+    if damage == "cut":
+        first = first[:-3]
+    else:
+        first[-1] ^= 0xFF
+    (tmp_path / f"{2:020}.log").write_bytes(batch(2, topic("b", OTHER_ID)))
+    with pytest.raises(StoreError, match="damaged"):
+        take_over(tmp_path, bytes(first))
+
+
+def test_damaged_snapshot_is_an_error(tmp_path: Path) -> None:
+    whole = batch(0, topic(), partition())
+    for damaged in (whole[:-3], whole[:-1] + bytes([whole[-1] ^ 1]), bytes(len(whole))):
+        (tmp_path / f"{9:020}-{1:010}.checkpoint").write_bytes(damaged)
+        with pytest.raises(StoreError, match="snapshot"):
+            read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
+
+
+def test_records_that_are_missing_between_snapshot_and_log_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / f"{2:020}-{1:010}.checkpoint").write_bytes(batch(0, topic(), partition()))
+    (tmp_path / f"{5:020}.log").write_bytes(batch(5, topic("b", OTHER_ID)))
+    with pytest.raises(StoreError, match="misses the records from offset 2"):
+        read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
+
+
+def test_only_transactions_that_were_ended_count(tmp_path: Path) -> None:
+    begin = kraft.BeginTransactionRecord(name="bootstrap")
+    founding = take_over(
+        tmp_path,
+        batch(0, begin, topic("a"), partition(), kraft.EndTransactionRecord()),
+        batch(4, begin, topic("aborted", OTHER_ID), kraft.AbortTransactionRecord(reason="no")),
+        batch(7, begin, topic("open", OTHER_ID)),
+    )
+    assert set(founding.image.topics_by_name) == {"a"}
+
+
+def test_what_is_not_served_is_kept_as_it_is_framed(tmp_path: Path) -> None:
+    entity = [kraft.EntityData(entity_type="user", entity_name=None)]
+    quota = kraft.ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=1.0, remove=False)
+    newer = kraft.ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=2.0, remove=False)
+    gone = kraft.ClientQuotaRecord(entity=entity, key="consumer_byte_rate", value=2.0, remove=False)
+    removal = kraft.ClientQuotaRecord(entity=entity, key="consumer_byte_rate", value=0.0, remove=True)
+    acl = kraft.AccessControlEntryRecord(
+        id=b"1" * 16, resource_type=2, resource_name="a", pattern_type=3, principal="User:x", host="*", operation=3,
+        permission_type=3,
+    )  # fmt: skip
+    other_acl = kraft.RemoveAccessControlEntryRecord(id=b"2" * 16)
+    scram = kraft.UserScramCredentialRecord(
+        name="x", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"k", iterations=4096
+    )
+    unknown = uvarint(1) + uvarint(99) + uvarint(0) + b"whatever"
+    records = (quota, gone, acl, feature("transaction.version", 2), unknown, newer, removal, other_acl, scram, unknown)
+    founding = take_over(tmp_path, batch(0, *records))
+    kept = framed(acl, feature("transaction.version", 2), unknown, newer, scram, unknown)
+    assert sorted(founding.retained_records) == sorted(kept)
+    # A feature that is not served must not be announced: clients would switch on it.
+    assert founding.image.features == {}
+
+
+def test_records_of_the_quorum_and_of_brokers_are_not_kept(tmp_path: Path) -> None:
+    registration = kraft.RegisterBrokerRecord(
+        broker_id=1, incarnation_id=b"i" * 16, broker_epoch=40, end_points=[], features=[], rack="r", log_dirs=[]
+    )
+    change = kraft.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=40, fenced=-1)
+    controller = kraft.RegisterControllerRecord(
+        controller_id=1, incarnation_id=b"i" * 16, zk_migration_ready=False, end_points=[], features=[]
+    )
+    founding = take_over(tmp_path, batch(0, registration, change, controller, kraft.NoOpRecord()))
+    assert founding.retained_records == ()
+    assert founding.image.brokers[1].epoch == 40
+    assert founding.image.brokers[1].fenced
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ((topic(), partition(replicas=(1, 2))), "only a cluster of one node"),
+        ((topic(), partition(replicas=(2,))), "only a cluster of one node"),
+        ((topic(), partition(1)), "misses partitions"),
+        ((partition(),), "topic that is not there"),
+        ((kraft.RemoveTopicRecord(topic_id=TOPIC_ID),), "removes a topic that is not there"),
+        ((topic(), kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID)), "changes a partition"),
+        ((feature("metadata.version", 31),), "outside of 7-30"),
+        ((b"\x05\x00\x00",), "cannot be read"),
+        ((b"\x01\x02\x09",), "cannot be read"),
+        ((b"\x01\x02\x00\x7f",), "cannot be read"),
+    ],
+)
+def test_metadata_that_cannot_be_taken_over_is_refused(
+    tmp_path: Path, records: tuple[DataRecord | bytes, ...], says: str
+) -> None:
+    with pytest.raises(StoreError, match=says):
+        take_over(tmp_path, batch(0, *records))
+
+
+def test_directory_stays_as_kafka_left_it(tmp_path: Path) -> None:
+    log = batch(0, topic(), partition())
+    take_over(tmp_path, log)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {f"{0:020}.log": log}
+
+
+def test_retained_records_can_be_decoded_again(tmp_path: Path) -> None:
+    founding = take_over(tmp_path, batch(0, feature("group.version", 1)))
+    (value,) = founding.retained_records
+    record, version = decode_metadata_record(value)
+    assert isinstance(record, kraft.FeatureLevelRecord)
+    assert (record.name, record.feature_level, version) == ("group.version", 1, 0)

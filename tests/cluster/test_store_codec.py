@@ -1,0 +1,166 @@
+"""The keys and values of the metadata store: whatever an image holds comes back as it was."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pybroker.cluster import store_codec
+from pybroker.cluster.image import (
+    BrokerRegistration,
+    ClusterImage,
+    Endpoint,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+    first_delta,
+)
+from pybroker.cluster.metadata_store import Entry
+
+UUIDS = st.binary(min_size=16, max_size=16)
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True).map(tuple)
+PARTITIONS = st.builds(
+    PartitionImage,
+    replicas=IDS,
+    isr=IDS,
+    leader=st.integers(-1, 9),
+    leader_epoch=st.integers(0, 2**31 - 1),
+    partition_epoch=st.integers(0, 2**31 - 1),
+    directories=st.lists(UUIDS, max_size=3).map(tuple),
+    elr=IDS,
+    last_known_elr=IDS,
+    adding_replicas=IDS,
+    removing_replicas=IDS,
+    leader_recovery_state=st.integers(0, 1),
+)
+TOPICS = st.lists(
+    st.builds(
+        TopicImage,
+        name=st.text("abc._-", min_size=1, max_size=5),
+        topic_id=UUIDS,
+        partitions=st.lists(PARTITIONS, min_size=1, max_size=12).map(tuple),
+        is_internal=st.just(False),
+    ),
+    max_size=4,
+    unique_by=(lambda topic: topic.name, lambda topic: topic.topic_id),
+)
+# Group names and broker settings are any text; surrogates cannot come out of a request.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+CONFIGS = st.dictionaries(
+    st.tuples(st.sampled_from([2, 4, 8, 16, 32]), TEXT), st.dictionaries(TEXT, TEXT, min_size=1, max_size=3), max_size=3
+)
+BROKERS = st.dictionaries(
+    st.integers(0, 99),
+    st.builds(
+        BrokerRegistration,
+        broker_id=st.just(0),
+        epoch=st.integers(0, 2**62),
+        incarnation_id=UUIDS,
+        endpoints=st.dictionaries(TEXT, st.builds(Endpoint, TEXT, st.integers(0, 65_535)), max_size=2),
+        rack=st.none() | TEXT,
+        fenced=st.booleans(),
+        log_dirs=st.lists(UUIDS, max_size=2).map(tuple),
+    ),
+    max_size=2,
+)
+
+
+def image_of(
+    topics: list[TopicImage], configs: dict[tuple[int, str], dict[str, str]], brokers: dict[int, BrokerRegistration]
+) -> ClusterImage:
+    builder = ImageBuilder(ClusterImage(cluster_id="c"))
+    for topic in topics:
+        builder.put_topic(topic)
+    for resource, overrides in configs.items():
+        builder.put_overrides(resource, overrides)
+    for broker_id, broker in brokers.items():
+        builder.put_broker(broker._replace(broker_id=broker_id))
+    builder.put_feature("metadata.version", 30)
+    builder.set_next_producer_id(7000)
+    return builder.build(1)[0]
+
+
+def stored(entries: dict[str, bytes], writes: store_codec.Writes) -> dict[str, bytes]:
+    kept = {key: value for key, value in entries.items() if key not in writes.deletes}
+    return {**kept, **writes.puts}
+
+
+def decoded(entries: dict[str, bytes]) -> ClusterImage:
+    return store_codec.decode({key: Entry(value, 0) for key, value in entries.items()})
+
+
+def same(one: ClusterImage, other: ClusterImage) -> bool:
+    fields = [name for name in ClusterImage.__slots__ if name != "epoch"]
+    return all(getattr(one, field) == getattr(other, field) for field in fields)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPICS, CONFIGS, BROKERS)
+def test_image_comes_back_from_its_keys(
+    topics: list[TopicImage], configs: dict[tuple[int, str], dict[str, str]], brokers: dict[int, BrokerRegistration]
+) -> None:
+    image = image_of(topics, configs, brokers)
+    writes = store_codec.encode(ClusterImage(), image, first_delta(image))
+    assert same(decoded(writes.puts), image)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPICS, CONFIGS, TOPICS, CONFIGS)
+def test_writes_of_a_change_turn_the_old_keys_into_the_new_image(
+    topics: list[TopicImage],
+    configs: dict[tuple[int, str], dict[str, str]],
+    new_topics: list[TopicImage],
+    new_configs: dict[tuple[int, str], dict[str, str]],
+) -> None:
+    before = image_of(topics, configs, {})
+    entries = store_codec.encode(ClusterImage(), before, first_delta(before)).puts
+    builder = ImageBuilder(before)
+    for topic in topics:
+        # Partitions never become fewer, so a topic that stays under its id only grows.
+        same_name = next((new for new in new_topics if new.name == topic.name), None)
+        if same_name is None or same_name.topic_id != topic.topic_id:
+            builder.remove_topic(topic.topic_id)
+    for topic in new_topics:
+        if topic.topic_id not in builder.view().topics_by_id:
+            builder.put_topic(topic)
+    for resource in configs:
+        builder.put_overrides(resource, {})
+    for resource, overrides in new_configs.items():
+        builder.put_overrides(resource, overrides)
+    after = builder.view()
+    writes = store_codec.encode(before, after, builder.delta())
+    assert same(decoded(stored(entries, writes)), after)
+
+
+def test_change_of_one_partition_writes_its_key_alone() -> None:
+    partition = PartitionImage((1,), (1,), 1)
+    before = image_of([TopicImage("a", bytes(16), (partition, partition, partition))], {}, {})
+    builder = ImageBuilder(before)
+    changed = partition._replace(leader=2)
+    builder.put_topic(TopicImage("a", bytes(16), (partition, changed, partition)))
+    writes = store_codec.encode(before, builder.view(), builder.delta())
+    assert list(writes.puts) == [store_codec.partition_key(bytes(16), 1)]
+    assert not writes.deletes
+
+
+@given(UUIDS)
+def test_uuids_read_as_kafka_prints_them(uuid: bytes) -> None:
+    text = store_codec.uuid_text(uuid)
+    assert len(text) == 22
+    assert not set("+/=") & set(text)
+    assert store_codec.uuid_bytes(text) == uuid
+
+
+@pytest.mark.parametrize("text", ["", "abc", "a" * 21, "a" * 30, "!" * 22])
+def test_text_that_is_no_uuid_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # whatever the base64 decoder says
+        store_codec.uuid_bytes(text)
+
+
+@pytest.mark.parametrize("name", ["", "%", "a/b", "<default>", "ü b", "..", "\x00"])
+def test_names_of_resources_make_paths_of_one_safe_level(name: str) -> None:
+    key = store_codec.config_key((32, name))
+    assert key.count("/") == 3
+    assert key.isascii()
+    assert key.isprintable()
