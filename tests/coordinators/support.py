@@ -59,7 +59,7 @@ class World:
             clock=self,
             timers=self,
             executor=self._no_executor,
-            call_threadsafe=self.call_soon,
+            call_threadsafe=self._no_threads,
             random=Random(seed),
         )
         self.logs: dict[int, bytearray] = {}
@@ -110,6 +110,9 @@ class World:
     @property
     def timers_set(self) -> int:
         return sum(not entry[2].cancelled for entry in self._queue)
+
+    def _no_threads(self, *_: Any) -> None:
+        raise AssertionError("a coordinator has one thread")
 
     def _no_executor(self, name: str) -> Any:
         raise AssertionError(f"a coordinator needs no thread, {name} was asked for")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pybroker_protocol.errors import ErrorCode
@@ -265,8 +267,7 @@ def test_static_leader_that_cannot_skip_the_assignment_is_not_told_that_it_leads
 
 
 def test_static_member_with_another_protocol_rebalances_the_group(cluster: Cluster) -> None:
-    how = {"protocols": (RANGE, ROUND_ROBIN)}
-    joined = [cluster.join(instance=instance, **how) for instance in "ab"]
+    joined = [cluster.join(instance=instance, protocols=(RANGE, ROUND_ROBIN)) for instance in "ab"]
     cluster.world.advance()
     cluster.settle([(reply.response.member_id, reply) for reply in joined])
     assert cluster.join(instance="b", protocols=(ROUND_ROBIN,)).parked
@@ -306,7 +307,7 @@ def test_static_member_that_comes_back_while_the_leader_assigns_rebalances(clust
 
 
 def test_static_members_are_waited_for_until_their_session_ends(cluster: Cluster) -> None:
-    how = {"session_ms": 100_000, "rebalance_ms": 20_000}
+    how: dict[str, Any] = {"session_ms": 100_000, "rebalance_ms": 20_000}
     joined = [cluster.join(instance=instance, **how) for instance in "ab"]
     cluster.world.advance()
     (leader, follower), _ = cluster.settle([(reply.response.member_id, reply) for reply in joined])

@@ -86,12 +86,9 @@ def test_operations_wait_behind_an_append_and_run_in_order(cluster: Cluster) -> 
     first = cluster.commit(1)
     second = cluster.commit(2)
     fetch = cluster.fetch()
-    assert first.parked
-    assert second.parked
-    assert fetch.parked
+    assert [reply.parked for reply in (first, second, fetch)] == [True, True, True]
     cluster.world.finish_appends()
-    assert not first.parked
-    assert second.parked
+    assert [reply.parked for reply in (first, second, fetch)] == [False, True, True]
     cluster.world.finish_appends()
     assert fetch.response.topics[0].partitions[0].committed_offset == 2
 

@@ -7,8 +7,6 @@ Counterpart in Kafka: ``ClassicGroupMember``.
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from pybroker.coordinators.result import Waiter
 
 # (name, metadata), in the member's order of preference.
@@ -74,7 +72,3 @@ class ClassicMember:
             if name == protocol_name:
                 return metadata
         raise KeyError(protocol_name)
-
-    def vote(self, candidates: Container[str]) -> str:
-        """The first of the member's protocols that is a candidate; the candidates are those that all support."""
-        return next(name for name, _ in self.protocols if name in candidates)
