@@ -35,9 +35,8 @@ LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _INTEGER_BITS: Final = {SHORT: 15, INT: 31, LONG: 63}
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII)
-_COMMA: Final = re.compile(r"\s*,\s*")
+# Not compiled here: most starts read no double, and compiling costs more than the tables.
+_DOUBLE: Final = r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
 
 # Importance.
 HIGH: Final = "HIGH"
@@ -261,7 +260,8 @@ def parse_value(name: str, text: str, type_: int) -> Any:
     """``text`` as a value of ``type_``: bool, int, float, str, or tuple of str; raises ``ConfigError``."""
     trimmed = text.strip()
     if type_ in _INTEGER_BITS:
-        if _INTEGER.fullmatch(trimmed):
+        digits = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
+        if digits.isdigit() and digits.isascii():
             number = int(trimmed)
             bits = _INTEGER_BITS[type_]
             if -(1 << bits) <= number < 1 << bits:
@@ -273,12 +273,12 @@ def parse_value(name: str, text: str, type_: int) -> Any:
             raise invalid_value(name, text, "Expected value to be either true or false")
         return lowered == "true"
     if type_ == DOUBLE:
-        if not _DOUBLE.fullmatch(trimmed):
+        if not re.fullmatch(_DOUBLE, trimmed):
             raise invalid_value(name, text, "Not a number of type DOUBLE")
         return float(trimmed.rstrip("fFdD") if not trimmed.endswith(("NaN", "Infinity")) else trimmed)
     if type_ == LIST:
         # Kafka drops repeated elements and keeps the order of the first ones.
-        return tuple(dict.fromkeys(_COMMA.split(trimmed))) if trimmed else ()
+        return tuple(dict.fromkeys(element.strip() for element in trimmed.split(","))) if trimmed else ()
     return trimmed
 
 
