@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_uvarint, read_varint, read_varlong, skip_tagged_fields, uvarint, varint
 
 
+@settings(database=None)
 @given(st.integers(0, 2**31 - 1))
 def test_unsigned_varint_round_trip(value: int) -> None:
     assert read_uvarint(b"." + uvarint(value) + b".", 1) == (value, 1 + len(uvarint(value)))
 
 
+@settings(database=None)
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_varint_round_trip(value: int) -> None:
     assert read_varint(varint(value), 0) == (value, len(varint(value)))
 
 
+@settings(database=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varlong_round_trip(value: int) -> None:
     assert read_varlong(varint(value), 0) == (value, len(varint(value)))

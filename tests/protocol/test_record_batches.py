@@ -154,3 +154,11 @@ def test_log_append_time_counts_for_all_records() -> None:
     (theirs,) = MemoryRecords(bytes(data))
     assert theirs.validate_crc()
     assert {record.timestamp for record in theirs} == {123_456}
+
+
+def test_log_append_time_keeps_the_other_attributes() -> None:
+    data = bytearray(build_batch([(b"k", b"v")], timestamp_ms=1, compression=1, is_transactional=True, producer_id=1))
+    records.set_log_append_time(data, 9)
+    header = read_batch_header(data)
+    assert (header.compression, header.is_transactional, header.is_log_append_time) == (1, True, True)
+    assert not header.is_control
