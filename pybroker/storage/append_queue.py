@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pybroker.storage.producer_state import ProducerStateEntry
     from pybroker.storage.results import AppendResult
     from pybroker.storage.segment import Segment
+    from pybroker.storage.validator import HeaderFields
+
+# Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
+INLINE_WRITE_BYTES_MAX = 128 << 10
 
 OnComplete = Callable[["AppendResult"], None]
 
@@ -31,10 +35,8 @@ class PendingAppend:
     """One append in flight."""
 
     __slots__ = (
-        "base_offset",
         "data",
         "former",
-        "last_offset",
         "length",
         "max_timestamp",
         "on_complete",
@@ -48,8 +50,6 @@ class PendingAppend:
         data: ReadableBuffer | None,
         length: int,
         position: int,
-        base_offset: int,
-        last_offset: int,
         max_timestamp: int,
         producer_id: int,
         former: ProducerStateEntry | None,
@@ -59,8 +59,6 @@ class PendingAppend:
         self.data = data
         self.length = length
         self.position = position
-        self.base_offset = base_offset
-        self.last_offset = last_offset
         self.max_timestamp = max_timestamp
         self.producer_id = producer_id
         self.former = former
@@ -98,8 +96,26 @@ class AppendQueue:
         last = self._in_flight[-1] if self._in_flight else None
         return last.position + last.length if last else self._log.active.size
 
-    def submit(self, pending: PendingAppend) -> None:
-        """Hand a write whose offsets are reserved to the writer thread."""
+    def append_in_thread(
+        self, records: memoryview, header: HeaderFields, size: int, result: AppendResult, on_complete: OnComplete
+    ) -> None:
+        """Reserve the offsets and let the writer thread write; small appends behind a large one are copied.
+
+        Raises OSError when the file cannot be opened; then nothing is reserved.
+        """
+        log = self._log
+        if not self.busy:
+            log.active.prepare_for_thread()
+        producer_id = header[9]
+        former = log.producers.producers.get(producer_id) if producer_id >= 0 else None
+        if producer_id >= 0:
+            log.note_producer(header, result.base_offset, records)
+        data = records if size > INLINE_WRITE_BYTES_MAX else bytes(records)
+        pending = PendingAppend(data, size, self.end_position, header[8], producer_id, former, result, on_complete)
+        log.next_offset = result.last_offset + 1
+        self._submit(pending)
+
+    def _submit(self, pending: PendingAppend) -> None:
         log = self._log
         segment = log.active
         segment.pins += 1

@@ -121,6 +121,7 @@ class FlushQueue:
         for segment in log.segments:
             if segment.size > segment.synced_bytes:
                 segment.open()
+                segment.txn_index.persist()
                 self._persist_indexes(segment)
                 plan.segments.append((segment, segment.fd, segment.size))
                 if segment.sealed:

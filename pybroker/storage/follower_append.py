@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from pybroker.storage.log_rolling import make_room
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, AppendResult
+from pybroker.storage.validator import HeaderFields
 from pybroker_protocol.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
@@ -27,10 +29,36 @@ def append_batches(log: Log, records: memoryview) -> AppendResult:
         if base_offset < log.next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[4] or header[3] != 2:
             return AppendResult(CORRUPT_MESSAGE, first, last, -1, log.log_start_offset, epoch)
         last_offset = base_offset + header[6]
-        refused = log.append_stored(batch, header, base_offset, last_offset)
+        refused = _append_batch(log, batch, header)
         if refused is not None:
             refused.base_offset, refused.last_offset = first, last
             return refused
         first, last, epoch = (first if first >= 0 else base_offset), last_offset, leader_epoch
         position += size
     return AppendResult(NONE, first, last, -1, log.log_start_offset, epoch)
+
+
+def _append_batch(log: Log, batch: memoryview, header: HeaderFields) -> AppendResult | None:
+    """Append one of the leader's batches as it is; returns why it could not be."""
+    base_offset, size, max_timestamp = header[0], len(batch), header[8]
+    last_offset = base_offset + header[6]
+    if log.active.must_roll(size, last_offset, max_timestamp):
+        # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
+        log.next_offset = base_offset
+        refused = make_room(log, 0)
+        if refused is not None:
+            return refused
+    if base_offset != log.log_end_offset:
+        log.active.forget_tail()
+    if header[2] > log.leader_epochs.latest_epoch:
+        log.assign_epoch(header[2], base_offset)
+    try:
+        log.active.append(batch, size, base_offset, last_offset, max_timestamp)
+    except OSError as error:
+        log.write_failed(error)
+        return log.storage_error()
+    log.log_end_offset = log.next_offset = last_offset + 1
+    if header[9] >= 0:
+        log.note_producer(header, base_offset, batch)
+    log.write_back_if_due()
+    return None

@@ -21,15 +21,16 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pybroker.storage import os_file
-from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
-from pybroker.storage.checkpoints import write_partition_metadata
+from pybroker.storage.append_queue import INLINE_WRITE_BYTES_MAX, AppendQueue, OnComplete, PendingAppend
 from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.flush_queue import FlushQueue
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
+from pybroker.storage.log_environment import RestartPoint
 from pybroker.storage.log_reader import bytes_between, read_segments
+from pybroker.storage.log_rolling import make_room, roll
 from pybroker.storage.producer_snapshot import delete_snapshots, write_snapshot
 from pybroker.storage.producer_state import BatchMetadata, ProducerStateManager, SequenceError
 from pybroker.storage.results import (
@@ -37,7 +38,6 @@ from pybroker.storage.results import (
     KAFKA_STORAGE_ERROR,
     NONE,
     OFFSET_OUT_OF_RANGE,
-    RECORD_LIST_TOO_LARGE,
     AppendResult,
     ColdRead,
     ReadResult,
@@ -58,17 +58,30 @@ from pybroker_protocol.records import CONTROL_FLAG, HEADER, LOG_OVERHEAD, TRANSA
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
     from pybroker.storage.log_dir import LogDir
-    from pybroker.storage.log_environment import LogEnvironment, RestartPoint
+    from pybroker.storage.log_environment import LogEnvironment
     from pybroker.storage.transaction_index import AbortedTransaction
 
-# Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
-INLINE_WRITE_BYTES_MAX = 128 << 10
 # A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
 WRITE_BACK_BYTES = 64 << 20
+
+T = TypeVar("T")
 
 _PATCH = Struct(">qii")  # base offset, length (as it was), leader epoch: outside the CRC
 _patch_into = _PATCH.pack_into
 _NEVER = 1 << 63
+# The slots that ``open`` fills.
+_STATE = (
+    "active",
+    "flushes",
+    "high_watermark",
+    "leader_epochs",
+    "log_end_offset",
+    "log_start_offset",
+    "next_offset",
+    "producers",
+    "queue",
+    "segments",
+)
 _NO_RESULT = ReadResult(NONE, EMPTY)
 _OUT_OF_RANGE = ReadResult(OFFSET_OUT_OF_RANGE, EMPTY)
 
@@ -81,7 +94,6 @@ class Log:
     __slots__ = (
         "_offline",
         "_restart_point",
-        "_roll_jitter_ms",
         "_sync_at_offset",
         "active",
         "config",
@@ -102,6 +114,7 @@ class Log:
         "producers",
         "queue",
         "recovery_point",
+        "roll_jitter_ms",
         "rules",
         "segments",
         "topic",
@@ -145,7 +158,7 @@ class Log:
         self._restart_point = restart_point
         self._offline = False
         self._sync_at_offset = 0
-        self._roll_jitter_ms = 0
+        self.roll_jitter_ms = 0
 
     if not TYPE_CHECKING:
 
@@ -195,7 +208,7 @@ class Log:
         """Make the last segment the one that is appended to."""
         self.active = segment
         segment.sealed = False
-        self._arm_segment(segment)
+        self.arm_segment(segment)
 
     def become(self, log_start_offset: int, log_end_offset: int, high_watermark: int) -> None:
         """Take the state that the loader found on the disk in ``segments``."""
@@ -215,14 +228,14 @@ class Log:
         else:
             self._sync_at_offset = self.recovery_point + self.config.flush_messages - 1
 
-    def _arm_segment(self, segment: Segment) -> None:
+    def arm_segment(self, segment: Segment) -> None:
         """Set the bounds past which an append rolls the active segment."""
         config = self.config
         segment.index_interval_bytes = config.index_interval_bytes
         segment.index_entries_max = min(config.segment_index_bytes // 8, config.segment_index_bytes // 12 - 1)
         segment.capacity = max(config.segment_size_bytes, segment.size)
         segment.room_end = config.segment_size_bytes
-        segment.roll_after_ms = config.segment_ms - self._roll_jitter_ms
+        segment.roll_after_ms = config.segment_ms - self.roll_jitter_ms
 
     def update_config(self, config: LogConfig) -> None:
         """Take changed topic settings into use at once."""
@@ -231,7 +244,7 @@ class Log:
         if self.is_open:
             self._arm()
             self.active.room_end = config.segment_size_bytes
-            self.active.roll_after_ms = config.segment_ms - self._roll_jitter_ms
+            self.active.roll_after_ms = config.segment_ms - self.roll_jitter_ms
             self.active.index_interval_bytes = config.index_interval_bytes
 
     def go_offline(self) -> None:
@@ -256,6 +269,16 @@ class Log:
         self.flushes.flush_now()
         write_snapshot(self.path, self.log_end_offset, self.producers.producers, sync=False)
         delete_snapshots(self.path, below=self.segments[0].base_offset)
+
+    def park(self) -> None:
+        """Forget the state of an idle log; the next touch opens it again."""
+        if not self.is_open or self.queue.busy or self.flushes.in_flight or any(s.pins for s in self.segments):
+            return
+        self._restart_point = RestartPoint(self.recovery_point, self.log_start_offset, self.high_watermark)
+        self.close_files()
+        self.is_open = False
+        for name in _STATE:
+            delattr(self, name)
 
     def close_files(self) -> None:
         """Let go of all descriptors and maps; nothing may be in flight."""
@@ -347,33 +370,6 @@ class Log:
             return self.storage_error()
         return append_batches(self, records)
 
-    def append_stored(
-        self, batch: memoryview, header: HeaderFields, base_offset: int, last_offset: int
-    ) -> AppendResult | None:
-        """Append one of the leader's batches as it is; returns why it could not be."""
-        size, max_timestamp = len(batch), header[8]
-        if self.active.must_roll(size, last_offset, max_timestamp):
-            # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
-            self.next_offset = base_offset
-            refused = self._make_room(0)
-            if refused is not None:
-                return refused
-        if base_offset != self.log_end_offset:
-            self.active.forget_tail()
-        if header[2] > self.leader_epochs.latest_epoch:
-            self._assign_epoch(header[2], base_offset)
-        try:
-            self.active.append(batch, size, base_offset, last_offset, max_timestamp)
-        except OSError as error:
-            self.write_failed(error)
-            return self.storage_error()
-        self.log_end_offset = self.next_offset = last_offset + 1
-        if header[9] >= 0:
-            self._note_producer(header, base_offset, batch)
-        if self.active.size - self.active.synced_bytes > WRITE_BACK_BYTES and not self.flushes.in_flight:
-            self.flushes.flush()
-        return None
-
     def _append(
         self,
         records: memoryview,
@@ -382,12 +378,11 @@ class Log:
         log_append_time_ms: int,
         on_complete: OnComplete,
     ) -> AppendResult | None:
-        length, attributes, last_offset_delta, max_timestamp = header[1], header[5], header[6], header[8]
-        producer_id = header[9]
+        _, length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LOG_OVERHEAD
-        if producer_id >= 0 and not attributes & CONTROL_FLAG and header[11] >= 0:
+        if producer_id >= 0 and sequence >= 0:
             transactional = attributes & TRANSACTIONAL_FLAG
-            verdict = self.producers.check(producer_id, header[10], header[11], last_offset_delta, transactional)
+            verdict = self.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
             if verdict is not None:
                 return self._answer_verdict(verdict, records, header, leader_epoch, log_append_time_ms, on_complete)
         queue = self.queue
@@ -399,17 +394,17 @@ class Log:
                 self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
                 return None
         elif segment.must_roll(size, last_offset, max_timestamp):
-            refused = self._make_room(size)
+            refused = make_room(self, size)
             if refused is not None:
                 return refused
             segment = self.active
         if leader_epoch > self.leader_epochs.latest_epoch:
-            self._assign_epoch(leader_epoch, base_offset)
+            self.assign_epoch(leader_epoch, base_offset)
         _patch_into(records, 0, base_offset, length, leader_epoch)
         result = AppendResult(NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset, leader_epoch)
         try:
             if size > INLINE_WRITE_BYTES_MAX or queue.busy:
-                self._append_in_thread(records, header, size, result, on_complete)
+                queue.append_in_thread(records, header, size, result, on_complete)
                 return None
             segment.append(records, size, base_offset, last_offset, max_timestamp)
         except OSError as error:
@@ -417,38 +412,10 @@ class Log:
             return self.storage_error()
         self.log_end_offset = self.next_offset = last_offset + 1
         if producer_id >= 0:
-            self._note_producer(header, base_offset, records)
+            self.note_producer(header, base_offset, records)
         if last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
             return self._acknowledge(result, on_complete)
         return result
-
-    def _append_in_thread(
-        self, records: memoryview, header: HeaderFields, size: int, result: AppendResult, on_complete: OnComplete
-    ) -> None:
-        """Reserve the offsets and let the writer thread write; small appends behind a large one are copied."""
-        if not self.queue.busy:
-            self.active.prepare_for_thread()
-        former = None
-        producer_id = header[9]
-        if producer_id >= 0:
-            former = self.producers.producers.get(producer_id)
-            self._note_producer(header, result.base_offset, records)
-        data = records if size > INLINE_WRITE_BYTES_MAX else bytes(records)
-        self.next_offset = result.last_offset + 1
-        self.queue.submit(
-            PendingAppend(
-                data,
-                size,
-                self.queue.end_position,
-                result.base_offset,
-                result.last_offset,
-                header[8],
-                producer_id,
-                former,
-                result,
-                on_complete,
-            )
-        )
 
     def _append_when_idle(
         self,
@@ -472,15 +439,18 @@ class Log:
 
         self.queue.when_idle(append)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way through the writer thread."""
+        return not self.queue.busy
+
     def large_append_written(self, pending: PendingAppend) -> None:
         """The writer thread wrote it: it becomes readable and is acknowledged."""
-        segment = self.active
-        segment.account(
-            pending.position, pending.length, pending.base_offset, pending.last_offset, pending.max_timestamp
-        )
-        self.log_end_offset = pending.last_offset + 1
-        result = pending.result
-        if pending.last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+        segment, result = self.active, pending.result
+        base_offset, last_offset = result.base_offset, result.last_offset
+        segment.account(pending.position, pending.length, base_offset, last_offset, pending.max_timestamp)
+        self.log_end_offset = last_offset + 1
+        if last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
             acknowledged = self._acknowledge(result, pending.on_complete)
             if acknowledged is None:
                 return
@@ -491,9 +461,13 @@ class Log:
         if result.last_offset >= self._sync_at_offset:
             self.flushes.acknowledge(result.last_offset + 1, result, on_complete)
             return None
-        if not self.flushes.in_flight:
-            self.flushes.flush()
+        self.write_back_if_due()
         return result
+
+    def write_back_if_due(self) -> None:
+        """Sync in the background once much is unsynced, and no sync is under way."""
+        if self.active.size - self.active.synced_bytes > WRITE_BACK_BYTES and not self.flushes.in_flight:
+            self.flushes.flush()
 
     def _answer_verdict(
         self,
@@ -506,7 +480,7 @@ class Log:
     ) -> AppendResult | None:
         """Refuse a batch out of sequence; answer a repeated one with the original's offsets."""
         if isinstance(verdict, SequenceError):
-            return self._failure(verdict.error_code, verdict.message)
+            return self.failure(verdict.error_code, verdict.message)
         if self.queue.busy:
             # The original may be in flight still, and may fail: decide when that is known.
             self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
@@ -516,23 +490,21 @@ class Log:
         result.is_duplicate = True
         return result
 
-    def _note_producer(self, header: HeaderFields, base_offset: int, records: memoryview) -> None:
-        if header[5] & CONTROL_FLAG:
+    def note_producer(self, header: HeaderFields, base_offset: int, records: memoryview) -> None:
+        """Take a producer's batch, whose place in the log is certain or reserved, into account."""
+        _, _, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
+        if attributes & CONTROL_FLAG:
             aborted = replay_batch(self.producers, header, base_offset, records)
             if aborted is not None:
                 self.active.txn_index.append(aborted)
+                self._guarded(self.active.txn_index.persist, "transaction index")
             return
-        self.producers.update(
-            header[9],
-            header[10],
-            header[11],
-            base_offset,
-            base_offset + header[6],
-            header[8],
-            bool(header[5] & TRANSACTIONAL_FLAG),
-        )
+        transactional = bool(attributes & TRANSACTIONAL_FLAG)
+        last_offset = base_offset + last_offset_delta
+        self.producers.update(producer_id, epoch, sequence, base_offset, last_offset, max_timestamp, transactional)
 
-    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """A new leader epoch writes from ``start_offset`` on."""
         self.leader_epochs.assign(leader_epoch, start_offset)
         if self.on_disk:
             self.write_epochs()
@@ -547,15 +519,16 @@ class Log:
 
     # Failures ---------------------------------------------------------------------------------------------------------
 
-    def _failure(self, error_code: int, message: str | None) -> AppendResult:
+    def failure(self, error_code: int, message: str | None) -> AppendResult:
+        """The result of an append that was refused as a whole."""
         return AppendResult(error_code, -1, -1, -1, self.log_start_offset, -1, (), message)
 
     def storage_error(self) -> AppendResult:
         """The result of an append that the disk did not take."""
-        return self._failure(KAFKA_STORAGE_ERROR, None)
+        return self.failure(KAFKA_STORAGE_ERROR, None)
 
     def _rejected(self, rejection: Rejection) -> AppendResult:
-        result = self._failure(rejection.error_code, rejection.message)
+        result = self.failure(rejection.error_code, rejection.message)
         result.record_errors = rejection.record_errors
         return result
 
@@ -650,58 +623,6 @@ class Log:
                 break
         return found
 
-    # Rolling ----------------------------------------------------------------------------------------------------------
-
-    def _make_room(self, size: int) -> AppendResult | None:
-        """Make the next append's place: the log's first files, or a new segment.  Returns why there is none."""
-        if size > self.config.segment_size_bytes:
-            return self._failure(
-                RECORD_LIST_TOO_LARGE,
-                f"The record batch of {size} bytes exceeds segment.bytes of {self.config.segment_size_bytes}",
-            )
-        try:
-            if self.on_disk:
-                self.roll()
-            else:
-                self.make_files()
-        except OSError as error:
-            self.write_failed(error)
-            return self.storage_error()
-        return None
-
-    def make_files(self) -> None:
-        """Make the partition's directory and its first segment."""
-        self.path.mkdir(exist_ok=True)
-        if self.topic_id is not None:
-            write_partition_metadata(self.path, self.topic_id)
-        self.active.create(self.config.segment_size_bytes)
-        self.on_disk = True
-        self.flushes.files_changed = True
-        self._arm_segment(self.active)
-        self.write_epochs()
-
-    def roll(self) -> None:
-        """Seal the active segment and begin a new one at the log's end; after an OSError nothing has changed."""
-        offset = self.next_offset
-        former = self.active
-        if offset == former.base_offset:
-            return
-        segment = Segment(self.path, offset, 0, self.environment.now_ms(), self.environment.segments)
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        self._roll_jitter_ms = self.environment.env.random.randrange(jitter_ms) if jitter_ms > 0 else 0
-        segment.create(self.config.segment_size_bytes)
-        try:
-            former.seal()
-            write_snapshot(self.path, offset, self.producers.producers, sync=False)
-        except OSError:
-            segment.close()
-            segment.delete_files()
-            raise
-        self.segments.add(segment)
-        self.activate(segment)
-        self.flushes.files_changed = True
-        self.flushes.flush()
-
     # Truncating -------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, done: Callable[[], None] | None = None) -> None:
@@ -751,24 +672,12 @@ class Log:
 
     def apply_retention(self) -> int:
         """Drop the segments that ``retention.ms``, ``retention.bytes`` or the log start offset let go; how many."""
-        from pybroker.storage.retention import expired_segments
+        from pybroker.storage.retention import apply_retention
 
-        if self.queue.busy or self._offline or not self.on_disk:
-            return 0
-        expired = expired_segments(self, self.environment.now_ms())
-        if expired:
-            self._guarded(lambda: self._drop_oldest(expired), "retention")
-        return len(expired)
-
-    def _drop_oldest(self, expired: list[Segment]) -> None:
-        if len(expired) == len(self.segments):
-            self.roll()
-        self.log_start_offset = max(self.log_start_offset, self.segments[len(expired)].base_offset)
-        self.high_watermark = max(self.high_watermark, self.log_start_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self.write_epochs()
-        self.drop_segments(expired)
-        delete_snapshots(self.path, below=self.segments[0].base_offset)
+        dropped = 0
+        if self.is_idle and not self._offline and self.on_disk:
+            dropped = self._guarded(lambda: apply_retention(self), "retention") or 0
+        return dropped
 
     def drop_segments(self, segments: list[Segment]) -> None:
         """Take segments out of the log: their files are renamed now and removed after ``file.delete.delay.ms``."""
@@ -780,12 +689,20 @@ class Log:
         self.flushes.files_changed = True
         self.environment.remove_later(doomed, self.config.file_delete_delay_ms)
 
-    def _guarded(self, action: Callable[[], None], what: str) -> None:
+    def _guarded(self, action: Callable[[], T], what: str) -> T | None:
         """Run an action on the files; a failing disk takes the log directory offline."""
         try:
-            action()
+            return action()
         except OSError as error:
-            self.directory.fail(error, f"{what} of {self.path}")
+            if os_file.is_passing(error):
+                logger.warning("The %s of %s has to wait: %s", what, self.path, error)
+            else:
+                self.directory.fail(error, f"the {what} of {self.path}")
+            return None
+
+    def roll(self) -> None:
+        """Begin a new segment at the log's end, if the active one holds anything; raises OSError."""
+        roll(self)
 
     @property
     def size_bytes(self) -> int:

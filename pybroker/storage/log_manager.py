@@ -39,8 +39,8 @@ DELETE_DIR_SUFFIX = "-delete"
 _NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", "-stray")
 # Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
 _CLUSTER_METADATA = "__cluster_metadata"
-# Housekeeping looks at this many logs per turn of the loop, so that it does not hold requests up.
-LOGS_PER_TURN = 20
+# Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
+PARTITIONS_PER_TURN = 20
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -128,6 +128,9 @@ class LogManager:
         self._timers: dict[str, Cancellable] = {}
         self._meta: dict[str, str] | None = None
         self._closed = False
+        # Opens a partition that lies on the disk and was not touched since the start, if it is still of use here: the
+        # layer above knows its topic's id and settings.
+        self.open_untouched: Callable[[str, int], object] | None = None
 
     # Start ------------------------------------------------------------------------------------------------------------
 
@@ -367,7 +370,20 @@ class LogManager:
         self._timers[name] = self._env.timers.call_later(interval_ms, run)
 
     def _check_retention(self) -> None:
-        self._in_slices(self.logs(), lambda log: log.apply_retention())
+        self._in_slices(list(self._places), self._check_retention_of)
+
+    def _check_retention_of(self, key: TopicPartition) -> None:
+        """Retention counts for partitions, too, that nobody has touched since the start: look, and forget again."""
+        log = self._logs.get(key)
+        if log is None and self.open_untouched is not None:
+            self.open_untouched(*key)
+            log = self._logs.get(key)
+            if log is not None:
+                log.apply_retention()
+                self._note_offsets(key, log)
+                log.park()
+        elif log is not None and log.is_open:
+            log.apply_retention()
 
     def _expire_producers(self) -> None:
         now_ms = self._environment.now_ms()
@@ -381,24 +397,27 @@ class LogManager:
             if log.is_open and log.recovery_point < log.log_end_offset and log.flush_is_overdue(now_ms):
                 log.flushes.flush()
 
-    def _in_slices(self, logs: list[Log], work: Callable[[Log], object]) -> None:
-        """Do the work for all logs, a few per turn of the loop."""
-        for log in logs[:LOGS_PER_TURN]:
-            if not log.deleted:
-                work(log)
-        rest = logs[LOGS_PER_TURN:]
+    def _in_slices(self, keys: list[TopicPartition], work: Callable[[TopicPartition], None]) -> None:
+        """Do the work for all partitions, a few per turn of the loop."""
+        for key in keys[:PARTITIONS_PER_TURN]:
+            work(key)
+        rest = keys[PARTITIONS_PER_TURN:]
         if rest and not self._closed:
             self._timers["slice"] = self._env.timers.call_soon(self._in_slices, rest, work)
+
+    def _note_offsets(self, key: TopicPartition, log: Log) -> None:
+        """Take an open log's offsets over into what the checkpoints will say."""
+        state = self._places[key]
+        state.recovery_points[key] = log.recovery_point
+        if log.log_start_offset > log.segments[0].base_offset:
+            state.log_start_offsets[key] = log.log_start_offset
+        else:
+            state.log_start_offsets.pop(key, None)
 
     def _checkpoint_offsets(self) -> None:
         for key, log in self._logs.items():
             if log.is_open and log.on_disk:
-                state = self._places[key]
-                state.recovery_points[key] = log.recovery_point
-                if log.log_start_offset > log.segments[0].base_offset:
-                    state.log_start_offsets[key] = log.log_start_offset
-                else:
-                    state.log_start_offsets.pop(key, None)
+                self._note_offsets(key, log)
         for state in self._online():
             self._write_checkpoint(state, checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points)
             self._write_checkpoint(state, checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets)
@@ -469,10 +488,8 @@ class LogManager:
         for key, log in self._logs.items():
             if log.directory is directory and log.is_open and log.on_disk:
                 log.close_cleanly()
-                state.recovery_points[key] = log.recovery_point
+                self._note_offsets(key, log)
                 state.high_watermarks[key] = log.high_watermark
-                if log.log_start_offset > log.segments[0].base_offset:
-                    state.log_start_offsets[key] = log.log_start_offset
         for name, offsets in (
             (checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points),
             (checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets),

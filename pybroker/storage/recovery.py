@@ -230,6 +230,7 @@ def _recover_segment(
     finally:
         os.close(fd)
     rebuilt.write()
+    transactions.persist()
     return rebuilt.end_offset, scan.end
 
 

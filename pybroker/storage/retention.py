@@ -9,9 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.storage.producer_snapshot import delete_snapshots
+
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
     from pybroker.storage.segment import Segment
+
+
+def apply_retention(log: Log) -> int:
+    """Drop what has expired; returns how many segments.  Raises OSError."""
+    expired = expired_segments(log, log.environment.now_ms())
+    if not expired:
+        return 0
+    if len(expired) == len(log.segments):
+        log.roll()
+    log.log_start_offset = max(log.log_start_offset, log.segments[len(expired)].base_offset)
+    log.high_watermark = max(log.high_watermark, log.log_start_offset)
+    log.leader_epochs.truncate_from_start(log.log_start_offset)
+    log.write_epochs()
+    log.drop_segments(expired)
+    delete_snapshots(log.path, below=log.segments[0].base_offset)
+    return len(expired)
 
 
 def expired_segments(log: Log, now_ms: int) -> list[Segment]:

@@ -277,6 +277,7 @@ class Segment:
             self._offset_index.persist()
         if self._time_index is not None:
             self._time_index.persist()
+        self.txn_index.persist()
 
     def rename_files(self, suffix: str) -> list[Path]:
         """Append ``suffix`` to the names of all files; returns the new paths.  Open descriptors and maps stay good."""

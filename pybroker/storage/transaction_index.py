@@ -31,11 +31,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions whose markers lie in one segment, in the order of their markers."""
 
-    __slots__ = ("_entries", "path")
+    __slots__ = ("_entries", "_persisted", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
+        self._persisted = 0
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -47,17 +48,24 @@ class TransactionIndex:
                 data = b""
             whole = len(data) - len(data) % ENTRY_BYTES
             self._entries = [AbortedTransaction(*fields[1:]) for fields in _ENTRY.iter_unpack(data[:whole])]
+            self._persisted = len(self._entries)
         return self._entries
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add and write one entry."""
-        entries = self.entries
+        """Add an entry; ``persist`` writes it."""
+        self.entries.append(aborted)
+
+    def persist(self) -> None:
+        """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
+        if self._entries is None or self._persisted == len(self._entries):
+            return
+        new = b"".join(_ENTRY.pack(0, *aborted) for aborted in self._entries[self._persisted :])
         fd = os_file.open_for_append(self.path)
         try:
-            os_file.write_fully(fd, _ENTRY.pack(0, *aborted), len(entries) * ENTRY_BYTES)
+            os_file.write_fully(fd, new, self._persisted * ENTRY_BYTES)
         finally:
             os.close(fd)
-        entries.append(aborted)
+        self._persisted = len(self._entries)
 
     def overlapping(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that touch [fetch_offset, upper_bound_offset), and whether later segments need not be asked."""
@@ -77,4 +85,6 @@ class TransactionIndex:
             count -= 1
         if count < len(entries):
             del entries[count:]
-            os.truncate(self.path, count * ENTRY_BYTES)
+            if count < self._persisted:
+                self._persisted = count
+                os.truncate(self.path, count * ENTRY_BYTES)

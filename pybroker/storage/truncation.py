@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.storage.log_loader import load_producers
+from pybroker.storage.log_rolling import make_files
 from pybroker.storage.producer_snapshot import delete_snapshots
 from pybroker.storage.segment import DELETED_SUFFIX
 
@@ -55,4 +56,4 @@ def truncate_fully(log: Log, offset: int) -> None:
             segment.retire()
         log.environment.remove_later(doomed, log.config.file_delete_delay_ms)
         delete_snapshots(log.path, below=1 << 63)
-        log.make_files()
+        make_files(log)

@@ -255,3 +255,36 @@ def test_high_watermark_is_kept_within_the_log(storage: Storage, offset: int) ->
     assert log.update_high_watermark(1000) == 50
     log.increment_log_start_offset(20)
     assert log.update_high_watermark(3) == 20
+
+
+def test_retention_reaches_partitions_that_nobody_touched_since_the_start(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(retention_bytes=1, retention_ms=-1)
+    Client(log).fill(100)
+    log.update_high_watermark(100)
+    storage.close()
+    again = Storage(storage.path, world)
+    again.manager.open_untouched = lambda topic, partition: again.log(
+        topic, partition, retention_bytes=1, retention_ms=-1
+    )
+    world.advance(300_001)
+    idle = again.manager.get("t", 0)
+    assert idle is not None
+    assert not idle.is_open
+    assert 0 < idle.log_start_offset < idle.log_end_offset == 100
+    again.kill()
+
+
+def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
+    log = storage.log()
+    client = Client(log, leader_epoch=2)
+    for sequence in range(30):
+        client.send(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=sequence)
+    log.update_high_watermark(20)
+    expected = read_all(log)
+    storage.world.run()
+    log.park()
+    assert not log.is_open
+    assert len(storage.manager._environment.segments) == 0
+    assert (log.high_watermark, log.log_end_offset, read_all(log)) == (20, 30, expected)
+    assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=28).is_duplicate
+    assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=30).base_offset == 30

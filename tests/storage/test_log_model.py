@@ -1,4 +1,4 @@
-"""The log against a model in memory: appends, reads, rolls, truncations, restarts, crashes and full disks in any order."""
+"""The log against a model: appends, reads, rolls, truncations, restarts, crashes and full disks, in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pybroker.storage import log as log_module
+from pybroker.storage import append_queue as append_module
 from pybroker.storage import os_file
 from pybroker.storage.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, ColdRead, ReadResult
@@ -32,8 +32,8 @@ class LogMachine(RuleBasedStateMachine):
         self.start_offset = 0
         self.epoch = 0
         self.counter = 0
-        self.inline_bytes_max = log_module.INLINE_WRITE_BYTES_MAX
-        log_module.INLINE_WRITE_BYTES_MAX = 600  # so that small batches, too, take the way through the thread
+        self.inline_bytes_max = append_module.INLINE_WRITE_BYTES_MAX
+        append_module.INLINE_WRITE_BYTES_MAX = 600  # so that small batches, too, take the way through the thread
         self.in_flight: list[tuple[bytes, int]] = []
 
     @initialize(segment_bytes=st.sampled_from([1500, 4096, 1 << 20]), interval=st.sampled_from([0, 200, 4096]))
@@ -189,7 +189,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.settle()
                 assert [base for base, _, _ in read_all(self.log)] == [base for base, _, _ in self.model]
         finally:
-            log_module.INLINE_WRITE_BYTES_MAX = self.inline_bytes_max
+            append_module.INLINE_WRITE_BYTES_MAX = self.inline_bytes_max
             if hasattr(self, "storage"):
                 self.storage.kill()
             shutil.rmtree(self.directory)

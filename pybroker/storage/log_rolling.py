@@ -1,0 +1,71 @@
+"""Making room for the next append: a log's first files, and the roll to a new segment.
+
+Invariants: before a new segment takes an append, the former one is sealed, its indexes are written, and a snapshot of
+the producers stands at the new base offset; when the disk has no room for that, nothing has changed.
+
+Kafka: UnifiedLog.roll.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.storage.checkpoints import write_partition_metadata
+from pybroker.storage.producer_snapshot import write_snapshot
+from pybroker.storage.results import RECORD_LIST_TOO_LARGE, AppendResult
+from pybroker.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from pybroker.storage.log import Log
+
+
+def make_room(log: Log, size: int) -> AppendResult | None:
+    """Make the place of an append of ``size`` bytes that the active segment has none for; returns why there is none."""
+    limit = log.config.segment_size_bytes
+    if size > limit:
+        message = f"The record batch of {size} bytes exceeds segment.bytes of {limit}"
+        return log.failure(RECORD_LIST_TOO_LARGE, message)
+    try:
+        if log.on_disk:
+            roll(log)
+        else:
+            make_files(log)
+    except OSError as error:
+        log.write_failed(error)
+        return log.storage_error()
+    return None
+
+
+def make_files(log: Log) -> None:
+    """Make the partition's directory and its first segment.  Raises OSError, and may be tried again."""
+    log.path.mkdir(exist_ok=True)
+    if log.topic_id is not None:
+        write_partition_metadata(log.path, log.topic_id)
+    log.active.create(log.config.segment_size_bytes)
+    log.on_disk = True
+    log.flushes.files_changed = True
+    log.arm_segment(log.active)
+    log.write_epochs()
+
+
+def roll(log: Log) -> None:
+    """Seal the active segment and begin a new one at the log's end.  Raises OSError."""
+    offset, former, environment = log.next_offset, log.active, log.environment
+    if offset == former.base_offset:
+        return
+    segment = Segment(log.path, offset, 0, environment.now_ms(), environment.segments)
+    try:
+        segment.create(log.config.segment_size_bytes)
+        former.seal()
+        write_snapshot(log.path, offset, log.producers.producers, sync=False)
+    except OSError:
+        former.sealed = False
+        segment.close()
+        segment.delete_files()
+        raise
+    jitter_ms = min(log.config.segment_jitter_ms, log.config.segment_ms)
+    log.roll_jitter_ms = environment.env.random.randrange(jitter_ms) if jitter_ms > 0 else 0
+    log.segments.add(segment)
+    log.activate(segment)
+    log.flushes.files_changed = True
+    log.flushes.flush()
