@@ -1,23 +1,25 @@
 """Which store and which cluster a broker starts with.
 
-Owns: choosing the store, its place, and what a new one is founded on: a data directory of Apache Kafka's that is taken
-over, or nothing.  Everything after that is the controller's.
+Owns: choosing the store and its place, settling the node id, and what a new store is founded on: a data directory of
+Apache Kafka's that is taken over, or nothing.  Everything after that is the controller's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pybroker.cluster import sqlite_store
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.founding import Founding, new_cluster, new_cluster_id
-from pybroker.cluster.meta_properties import MetaProperties, read_meta_properties, settle_node_id
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
+from pybroker.storage.checkpoints import read_meta_properties
 
-KRAFT_LOG_DIR = "__cluster_metadata-0"
+KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
 
 
 def open_controller(env: Env, config: BrokerConfig, cache: MetadataCache, metadata_dir: str) -> Controller:
@@ -25,19 +27,33 @@ def open_controller(env: Env, config: BrokerConfig, cache: MetadataCache, metada
 
     Nothing is opened yet: ``Controller.load`` and ``register`` do that.
     """
-    meta = read_meta_properties(metadata_dir)
-    node_id = settle_node_id(meta, config)
+    meta = read_meta_properties(Path(metadata_dir)) or {}
+    node_id = _node_id(meta, config)
     path = str(Path(metadata_dir) / sqlite_store.FILE_NAME)
     store = sqlite_store.SqliteStore(path, env, fsync=config.get_bool("pybroker.fsync.enable"))
     return Controller(env, config, cache, store, node_id, lambda: _found(env, metadata_dir, meta, node_id))
 
 
-def _found(env: Env, metadata_dir: str, meta: MetaProperties, node_id: int) -> Founding:
-    kraft_log_dir = Path(metadata_dir) / KRAFT_LOG_DIR
-    if kraft_log_dir.is_dir():
-        if meta.cluster_id is None:
-            raise StoreError(f"{kraft_log_dir} is there, but no meta.properties that says whose it is")
-        from pybroker.cluster.kraft_takeover import read_kraft_metadata
+def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:
+    """The node id: the directory's, which a ``node.id`` that somebody set must not contradict."""
+    stored = meta.get("node.id", meta.get("broker.id"))
+    if stored is None:
+        return config.node_id
+    if not stored.isdecimal():
+        raise StoreError(f"meta.properties says that the node id is {stored!r}")
+    is_set = config.is_set("node.id") or config.is_set("broker.id")
+    if is_set and config.node_id != int(stored):
+        raise StoreError(f"node.id is {config.node_id}, but the data directory belongs to node {stored}")
+    return int(stored)
 
-        return read_kraft_metadata(str(kraft_log_dir), meta.cluster_id, node_id)
-    return new_cluster(meta.cluster_id or new_cluster_id(env.new_uuid))
+
+def _found(env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int) -> Founding:
+    cluster_id = meta.get("cluster.id")
+    kraft_log_dir = Path(metadata_dir) / KRAFT_LOG_DIR
+    if not kraft_log_dir.is_dir():
+        return new_cluster(cluster_id or new_cluster_id(env.new_uuid))
+    if cluster_id is None:
+        raise StoreError(f"{kraft_log_dir} is there, but no meta.properties that says whose it is")
+    from pybroker.cluster.kraft_takeover import read_kraft_metadata
+
+    return read_kraft_metadata(str(kraft_log_dir), cluster_id, node_id)

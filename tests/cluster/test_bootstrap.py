@@ -1,0 +1,131 @@
+"""What a broker starts with: a new cluster, its own again, or the one of an Apache Kafka data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_controller
+from pybroker.cluster.controller import Controller
+from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker.cluster.store_codec import uuid_bytes
+from pybroker.config.broker import BrokerConfig
+
+from .fakes import CLUSTER_ID, ManualLoop, fake_env
+from .test_kraft_takeover import TOPIC_ID, batch, partition, topic
+
+
+@contextmanager
+def started(folder: Path, seed: int = 1, **settings: str) -> Iterator[tuple[Controller, ClusterImage]]:
+    cache = MetadataCache()
+    config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+    controller = open_controller(fake_env(ManualLoop(), seed), config, cache, str(folder))
+    try:
+        controller.load()
+        controller.register({}, None, [])
+        yield controller, cache.image
+    finally:
+        controller.close()
+
+
+def format_directory(folder: Path, node_id: object = 1, cluster_id: str = CLUSTER_ID) -> None:
+    (folder / "meta.properties").write_text(f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n")
+
+
+def kafka_directory(folder: Path, node_id: int = 1) -> None:
+    format_directory(folder, node_id)
+    log_dir = folder / KRAFT_LOG_DIR
+    log_dir.mkdir()
+    log = batch(0, topic(), partition(replicas=(node_id,)))
+    (log_dir / f"{0:020}.log").write_bytes(log)
+
+
+def test_empty_directory_becomes_a_cluster_of_its_own(tmp_path: Path) -> None:
+    with started(tmp_path) as (controller, image):
+        assert len(uuid_bytes(controller.cluster_id)) == 16
+        assert (image.cluster_id, controller.node_id) == (controller.cluster_id, 1)
+    with started(tmp_path, seed=2) as (again, _):
+        assert again.cluster_id == image.cluster_id
+
+
+def test_two_new_clusters_have_different_ids(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    with started(folders[0], seed=1) as (one, _), started(folders[1], seed=2) as (other, _):
+        assert one.cluster_id != other.cluster_id
+
+
+def test_formatted_directory_gives_cluster_and_node(tmp_path: Path) -> None:
+    format_directory(tmp_path, node_id=7)
+    with started(tmp_path) as (controller, image):
+        assert (controller.cluster_id, controller.node_id) == (CLUSTER_ID, 7)
+        assert image.live_broker_ids() == [7]
+
+
+def test_node_id_that_contradicts_the_directory_is_refused(tmp_path: Path) -> None:
+    format_directory(tmp_path, node_id=7)
+    with pytest.raises(StoreError, match=r"belongs to node 7"), started(tmp_path, node_id="1"):
+        pass
+    with started(tmp_path, node_id="7"):
+        pass
+
+
+def test_node_id_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    format_directory(tmp_path, node_id="seven")
+    with pytest.raises(StoreError, match="seven"), started(tmp_path):
+        pass
+
+
+def test_kafkas_directory_is_taken_over_once(tmp_path: Path) -> None:
+    kafka_directory(tmp_path, node_id=3)
+    with started(tmp_path) as (controller, image):
+        assert (controller.cluster_id, controller.node_id) == (CLUSTER_ID, 3)
+        taken = image.topics_by_name["a"]
+        assert (taken.topic_id, taken.partitions[0].leader) == (TOPIC_ID, 3)
+    # From then on the store counts: what Kafka left is neither read nor touched again.
+    (tmp_path / KRAFT_LOG_DIR / f"{0:020}.log").write_bytes(b"")
+    with started(tmp_path) as (_, image):
+        assert set(image.topics_by_name) == {"a"}
+
+
+def test_partition_without_a_leader_gets_this_broker_back_as_its_leader(tmp_path: Path) -> None:
+    kafka_directory(tmp_path)
+    record = partition()
+    record.leader, record.isr, record.eligible_leader_replicas = -1, [], [1]
+    (tmp_path / KRAFT_LOG_DIR / f"{0:020}.log").write_bytes(batch(0, topic(), record))
+    with started(tmp_path) as (_, image):
+        (taken,) = image.topics_by_name["a"].partitions
+        assert (taken.leader, taken.isr, taken.elr) == (1, (1,), ())
+        assert (taken.leader_epoch, taken.partition_epoch) == (4, 6)
+
+
+def test_takeover_that_fails_leaves_no_store_that_looks_like_one(tmp_path: Path) -> None:
+    kafka_directory(tmp_path)
+    log = tmp_path / KRAFT_LOG_DIR / f"{0:020}.log"
+    good = log.read_bytes()
+    log.write_bytes(batch(0, partition()))
+    with pytest.raises(StoreError), started(tmp_path):
+        pass
+    log.write_bytes(good)
+    with started(tmp_path) as (_, image):
+        assert set(image.topics_by_name) == {"a"}
+
+
+def test_metadata_log_without_an_owner_is_refused(tmp_path: Path) -> None:
+    kafka_directory(tmp_path)
+    (tmp_path / "meta.properties").unlink()
+    with pytest.raises(StoreError, match=r"meta\.properties"), started(tmp_path):
+        pass
+
+
+def test_store_lies_in_the_metadata_directory(tmp_path: Path) -> None:
+    with started(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
