@@ -78,7 +78,7 @@ def read_all(address: tuple[str, int], partition: int) -> dict[int, bytes]:
             answer = data.responses[0].partitions[0]
             assert answer.error_code == 0
             view = memoryview(answer.records)
-            if not len(view):
+            if not view:
                 assert offset == answer.high_watermark
                 return found
             for position, header in batches(view):

@@ -1,0 +1,146 @@
+"""The command contract of ``pybroker serve``: what scripts and outside checks rely on."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pybroker_process import COMMAND
+
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
+from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
+from pybroker_protocol.messages.metadata import MetadataRequest
+from tests.broker.wire_client import WireClient
+
+READY = re.compile(r"pybroker ready on (?P<host>.+):(?P<port>\d+)\n")
+PATIENCE_S = 30
+
+# What a broker that serves nobody yet has no use for.
+NOT_AT_START = {"typer", "rich", "click", "kazoo", "construct", "kafka", "pybroker.pipeline", "cramjam", "lz4"}
+
+
+@contextmanager
+def serving(data_dir: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    listen = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")
+    command = [str(COMMAND), "serve", *listen, "--data-dir", str(data_dir), *arguments]
+    with (
+        open(data_dir.parent / "stderr.log", "w") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            ready = READY.fullmatch(line)
+            assert ready, f"not a ready line: {line!r}"
+            yield process, ready["host"].strip("[]"), int(ready["port"])
+        finally:
+            process.kill()
+
+
+def refusal(data_dir: Path, *arguments: str) -> str:
+    """Run a serve that must fail; its message."""
+    command = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_it_cleanly_with_exit_code_0(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path / "data") as (process, host, port):
+        with WireClient((host, port)) as client:
+            client.ask(MetadataRequest(topics=None), 1)
+            process.send_signal(number)
+            assert process.wait(PATIENCE_S) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_second_process_on_the_same_directory_is_refused_with_a_clear_error(tmp_path: Path) -> None:
+    with serving(tmp_path / "data"):
+        message = refusal(tmp_path / "data")
+    assert "locked" in message
+    assert str(tmp_path / "data") in message
+
+
+def test_unknown_setting_is_refused_and_names_the_nearest(tmp_path: Path) -> None:
+    assert "log.retention.ms" in refusal(tmp_path / "data", "--set", "log.retenton.ms=1")
+
+
+def test_unknown_setting_in_a_file_is_a_warning(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.retenton.ms=1\nnum.partitions=3\n")
+    with serving(tmp_path / "data", "--config", str(properties)):
+        pass
+    assert "log.retenton.ms" in (tmp_path / "stderr.log").read_text()
+
+
+def test_setting_without_meaning_is_named_in_one_line(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--set", "num.io.threads=3", "--set", "num.network.threads=3"):
+        pass
+    lines = [line for line in (tmp_path / "stderr.log").read_text().splitlines() if "num.io.threads" in line]
+    assert len(lines) == 1
+    assert "num.network.threads" in lines[0]
+
+
+def test_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [str(COMMAND), "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert str(port) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_listener_is_answered_with_its_own_addresses(tmp_path: Path) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--listen", "localhost:0", "--dev")
+    with serving(tmp_path / "data", *arguments) as (_, host, port):
+        with WireClient((host, port)) as client:
+            (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
+            assert (broker.host, broker.port) == ("127.0.0.1", port)
+            (described,) = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 0).brokers
+            assert (described.host, described.port) == ("127.0.0.1", port)
+            coordinator = client.ask(FindCoordinatorRequest(key="g"), 0)
+            assert coordinator.error_code == ErrorCode.NONE
+            assert (coordinator.host, coordinator.port) == ("127.0.0.1", port)
+
+
+def test_ipv6_listener_is_served_and_advertised(tmp_path: Path) -> None:
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").read_text().strip():
+        pytest.skip("this machine has no IPv6")
+    with serving(tmp_path / "data", "--listen", "[::1]:0") as (_, host, port):
+        assert host == "::1"
+        with WireClient((host, port)) as client:
+            (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
+            assert (broker.host, broker.port) == ("::1", port)
+
+
+def test_wildcard_is_never_advertised(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--listen", "0.0.0.0:0") as (_, host, port):
+        assert host not in ("0.0.0.0", "")
+        with WireClient(("127.0.0.1", port)) as client:
+            (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
+            assert broker.host not in ("0.0.0.0", "")
+
+
+def test_nothing_heavy_is_imported_before_the_broker_is_ready() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['pybroker', 'serve', '--help']\n"
+        "import pybroker.cli.main, pybroker.cli.serve, pybroker.cli.broker_process\n"
+        "print('\\n'.join(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert not NOT_AT_START & set(done.stdout.split())
