@@ -106,15 +106,14 @@ def test_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_each_listener_is_answered_with_its_own_addresses(tmp_path: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--listen", "localhost:0", "--dev")
-    with serving(tmp_path / "data", *arguments) as (_, host, port):
-        with WireClient((host, port)) as client:
-            (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
-            assert (broker.host, broker.port) == ("127.0.0.1", port)
-            (described,) = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 0).brokers
-            assert (described.host, described.port) == ("127.0.0.1", port)
-            coordinator = client.ask(FindCoordinatorRequest(key="g"), 0)
-            assert coordinator.error_code == ErrorCode.NONE
-            assert (coordinator.host, coordinator.port) == ("127.0.0.1", port)
+    with serving(tmp_path / "data", *arguments) as (_, host, port), WireClient((host, port)) as client:
+        (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
+        assert (broker.host, broker.port) == ("127.0.0.1", port)
+        (described,) = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 0).brokers
+        assert (described.host, described.port) == ("127.0.0.1", port)
+        coordinator = client.ask(FindCoordinatorRequest(key="g"), 0)
+        assert coordinator.error_code == ErrorCode.NONE
+        assert (coordinator.host, coordinator.port) == ("127.0.0.1", port)
 
 
 def test_ipv6_listener_is_served_and_advertised(tmp_path: Path) -> None:
