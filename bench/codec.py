@@ -31,7 +31,7 @@ def produce_request(version: int) -> produce.ProduceRequest:
     partition = produce.PartitionProduceData(index=3, records=BATCH)
     named = {"topic_id": TOPIC_ID} if version >= 13 else {"name": "flights"}
     topic = produce.TopicProduceData(partition_data=[partition], **named)
-    return produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    return produce.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[topic])
 
 
 def produce_response(version: int) -> produce.ProduceResponse:
