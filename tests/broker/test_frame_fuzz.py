@@ -1,4 +1,4 @@
-"""100,000 mutated frames of real clients, thrown at a running broker: it answers or closes, and serves everybody else."""
+"""100,000 mutated frames of real clients at a running broker: it answers or closes, and serves everybody else."""
 
 from __future__ import annotations
 
