@@ -25,7 +25,6 @@ Counterpart in Kafka: the records of ``common/metadata`` (and, before KRaft, the
 from __future__ import annotations
 
 import json
-from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +40,8 @@ from pybroker.cluster.image import (
     TopicImage,
 )
 from pybroker.cluster.metadata_store import Entry, StoreError
+from pybroker.storage.checkpoints import uuid_bytes, uuid_text
+from pybroker.storage.results import StorageError
 
 CLUSTER: Final = "/cluster"
 CONTROLLER: Final = "/controller"
@@ -63,19 +64,6 @@ class ControllerKey(NamedTuple):
     broker_id: int
     broker_epoch: int
     controller_epoch: int
-
-
-def uuid_text(uuid: bytes) -> str:
-    """16 bytes as Kafka prints them: 22 characters of URL-safe base64."""
-    return b2a_base64(uuid, newline=False).decode().rstrip("=").translate({43: 45, 47: 95})
-
-
-def uuid_bytes(text: str) -> bytes:
-    """The inverse of ``uuid_text``; ValueError when it is none."""
-    value = a2b_base64(text.translate({45: 43, 95: 47}) + "==", strict_mode=True)
-    if len(value) != 16:
-        raise ValueError(f"{text!r} is not a uuid")
-    return value
 
 
 def partition_key(topic_id: bytes, index: int) -> str:
@@ -206,7 +194,7 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
             elif not key.startswith(RETAINED):
                 _decode_other(key, entry.value, image)
         by_name = {name: _topic(name, topic_id, partitions.get(topic_id, {})) for name, topic_id in topics.items()}
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, StorageError) as error:
         raise StoreError(f"the metadata store holds nonsense at {key}: {error!r}") from error
     by_id = {topic.topic_id: topic for topic in by_name.values()}
     return ClusterImage(topics_by_name=by_name, topics_by_id=by_id, **image)

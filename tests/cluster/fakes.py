@@ -97,7 +97,12 @@ class ManualLoop:
 
 
 def fake_env(loop: ManualLoop, seed: int = 1) -> Env:
-    return Env(clock=loop, timers=loop, executor=lambda name: loop, call_threadsafe=loop.call_soon, random=Random(seed))
+    def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
+        loop.call_soon(callback, *args)
+
+    return Env(
+        clock=loop, timers=loop, executor=lambda name: loop, call_threadsafe=call_threadsafe, random=Random(seed)
+    )
 
 
 class FakeCluster:

@@ -14,10 +14,10 @@ from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
 from pybroker.cluster.operations import ConfigChange, FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock
-from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker_protocol.errors import ErrorCode
 
-from .fakes import CLUSTER_ID, FakeCluster
+from .fakes import CLUSTER_ID, FakeCluster, ManualLoop, fake_env
 
 
 def create(cluster: FakeCluster, *names: str, **options: Any) -> list[int]:
@@ -181,9 +181,8 @@ class FailingStore:
 def test_failed_commit_changes_nothing_and_the_next_one_works(
     tmp_path: Path, outcome: CommitResult, error: ErrorCode
 ) -> None:
-    cluster = FakeCluster(tmp_path)
-    cluster.store = failing = FailingStore(cluster.store)  # type: ignore[assignment]
-    cluster = FakeCluster(tmp_path, store=cluster.store)
+    failing = FailingStore(SqliteStore(str(tmp_path / FILE_NAME), fake_env(ManualLoop()), fsync=False))
+    cluster = FakeCluster(tmp_path, store=failing)
     failing._store._env = cluster.env
     cluster.start()
     failing.outcome = outcome

@@ -172,7 +172,7 @@ def test_topic_that_cannot_be_meant_refuses_the_request(
 @pytest.mark.parametrize("version", [8, 9, 10, 11, 13])
 def test_authorized_operations_are_given_when_asked(cluster: FakeCluster, version: int) -> None:
     create(cluster, "a")
-    asked = {"include_topic_authorized_operations": True}
+    asked: dict[str, Any] = {"include_topic_authorized_operations": True}
     if version <= 10:
         asked["include_cluster_authorized_operations"] = True
     response = ask(cluster, named("a", "nope"), version, **asked)

@@ -144,20 +144,6 @@ def test_change_of_one_partition_writes_its_key_alone() -> None:
     assert not writes.deletes
 
 
-@given(UUIDS)
-def test_uuids_read_as_kafka_prints_them(uuid: bytes) -> None:
-    text = store_codec.uuid_text(uuid)
-    assert len(text) == 22
-    assert not set("+/=") & set(text)
-    assert store_codec.uuid_bytes(text) == uuid
-
-
-@pytest.mark.parametrize("text", ["", "abc", "a" * 21, "a" * 30, "!" * 22])
-def test_text_that_is_no_uuid_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # whatever the base64 decoder says
-        store_codec.uuid_bytes(text)
-
-
 @pytest.mark.parametrize("name", ["", "%", "a/b", "<default>", "ü b", "..", "\x00"])
 def test_names_of_resources_make_paths_of_one_safe_level(name: str) -> None:
     key = store_codec.config_key((32, name))

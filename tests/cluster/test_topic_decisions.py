@@ -208,7 +208,8 @@ def test_unknown_names_and_ids_have_codes_of_their_own() -> None:
 def test_topic_that_is_named_twice_is_not_deleted() -> None:
     builder = three_topics()
     topic_id = builder.view().topics_by_name["a"].topic_id
-    for topics in (["a", "a"], [topic_id, topic_id], ["a", topic_id], ["a", "a", topic_id, topic_id]):
+    requests: list[list[str | bytes]] = [["a", "a"], [topic_id, topic_id], ["a", topic_id], ["a", topic_id] * 2]
+    for topics in requests:
         results = delete_topics(builder, topics)
         assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
     assert created(builder) == {"a", "b", "c"}
