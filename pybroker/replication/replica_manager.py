@@ -49,6 +49,7 @@ class ReplicaManager:
             config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
         )
         metadata.subscribe(self.on_image)
+        logs.open_untouched = self.partition  # retention counts for partitions, too, that nobody asks for
 
     def close(self) -> None:
         """Forget every wait; nothing is answered."""
