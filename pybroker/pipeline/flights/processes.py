@@ -55,14 +55,21 @@ def own_broker(data_dir: Path, log_path: Path) -> Iterator[str]:
         if ready is None:
             raise ProcessFailed("the broker did not get ready", log_path)
         yield ready.group(1)
+        if _terminated(process, BROKER_STOPS_WITHIN_SECONDS) != 0:
+            raise ProcessFailed("the broker did not stop cleanly", log_path)
     finally:
-        process.terminate()
-        try:
-            process.wait(BROKER_STOPS_WITHIN_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _terminated(process, BROKER_STOPS_WITHIN_SECONDS)
         process.stdout.close()
+
+
+def _terminated(process: subprocess.Popen[str], timeout_seconds: float) -> int:
+    """Asks a process to end, kills it when it does not, and returns its exit code; also for one that has ended."""
+    process.terminate()
+    try:
+        return process.wait(timeout_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _first_line(stdout: IO[str], timeout_seconds: float) -> str:

@@ -15,6 +15,9 @@ from kafka.consumer.fetcher import ConsumerRecord
 from pybroker.pipeline.flights.delays import Cell, Delays, Results, cell_from_json, delays_from_json
 
 POLL_TIMEOUT_MS = 500
+# A member learns by its next heartbeat that another one joins; with kafka-python's three seconds the group would spend
+# more time on that than on reading.
+HEARTBEAT_INTERVAL_MS = 300
 STALLED_AFTER_SECONDS = 60
 
 
@@ -92,7 +95,12 @@ def read_results(
 
 def _read_as_member(bootstrap: str, topics: set[str], group_id: str, latest: LatestResults) -> None:
     consumer = KafkaConsumer(
-        *topics, bootstrap_servers=bootstrap, group_id=group_id, auto_offset_reset="earliest", enable_auto_commit=False
+        *topics,
+        bootstrap_servers=bootstrap,
+        group_id=group_id,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
     )
     try:
         while not latest.complete():
