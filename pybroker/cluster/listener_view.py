@@ -3,7 +3,8 @@
 Owns: which brokers such a client can reach, and what that makes of a partition's leader and replicas.
 Owns no partition state: that comes from the image.
 
-Invariants: a view never changes; ``MetadataCache`` makes new ones when a broker's registration changes.
+Invariants: what a view says never changes; ``MetadataCache`` makes new ones when a broker's registration or the
+controller changes.
 
 Counterpart in Kafka: the listener-dependent half of ``KRaftMetadataCache``.
 """
@@ -30,7 +31,7 @@ class ReachableBroker(NamedTuple):
 class ListenerView:
     """``live`` has the brokers that clients may be sent to, ``registered`` also those that are fenced."""
 
-    __slots__ = ("_registered_ids", "live", "registered", "topic_fragments")
+    __slots__ = ("_registered_ids", "live", "metadata_frames", "registered", "topic_fragments")
 
     def __init__(self, brokers: Mapping[int, BrokerRegistration], listener: str) -> None:
         self._registered_ids = frozenset(brokers)
@@ -40,7 +41,9 @@ class ListenerView:
             if (endpoint := broker.endpoints.get(listener)) is not None
         )
         self.live = {broker.broker_id: broker for broker in self.registered if not broker.fenced}
-        # Encoded topics of Metadata responses by version, then by topic id; the cache drops what an image changes.
+        # Encoded parts of Metadata responses by version: what stands before and after the topics, and the topics by id.
+        # The cache drops those of topics that change.
+        self.metadata_frames: dict[int, tuple[bytes, bytes]] = {}
         self.topic_fragments: dict[int, dict[bytes, bytes]] = {}
 
     def leader(self, partition: PartitionImage) -> tuple[int, ErrorCode]:

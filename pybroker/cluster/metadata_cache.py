@@ -68,7 +68,7 @@ class MetadataCache:
         return view
 
     def _refresh_views(self, delta: ImageDelta) -> None:
-        if delta.brokers_changed:
+        if delta.brokers_changed or delta.controller_changed:
             self._views.clear()
             return
         changed = [topic.topic_id for topic in delta.topics_deleted]

@@ -47,10 +47,11 @@ _ERROR_CODE_SINCE: Final = 13
 
 
 class AssembledResponse(NamedTuple):
-    """A MetadataResponse whose topics are encoded already; ``encoder`` puts them in their place."""
+    """A MetadataResponse that is encoded already, in pieces: ``encoder`` puts the number of topics between them."""
 
-    head: MetadataResponse
+    before_topics: bytes
     topics: list[bytes]
+    after_topics: bytes
 
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Parked:
@@ -167,13 +168,25 @@ def _respond(
     else:
         fragments = _cached_fragments(topics, view, version)
     fragments += [_encode_topic(topic, version) for topic in unknown]
-    return AssembledResponse(_head(ctx, request, image, view), fragments)
+    before, after = _frame(ctx, request, image, view)
+    return AssembledResponse(before, fragments, after)
 
 
-def _head(ctx: RequestContext, request: MetadataRequest, image: ClusterImage, view: ListenerView) -> MetadataResponse:
-    operations = NOT_ASKED
+def _frame(
+    ctx: RequestContext, request: MetadataRequest, image: ClusterImage, view: ListenerView
+) -> tuple[bytes, bytes]:
+    """What stands before and after the topics."""
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(ctx, Resource.CLUSTER, "kafka-cluster")
+        return _encode_frame(_without_topics(image, view, operations), ctx.api_version)
+    frame = view.metadata_frames.get(ctx.api_version)
+    if frame is None:
+        frame = _encode_frame(_without_topics(image, view, NOT_ASKED), ctx.api_version)
+        view.metadata_frames[ctx.api_version] = frame
+    return frame
+
+
+def _without_topics(image: ClusterImage, view: ListenerView, operations: int) -> MetadataResponse:
     return MetadataResponse(
         throttle_time_ms=0,
         brokers=[
@@ -196,8 +209,8 @@ def _refused(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse
         )
         for topic in request.topics or ()
     ]
-    fragments = [_encode_topic(topic, ctx.api_version) for topic in topics]
-    return AssembledResponse(MetadataResponse(brokers=[], cluster_id=None, topics=[]), fragments)
+    before, after = _encode_frame(MetadataResponse(brokers=[], topics=[]), ctx.api_version)
+    return AssembledResponse(before, [_encode_topic(topic, ctx.api_version) for topic in topics], after)
 
 
 def _topic_operations(ctx: RequestContext, name: str) -> int:
@@ -249,24 +262,31 @@ def _partition_of_version_0(
 
 def encoder(version: int) -> Callable[[AssembledResponse, list[Any]], None]:
     """The encoder of this handler's responses; dispatch takes it instead of the codec's."""
-    encode_head = codec.encoder(MetadataResponse, version)
-    after_topics = _bytes_after_topics(version)
-    count_bytes = 1 if version >= _FLEXIBLE_SINCE else 4
+    flexible = version >= _FLEXIBLE_SINCE
 
     def encode(response: AssembledResponse, parts: list[Any]) -> None:
-        head_parts: list[Any] = []
-        encode_head(response.head, head_parts)
-        head = b"".join(head_parts)
-        end = len(head) - after_topics
-        count = len(response.topics)
-        encoded_count = uvarint(count + 1) if version >= _FLEXIBLE_SINCE else count.to_bytes(4)
-        parts.append(b"".join((head[: end - count_bytes], encoded_count, *response.topics, head[end:])))
+        before, topics, after = response
+        count = uvarint(len(topics) + 1) if flexible else len(topics).to_bytes(4)
+        parts.append(b"".join((before, count, *topics, after)))
 
     return encode
 
 
+def _encoded(response: MetadataResponse, version: int) -> bytes:
+    parts: list[Any] = []
+    codec.encoder(MetadataResponse, version)(response, parts)
+    return b"".join(parts)
+
+
+def _encode_frame(response: MetadataResponse, version: int) -> tuple[bytes, bytes]:
+    """What of a response without topics stands before and after their number."""
+    data = _encoded(response, version)
+    end = len(data) - _bytes_after_topics(version)
+    count_bytes = 1 if version >= _FLEXIBLE_SINCE else 4
+    return data[: end - count_bytes], data[end:]
+
+
 def _bytes_after_topics(version: int) -> int:
-    """How many bytes of a MetadataResponse follow its topics."""
     operations = 4 if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_LAST else 0
     error_code = 2 if version >= _ERROR_CODE_SINCE else 0
     tagged_fields = 1 if version >= _FLEXIBLE_SINCE else 0
@@ -275,14 +295,9 @@ def _bytes_after_topics(version: int) -> int:
 
 def _encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
     """One element of ``topics``: what a response with it has between what one without it has."""
-    encode = codec.encoder(MetadataResponse, version)
-    without: list[Any] = []
-    encode(MetadataResponse(brokers=[], topics=[]), without)
-    with_topic: list[Any] = []
-    encode(MetadataResponse(brokers=[], topics=[topic]), with_topic)
     after = _bytes_after_topics(version)
-    before = sum(map(len, without)) - after
-    return b"".join(with_topic)[before : -after or None]
+    before = len(_encoded(MetadataResponse(brokers=[], topics=[]), version)) - after
+    return _encoded(MetadataResponse(brokers=[], topics=[topic]), version)[before : -after or None]
 
 
 def _cached_fragments(topics: Iterable[TopicImage], view: ListenerView, version: int) -> list[bytes]:
