@@ -25,6 +25,7 @@ def handle(ctx: RequestContext, request: AlterConfigsRequest) -> Parked:
     def done(outcomes: list[Outcome]) -> None:
         parked.complete(
             AlterConfigsResponse(
+                throttle_time_ms=0,
                 responses=[
                     AlterConfigsResourceResponse(
                         error_code=outcome.error_code,
@@ -33,7 +34,7 @@ def handle(ctx: RequestContext, request: AlterConfigsRequest) -> Parked:
                         resource_name=resource.resource_name,
                     )
                     for resource, outcome in zip(request.resources, outcomes, strict=True)
-                ]
+                ],
             )
         )
 

@@ -26,10 +26,11 @@ from pybroker_protocol.messages.describe_configs import (
 def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe each resource."""
     return DescribeConfigsResponse(
+        throttle_time_ms=0,
         results=[
             _result(resource, _describe(ctx, resource, request.include_documentation), request.include_synonyms)
             for resource in request.resources
-        ]
+        ],
     )
 
 

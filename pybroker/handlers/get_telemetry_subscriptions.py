@@ -20,8 +20,20 @@ def handle(ctx: RequestContext, request: GetTelemetrySubscriptionsRequest) -> Ge
     telemetry = ctx.services.telemetry
     assigned = telemetry.assign(request.client_instance_id, client_of(ctx))
     if assigned.error_code != ErrorCode.NONE:
-        return GetTelemetrySubscriptionsResponse(error_code=assigned.error_code)
+        return GetTelemetrySubscriptionsResponse(
+            throttle_time_ms=0,
+            error_code=assigned.error_code,
+            client_instance_id=bytes(16),
+            subscription_id=0,
+            accepted_compression_types=[],
+            push_interval_ms=0,
+            telemetry_max_bytes=0,
+            delta_temporality=False,
+            requested_metrics=[],
+        )
     return GetTelemetrySubscriptionsResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
         client_instance_id=assigned.instance_id,
         subscription_id=assigned.subscription_id,
         accepted_compression_types=list(ACCEPTED_COMPRESSION_TYPES),

@@ -24,13 +24,16 @@ _ALL_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GRO
 def handle(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List the resources that have settings."""
     if not ctx.authorize(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     wanted = frozenset({CLIENT_METRICS}) if ctx.api_version == 0 else frozenset(request.resource_types) or _ALL_TYPES
     if not wanted <= _ALL_TYPES:
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=resource_type)
-            for resource_type, name in ctx.services.configs.resources(wanted)
-        ]
-    )
+        return _response(ErrorCode.UNSUPPORTED_VERSION, [])
+    resources = [
+        ConfigResource(resource_name=name, resource_type=resource_type)
+        for resource_type, name in ctx.services.configs.resources(wanted)
+    ]
+    return _response(ErrorCode.NONE, resources)
+
+
+def _response(error: ErrorCode, resources: list[ConfigResource]) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(throttle_time_ms=0, error_code=error, config_resources=resources)

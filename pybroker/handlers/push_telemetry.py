@@ -21,4 +21,4 @@ def handle(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryR
         request.compression_type,
         bytes(request.metrics),
     )
-    return PushTelemetryResponse(error_code=error_code)
+    return PushTelemetryResponse(throttle_time_ms=0, error_code=error_code)
