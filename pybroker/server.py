@@ -84,14 +84,7 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = controller
-        self._sockets = sockets = SocketServer(
-            env,
-            services,
-            frame_bytes_max=config.get_int("socket.request.max.bytes"),
-            queued_bytes_max=config.get_int("queued.max.request.bytes"),
-            idle_ms_max=config.get_int("connections.max.idle.ms"),
-            connections_max=config.get_int("max.connections"),
-        )
+        self._sockets = sockets = SocketServer(env, services, config)
         endpoints: dict[str, Endpoint] = {}
         for listener in listeners:
             bound = await sockets.listen(listener.name, listener.host, listener.port)

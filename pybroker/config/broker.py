@@ -56,6 +56,13 @@ OVERRIDDEN_DEFAULTS: Final = (
     OverriddenDefault(
         "controller.listener.names", "CONTROLLER", "always", "Kafka has no default; such listeners are skipped"
     ),
+    OverriddenDefault(
+        "socket.receive.buffer.bytes, socket.send.buffer.bytes",
+        "the kernel's own tuning",
+        "always",
+        "large batches cost less CPU; a value that is set is used",
+    ),
+    OverriddenDefault("socket.listen.backlog.size", "1024", "always", "a thousand clients may come at once"),
     OverriddenDefault("group.initial.rebalance.delay.ms", "0", "--dev", "a test does not wait for further members"),
     OverriddenDefault(
         "offsets.topic.num.partitions, transaction.state.log.num.partitions", "5", "--dev", "fewer files and buffers"

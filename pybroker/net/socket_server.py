@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from typing import TYPE_CHECKING
+import socket
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
 from pybroker.net.buffers import BufferPool
@@ -20,6 +21,7 @@ from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
 
 if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
     from pybroker.handlers.services import Services
 
@@ -47,23 +49,22 @@ class SocketServer:
         self,
         env: Env,
         services: Services,
-        *,
-        frame_bytes_max: int,
-        queued_bytes_max: int,
-        idle_ms_max: int,
-        connections_max: int,
+        config: BrokerConfig,
     ) -> None:
         self.services = services
-        self.frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = config.get_int("socket.request.max.bytes")
         self.pool = BufferPool()
         self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
         self.dispatcher = Dispatcher()
         self.sweep = 0
         self._env = env
+        self._config = config
+        queued_bytes_max = config.get_int("queued.max.request.bytes")
         self._queued_bytes_max = queued_bytes_max if queued_bytes_max > 0 else limits.QUEUED_REQUEST_BYTES
+        idle_ms_max = config.get_int("connections.max.idle.ms")
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
-        self._connections_max = connections_max
         self._connections: set[Connection] = set()
+        self._connections_by_host: Counter[str] = Counter()
         self._ready: deque[Connection] = deque()
         self._starved: dict[Connection, None] = {}
         self._permitted: Connection | None = None
@@ -86,13 +87,32 @@ class SocketServer:
             lambda: Connection(self, listener),
             host or None,
             port,
-            backlog=_BACKLOG,
+            backlog=self._set_or("socket.listen.backlog.size", _BACKLOG),
             reuse_address=True,
             start_serving=False,
         )
+        for sock in listener.server.sockets:
+            self._size_buffers(sock)
         listener.port = listener.server.sockets[0].getsockname()[1]
         self._listeners.append(listener)
         return listener
+
+    def _set_or(self, name: str, otherwise: int) -> int:
+        """A setting that somebody set, or what suits this server better than Kafka's default."""
+        return self._config.get_int(name) if self._config.is_set(name) else otherwise
+
+    def _size_buffers(self, sock: Any) -> None:
+        """Fix the kernel's buffers where that is asked for; accepted sockets inherit them.
+
+        Kafka's default of 100 KiB is not taken over: the kernel's own tuning makes large batches cheaper.
+        """
+        for name, option in (
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF),
+        ):
+            size = self._set_or(name, -1)
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
 
     async def accept(self) -> None:
         """Start to accept connections on every listener."""
@@ -120,19 +140,35 @@ class SocketServer:
     # --- connections -----------------------------------------------------------------------------------------------
 
     def add(self, connection: Connection) -> None:
-        """Called by a connection when it is made; over ``max.connections`` the newcomer is closed."""
+        """Called by a connection when it is made; over a bound on connections the newcomer is closed."""
         self._connections.add(connection)
         self._idle.clear()
         connection.set_no_delay()
-        if len(self._connections) > self._connections_max:
-            connection.refuse(f"more than {self._connections_max} connections (max.connections)")
+        host = connection.peer_host
+        self._connections_by_host[host] += 1
+        if len(self._connections) > self._config.get_int("max.connections"):
+            connection.refuse("more than max.connections connections")
+        elif self._connections_by_host[host] > self._connections_max_of(host):
+            connection.refuse("more than max.connections.per.ip connections from this address")
 
     def remove(self, connection: Connection) -> None:
         """Called by a connection when it is lost."""
         self._connections.discard(connection)
+        self._connections_by_host[connection.peer_host] -= 1
+        if not self._connections_by_host[connection.peer_host]:
+            del self._connections_by_host[connection.peer_host]
         self.on_frame_done(connection)
         if not self._connections:
             self._idle.set()
+
+    def _connections_max_of(self, host: str) -> int:
+        """``max.connections.per.ip`` or its override for the address, which Kafka prints with a slash in front."""
+        overrides = self._config.get_str("max.connections.per.ip.overrides")
+        for override in filter(None, overrides.split(",")):
+            name, _, count = override.rpartition(":")
+            if name.strip() == host[1:]:
+                return int(count)
+        return self._config.get_int("max.connections.per.ip")
 
     def queue_turn(self, connection: Connection) -> None:
         """Serve the connection again after every other one that is ready."""

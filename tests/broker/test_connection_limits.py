@@ -1,0 +1,75 @@
+"""Bounds on connections: how many there may be, and how long one may idle."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from pybroker import limits
+from pybroker.testing import Broker
+from tests.broker.conftest import eventually
+
+
+def connect(broker: Broker) -> socket.socket:
+    return socket.create_connection((broker.host, broker.port), timeout=15)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(15)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max.connections": "2"},
+        {"max.connections.per.ip": "2"},
+        {"max.connections.per.ip": "99", "max.connections.per.ip.overrides": "10.0.0.1:1,127.0.0.1:2"},
+    ],
+    ids=["in all", "per address", "override"],
+)
+def test_newcomer_over_the_bound_is_closed_until_somebody_leaves(settings: dict[str, str]) -> None:
+    with Broker(settings) as broker:
+        server = broker._running()._sockets
+        assert server is not None
+        kept = [connect(broker) for _ in range(2)]
+        with connect(broker) as over:
+            assert is_closed(over)
+        kept.pop().close()
+        eventually(lambda: len(server._connections) == 1, "the one that left is forgotten")
+        kept.append(connect(broker))
+        kept[-1].sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+        assert len(kept[-1].recv(4)) == 4
+        for connection in kept:
+            connection.close()
+
+
+def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 20)
+    with Broker({"connections.max.idle.ms": "100"}) as broker, connect(broker) as idle:
+        assert is_closed(idle)
+
+
+def test_peer_that_takes_nothing_of_its_replies_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 20)
+    monkeypatch.setattr(limits, "WRITE_STALL_MS", 200)
+    with Broker() as broker, connect(broker) as stalled:
+        server = broker._running()._sockets
+        assert server is not None
+        request = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff" * 1_000
+        stalled.setblocking(False)
+
+        def flood() -> bool:
+            try:
+                stalled.send(request)
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                return True
+            return not server._connections
+
+        eventually(flood, "the stalled connection is closed")
