@@ -41,7 +41,7 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRes
     parked = Parked()
     if not refused:
         ctx.services.groups.commit_offsets(request, ctx.api_version, parked.complete)
-        return parked
+        return parked.response if parked.completed else parked
 
     def done(response: OffsetCommitResponse) -> None:
         response.topics = _merged(refused, response.topics)

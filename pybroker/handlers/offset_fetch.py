@@ -33,7 +33,7 @@ BATCHED_VERSION = 8
 TOPIC_IDS_VERSION = 10
 
 
-def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Parked:
+def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse | Parked:
     """Ask every group in the shape of the newest version, and answer in the shape of the request's."""
     groups = request.groups if ctx.api_version >= BATCHED_VERSION else [_as_group(request)]
     parked = Parked()
@@ -47,7 +47,7 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Parked:
     gather = Gather(len(groups), done)
     for position, group in enumerate(groups):
         _fetch_group(ctx, group, request.require_stable, gather.slot(position))
-    return parked
+    return parked.response if parked.completed else parked
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
