@@ -50,8 +50,11 @@ class Parked:
         assert not self.completed, "a parked reply completes exactly once"
         self.completed = True
         self.response = response
-        if self._deliver is not None:
-            self._deliver(response)
+        # What is over refers to nothing: else each parked request is a cycle that waits for the garbage collector.
+        self.on_abandon = None
+        deliver, self._deliver = self._deliver, None
+        if deliver is not None:
+            deliver(response)
 
     def subscribe(self, deliver: Callable[[Any], None]) -> None:
         """Called by the connection: ``deliver(response)`` at completion, at once if it has completed already."""
@@ -64,8 +67,9 @@ class Parked:
         """Called by the connection when the client is gone."""
         if not self.completed and not self.abandoned:
             self.abandoned = True
-            if self.on_abandon is not None:
-                self.on_abandon()
+            on_abandon, self.on_abandon, self._deliver = self.on_abandon, None, None
+            if on_abandon is not None:
+                on_abandon()
 
 
 class RequestContext:
