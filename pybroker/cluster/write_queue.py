@@ -83,7 +83,12 @@ class WriteQueue:
         decided: list[tuple[Operation, Any]] = []
         while self._waiting and builder.touched_count() < KEYS_PER_TRANSACTION_SOFT_MAX:
             operation = self._waiting.popleft()
-            decided.append((operation, self._decide(operation, builder)))
+            try:
+                decided.append((operation, self._decide(operation, builder)))
+            except Exception:
+                log.exception("an operation of the controller failed")
+                self._start_over(operation, [done_before for done_before, _ in decided])
+                return
         if not decided:
             self._busy = False
             return
@@ -93,6 +98,11 @@ class WriteQueue:
             return
         transaction = Transaction({store_codec.CONTROLLER: self._controller_version}, *writes)
         self._store.commit(transaction, lambda result: self._committed(builder, decided, result))
+
+    def _start_over(self, failed: Operation, decided: list[Operation]) -> None:
+        """Forget the builder, which the failed operation may have half changed, and decide the others again."""
+        self._waiting.extendleft(reversed(decided))
+        self._answer([(failed, failed.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, None))])
 
     def _decide(self, operation: Operation, builder: ImageBuilder) -> Any:
         if operation.deadline_ms is not None and self._env.clock.monotonic_ms() >= operation.deadline_ms:

@@ -65,6 +65,6 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in topic_entries(ctx.services.config, creation.overrides, None)
+            for entry in sorted(topic_entries(ctx.services.config, creation.overrides, None))
         ]
     return result

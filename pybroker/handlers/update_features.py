@@ -51,7 +51,8 @@ def _response(names: list[str], results: list[NamedResult], version: int) -> Upd
             error_message=f"{prefix}{failed.error_message}",
             results=[],
         )
-    rows = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in names]
+    # Kafka sends the name of the error code as the message of what went well.
+    rows = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in names]
     return UpdateFeaturesResponse(
         throttle_time_ms=0, error_code=0, error_message=None, results=rows if version < 2 else []
     )

@@ -11,7 +11,7 @@ import pytest
 from pybroker.cluster import store_codec
 from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.founding import Founding, new_cluster
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
 from pybroker.cluster.operations import ConfigChange, FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
@@ -213,6 +213,25 @@ def test_fault_of_a_listener_does_not_keep_the_answer_back(
     cluster.cache.subscribe(fail)
     assert create(cluster, "a") == [0]
     assert "a listener failed" in caplog.text
+
+
+def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def half(builder: ImageBuilder, topics: Any) -> Any:
+        builder.remove_topic(next(iter(builder.view().topics_by_id)))
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr("pybroker.cluster.controller.delete_topics", half)
+    answers: list[Any] = []
+    cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
+    cluster.controller.delete_topics(["a"], answers.append)
+    cluster.controller.create_topics([NewTopic("b", 1, 1)], answers.append)
+    cluster.loop.run()
+    codes = [answer[0].error_code for answer in answers]
+    assert sorted(codes) == [ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0]
+    assert set(cluster.cache.image.topics_by_name) == {"a", "b"}
+    assert "an operation of the controller failed" in caplog.text
 
 
 def test_closed_controller_drops_what_waits(cluster: FakeCluster) -> None:

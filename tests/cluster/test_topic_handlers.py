@@ -59,6 +59,7 @@ def test_create_topics_describes_what_it_created(cluster: FakeCluster, version: 
         configs = {entry.name: (entry.value, entry.config_source) for entry in created.configs}
         assert configs["retention.ms"] == ("5", 1)
         assert configs["cleanup.policy"] == ("delete", 5)
+        assert list(configs) == sorted(configs)
         assert (refused.num_partitions, refused.replication_factor, refused.configs) == (-1, -1, [])
     if version >= 7:
         assert created.topic_id == cluster.cache.image.topics_by_name["a"].topic_id
