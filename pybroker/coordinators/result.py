@@ -45,11 +45,12 @@ class Result:
 
     ``records``: to be appended as one batch, then replayed.
     ``response``: the answer to the request that caused the operation; None while that request stays parked.
-    ``replies``: answers to requests that were parked before.
-    ``timers``: changes of timers, in order.
+    ``replies`` and ``timers``: answers to requests that were parked before, and changes of timers, in order; they
+    belong to what the operation has changed itself, so they are carried out whatever becomes of the records.
     ``then``: runs after the records are replayed, before any other operation of the shard.
-    ``on_failure``: runs in place of ``then`` when the append failed, with the error code of the log already mapped
-    to what clients of the coordinator understand; without it the causing request is answered with that error.
+    ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code of the log
+    mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
+    there), that request is answered with the error.
     Nothing of a result with records reaches a client before those records are committed.
     """
 

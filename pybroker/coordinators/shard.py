@@ -19,11 +19,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
-from pybroker.coordinators.result import Result, TimerKey, Waiter
+from pybroker.coordinators.result import Continuation, Record, Result, TimerKey, Waiter
 from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
 from pybroker.coordinators.timers import TimerTable
 from pybroker.env import Cancellable, Env
@@ -137,13 +138,15 @@ class Shard(Generic[S]):
         self._busy = True
         while self._queue:
             operation, waiter = self._queue.popleft()
-            if not self._settle(self._perform(operation, waiter), waiter):
+            now_ms = self._env.clock.now_ms()
+            result = self._perform(partial(operation, self.state), now_ms, waiter)
+            if not self._settle(result, waiter):
                 return  # resume() goes on from here
         self._busy = False
 
-    def _perform(self, operation: Operation[S], waiter: Waiter | None) -> Result:
+    def _perform(self, rule: Continuation, now_ms: int, waiter: Waiter | None) -> Result:
         try:
-            return operation(self.state, self._env.clock.now_ms())
+            return rule(now_ms)
         except Exception:
             # A bug in a rule must not freeze the partition for everybody else.
             logger.exception("an operation on %s-%d failed", self._topic, self._partition)
@@ -181,19 +184,31 @@ class Shard(Generic[S]):
         result, waiter, now_ms = append.result, append.waiter, append.now_ms
         if error_code != 0:
             return self._append_failed(result, waiter, now_ms, response_error(error_code))
-        replay = self.state.replay
-        offset = last_offset + 1 - len(result.records)
-        for key, value in result.records:
-            replay(key, value, offset, NO_PRODUCER_ID, now_ms)
-            offset += 1
-        self.last_written_offset = offset
+        self.last_written_offset = last_offset + 1
+        self._replay(result.records, last_offset + 1 - len(result.records), now_ms)
         self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
         self._publish(result, waiter)
-        return None if result.then is None else result.then(now_ms)
+        return None if result.then is None else self._perform(result.then, now_ms, waiter)
+
+    def _replay(self, records: list[Record], offset: int, now_ms: int) -> None:
+        replay = self.state.replay
+        for key, value in records:
+            try:
+                replay(key, value, offset, NO_PRODUCER_ID, now_ms)
+            except Exception:
+                # It lies in the log, so loading will meet it too, and pass over it as is done here.
+                logger.exception("cannot replay offset %d of %s-%d", offset, self._topic, self._partition)
+            offset += 1
 
     def _append_failed(self, result: Result, waiter: Waiter | None, now_ms: int, code: int) -> Result | None:
+        """Carry out what does not depend on the records, and answer the request with the error."""
         logger.warning("could not append to %s-%d: error %d", self._topic, self._partition, code)
-        follow_up = Result() if result.on_failure is None else result.on_failure(now_ms, code)
+        result.response = None
+        self._publish(result, None)
+        on_failure = result.on_failure
+        if on_failure is None:
+            return Result(None if waiter is None else waiter.error(code))
+        follow_up = self._perform(lambda failed_ms: on_failure(failed_ms, code), now_ms, waiter)
         if follow_up.response is None and waiter is not None:
             follow_up.response = waiter.error(code)
         return follow_up

@@ -78,6 +78,15 @@ def test_group_is_empty_even_if_that_could_not_be_written(cluster: Cluster) -> N
     assert cluster.state() == "Empty"
 
 
+def test_parked_requests_of_who_leaves_are_answered_even_if_nothing_could_be_written(cluster: Cluster) -> None:
+    leader, follower = cluster.stable_group(2)[0]
+    parked = cluster.join(leader)
+    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.leave((leader, None), (follower, None))
+    assert parked.error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert cluster.state() == "Empty"
+
+
 # --- appends that take long ------------------------------------------------------------------------------------------
 
 

@@ -55,8 +55,10 @@ if TYPE_CHECKING:
 
 Done = Callable[[Any], None]
 
-# Groups whose partition is remembered: hashing an id costs more than serving a heartbeat.
+# Hashing an id costs more than serving a heartbeat, so the partitions of so many groups are remembered, except of
+# groups with absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
 PARTITIONS_REMEMBERED = 16_384
+REMEMBERED_ID_CHARS_MAX = 256
 
 _UUID_VERSION_4 = (4 << 76) | (2 << 62)
 _UUID_RANDOM_BITS = ((1 << 128) - 1) & ~((0xF << 76) | (3 << 62))
@@ -71,10 +73,12 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@lru_cache(PARTITIONS_REMEMBERED)
 def partition_for(group_id: str, partition_count: int) -> int:
     """The partition that keeps the group's records.  As in Kafka, the absolute value of -2**31 counts as 0."""
     return abs(java_string_hash(group_id)) % (1 << 31) % partition_count
+
+
+_remembered_partition_for = lru_cache(PARTITIONS_REMEMBERED)(partition_for)
 
 
 class GroupCoordinator:
@@ -121,6 +125,8 @@ class GroupCoordinator:
         """The partition of ``__consumer_offsets`` that keeps the group, whoever leads it."""
         topic = self._metadata.image.topics_by_name.get(GROUP_METADATA_TOPIC)
         count = self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        if len(group_id) <= REMEMBERED_ID_CHARS_MAX:
+            return _remembered_partition_for(group_id, count)
         return partition_for(group_id, count)
 
     # --- membership -----------------------------------------------------------------------------------------------
