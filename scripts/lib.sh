@@ -40,11 +40,11 @@ need_java() {
 # copy_jars POM DIRECTORY: resolve a pom's jars with Maven into a directory, all or nothing, once.
 copy_jars() {
     local pom="$1" directory="$2" stamp partial
+    need_java
     stamp="$directory/.pom.sha256"
     if [[ -f "$stamp" ]] && [[ "$(<"$stamp")" == "$(checksum "$pom")" ]]; then
         return
     fi
-    need_java
     say "resolving $pom with Maven"
     partial="$directory.partial"
     rm -rf "$partial"
