@@ -136,10 +136,9 @@ def _run_job(
     if crash_half_way:
         with JobProcess(options, work_dir) as job:
             # The next micro-batch is under way when one is told: the kill hits it in flight.
-            read = 0
             for line in job.lines():
-                read += _follow(line, progress, aggregated)
-                if read >= records // 2:
+                _follow(line, progress, aggregated)
+                if line["progress"]["records_read"] >= records // 2:
                     break
         progress.console.print("Spark was killed half way, and starts again from its checkpoint.")
     with JobProcess(options, work_dir) as job:
@@ -148,13 +147,12 @@ def _run_job(
     return line["parquet"], 1 + crash_half_way
 
 
-def _follow(line: dict[str, Any], progress: Progress, task: TaskID) -> int:
-    """Shows one line of what the job tells; returns the number of records that it has read since the one before."""
-    batch = line.get("progress", {"input_rows": 0, "late_rows": 0, "unreadable_rows": 0})
-    progress.advance(task, batch["input_rows"])
-    if batch["late_rows"] or batch["unreadable_rows"]:
-        raise DemoFailed(f"flights came later than the watermark allows, or were unreadable: {batch}")
-    return int(batch["input_rows"])
+def _follow(line: dict[str, Any], progress: Progress, task: TaskID) -> None:
+    """Shows one line of what the job tells; raises `DemoFailed` if it dropped a flight."""
+    if batch := line.get("progress"):
+        progress.update(task, completed=batch["records_read"])
+        if batch["late_rows"] or batch["unreadable_rows"]:
+            raise DemoFailed(f"flights came later than the watermark allows, or were unreadable: {batch}")
 
 
 def _read(bootstrap: str, options: DemoOptions, progress: Progress) -> LatestResults:

@@ -141,12 +141,15 @@ def progress_of(query: StreamingQuery) -> Iterator[dict[str, Any]]:
 def batch_summary(progress: Mapping[str, Any]) -> dict[str, Any]:
     """What of Spark's progress report matters here.
 
-    `late_rows` were beyond the allowed lateness, `unreadable_rows` were no flights: they are in no result.
+    `records_read` counts from the topic's beginning, over all runs; `late_rows` were beyond the allowed lateness,
+    `unreadable_rows` were no flights: these are in no result.
     """
+    (source,) = progress["sources"]
+    (end_offsets,) = json.loads(source["endOffset"]).values()
     observed = progress["observedMetrics"].get(OBSERVATION)
     return {
         "batch_id": progress["batchId"],
-        "input_rows": progress["numInputRows"],
+        "records_read": sum(end_offsets.values()),
         "late_rows": sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"]),
         "unreadable_rows": observed["unreadable_rows"] if observed else 0,
         "watermark": progress["eventTime"].get("watermark"),
