@@ -1,0 +1,56 @@
+"""Fill the generated parts of README.md: the APIs, the defaults that differ from Kafka's, the benchmark's table.
+
+Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when the README is not what it would write.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pybroker.apis import APIS
+from pybroker.config.broker import OVERRIDDEN_DEFAULTS
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+BENCH_RESULTS = ROOT / "bench" / "RESULTS.md"
+
+
+def api_table() -> str:
+    """One row per row of the API table."""
+    rows = ["| key | API | versions |", "|---:|---|---|"]
+    for api in APIS:
+        low, high = api.versions
+        note = " (where a client-metrics subscription exists)" if api.key in (71, 72) else ""
+        rows.append(f"| {api.key} | {api.name} | {low if low == high else f'{low}–{high}'}{note} |")
+    return "\n".join(rows)
+
+
+def defaults_table() -> str:
+    """The defaults that are not Kafka's, and why."""
+    rows = ["| setting | default here | when | why |", "|---|---|---|---|"]
+    for row in OVERRIDDEN_DEFAULTS:
+        names = ", ".join(f"`{name}`" for name in row.names.split(", "))
+        rows.append(f"| {names} | {row.default} | {row.when} | {row.reason} |")
+    return "\n".join(rows)
+
+
+def bench_table() -> str:
+    """The table that the benchmark wrote last."""
+    if not BENCH_RESULTS.exists():
+        return "Run `scripts/bench` to measure both on your machine."
+    return BENCH_RESULTS.read_text().strip()
+
+
+def filled(text: str) -> str:
+    """The README with every generated part renewed."""
+    for name, content in (("apis", api_table()), ("defaults", defaults_table()), ("bench", bench_table())):
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        assert pattern.search(text), f"README.md has no {begin}"
+        text = pattern.sub(lambda _, part=f"{begin}\n{content}\n{end}": part, text)
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text()))
