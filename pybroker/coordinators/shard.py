@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pybroker.coordinators.loader import Loader
@@ -139,26 +138,25 @@ class Shard(Generic[S]):
         while self._queue:
             operation, waiter = self._queue.popleft()
             now_ms = self._env.clock.now_ms()
-            result = self._perform(partial(operation, self.state), now_ms, waiter)
-            if not self._settle(result, waiter):
+            try:
+                result = operation(self.state, now_ms)
+            except Exception:
+                result = self._broken(waiter)
+            if not self._settle(result, waiter, now_ms):
                 return  # resume() goes on from here
         self._busy = False
 
-    def _perform(self, rule: Continuation, now_ms: int, waiter: Waiter | None) -> Result:
-        try:
-            return rule(now_ms)
-        except Exception:
-            # A bug in a rule must not freeze the partition for everybody else.
-            logger.exception("an operation on %s-%d failed", self._topic, self._partition)
-            return Result(None if waiter is None else waiter.error(ErrorCode.UNKNOWN_SERVER_ERROR))
+    def _broken(self, waiter: Waiter | None) -> Result:
+        """What becomes of an operation with a bug: it must not freeze the partition for everybody else."""
+        logger.exception("an operation on %s-%d failed", self._topic, self._partition)
+        return Result(None if waiter is None else waiter.error(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _settle(self, result: Result | None, waiter: Waiter | None) -> bool:
+    def _settle(self, result: Result | None, waiter: Waiter | None, now_ms: int) -> bool:
         """See the result and what follows from it through; False when an append is on its way."""
         while result is not None:
             if not result.records:
                 self._publish(result, waiter)
                 return True
-            now_ms = self._env.clock.now_ms()
             append = _Append(self, result, waiter, now_ms)
             batch = build_batch(result.records, timestamp_ms=now_ms)
             self._writer.append(self._topic, self._partition, batch, append.done)
@@ -174,7 +172,7 @@ class Shard(Generic[S]):
         if self.closed:
             return
         self._append = None
-        if self._settle(self._appended(append), append.waiter):
+        if self._settle(self._appended(append), append.waiter, self._env.clock.now_ms()):
             self._drain()
 
     def _appended(self, append: _Append) -> Result | None:
@@ -188,7 +186,13 @@ class Shard(Generic[S]):
         self._replay(result.records, last_offset + 1 - len(result.records), now_ms)
         self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
         self._publish(result, waiter)
-        return None if result.then is None else self._perform(result.then, now_ms, waiter)
+        return None if result.then is None else self._go_on(result.then, now_ms, waiter)
+
+    def _go_on(self, continuation: Continuation, now_ms: int, waiter: Waiter | None) -> Result:
+        try:
+            return continuation(now_ms)
+        except Exception:
+            return self._broken(waiter)
 
     def _replay(self, records: list[Record], offset: int, now_ms: int) -> None:
         replay = self.state.replay
@@ -208,7 +212,7 @@ class Shard(Generic[S]):
         on_failure = result.on_failure
         if on_failure is None:
             return Result(None if waiter is None else waiter.error(code))
-        follow_up = self._perform(lambda failed_ms: on_failure(failed_ms, code), now_ms, waiter)
+        follow_up = self._go_on(lambda failed_ms: on_failure(failed_ms, code), now_ms, waiter)
         if follow_up.response is None and waiter is not None:
             follow_up.response = waiter.error(code)
         return follow_up

@@ -36,9 +36,9 @@ def consumer(broker: Broker, **settings: object) -> Consumer:
     )
 
 
-def poll_until(consumers: list[Consumer], condition: Callable[[], bool]) -> list[bytes]:
+def poll_until(consumers: list[Consumer], condition: Callable[[], bool]) -> list[bytes | None]:
     """Poll all consumers until the condition holds; returns what they read."""
-    values = []
+    values: list[bytes | None] = []
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, [member.assignment() for member in consumers]
@@ -99,7 +99,7 @@ def test_group_goes_on_where_it_was_after_the_broker_restarts(tmp_path: Path) ->
             producer.flush()
             member = consumer(running)
             member.subscribe(["u"])
-            read: list[bytes] = []
+            read: list[bytes | None] = []
             while len(read) < len(half):
                 read += [message.value() for message in member.consume(10, timeout=0.2) if message.error() is None]
             member.commit(asynchronous=False)
