@@ -33,7 +33,6 @@ from pybroker.cluster.internal_topics import creatable_topic
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.operations import (
-    ConfigChange,
     FeatureUpdate,
     MorePartitions,
     NamedResult,
@@ -46,6 +45,7 @@ from pybroker.cluster.store_codec import ControllerKey
 from pybroker.cluster.write_queue import Operation, WriteQueue
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
+from pybroker.config.resources import ConfigChange
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
 

@@ -3,7 +3,8 @@
 Owns: the requests and results of every controller operation, apart from any version of the wire.
 Owns no rule: those are in ``decisions/``.
 
-``error_code`` has Kafka's numbers (0 is NONE), ``error_message`` is what the client reads, or None.
+``error_code`` has Kafka's numbers (0 is NONE), ``error_message`` is what the client reads, or None.  The request to
+change configs is ``config.resources.ConfigChange``.
 """
 
 from __future__ import annotations
@@ -51,19 +52,6 @@ class MorePartitions(NamedTuple):
     name: str
     total_count: int
     assignments: tuple[tuple[int, ...], ...] | None = None
-
-
-class ConfigChange(NamedTuple):
-    """New overrides for one resource: ``updates`` maps a setting to its new value, or to None to remove its override.
-
-    With ``replace`` the overrides not named in ``updates`` go away too (AlterConfigs, key 33).
-    The values are final and validated: the config service owns APPEND, SUBTRACT and validation.
-    """
-
-    resource_type: int
-    resource_name: str
-    updates: Mapping[str, str | None]
-    replace: bool = False
 
 
 class FeatureUpdate(NamedTuple):

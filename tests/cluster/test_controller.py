@@ -13,8 +13,9 @@ from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
-from pybroker.cluster.operations import ConfigChange, FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock
+from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.config.resources import ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
 from .fakes import CLUSTER_ID, FakeCluster, ManualLoop, fake_env

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.net.loop_env import loop_env
 
 from .fakes import ManualLoop, fake_env
 
@@ -175,6 +177,47 @@ def test_write_that_fails_is_in_the_result_and_writing_works_again_later(
     other.close()
     assert commit(store, loop, Transaction(puts={"/a": b"1"})).revision is not None
     assert store.load("/") == {"/a": Entry(b"1", 0)}
+
+
+def test_full_disk_fails_the_write_and_writing_works_again_when_there_is_room(
+    store: SqliteStore, loop: ManualLoop
+) -> None:
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    connection = store._connection
+    assert connection is not None
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    large = Transaction({"/a": 0}, {"/a": b"x" * 100_000, "/b": b""})
+    result = commit(store, loop, large)
+    assert isinstance(result.error, StoreError)
+    assert "full" in str(result.error)
+    assert store.load("/") == {"/a": Entry(b"1", 0)}
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert commit(store, loop, large).revision is not None
+
+
+def test_commits_run_on_a_thread_of_the_store_and_answers_on_the_loop(tmp_path: Path) -> None:
+    async def commit_twice() -> list[int]:
+        store = SqliteStore(str(tmp_path / FILE_NAME), loop_env(), fsync=False)
+        store.open()
+        answered = asyncio.Event()
+        threads: list[int] = []
+
+        def done(result: CommitResult) -> None:
+            assert result.revision is not None
+            threads.append(threading.get_ident())
+            if len(threads) == 2:
+                answered.set()
+
+        for number in range(2):
+            store.commit(Transaction(puts={f"/{number}": b""}), done)
+        await answered.wait()
+        assert "metadata-store" in {thread.name for thread in threading.enumerate()}
+        store.close()
+        return threads
+
+    assert asyncio.run(commit_twice()) == [threading.get_ident()] * 2
+    assert not [thread for thread in threading.enumerate() if thread.name == "metadata-store"]
 
 
 def test_file_that_is_no_store_of_ours_is_refused_and_left_alone(tmp_path: Path, loop: ManualLoop) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import ConfigChange, NamedResult
-from pybroker.config.resources import TOPIC
+from pybroker.cluster.operations import NamedResult
+from pybroker.config.resources import TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
 
