@@ -93,6 +93,11 @@ class Broker:
         self._own_connection().send_frame(frame)
         return self._bare_reply(Step("frame", 0, note, {"frame": frame}, None))
 
+    def call_raw(self, note: str, data: bytes) -> Tree:
+        """Send bytes that may not even be a frame, and send nothing after them."""
+        self._own_connection().send_raw(data)
+        return self._bare_reply(Step("bytes", 0, note, {"bytes": data}, None))
+
     def quietly(self, api: str, version: int, **fields: Tree) -> Tree:
         """As ``call``, but not recorded."""
         connection = self._own_connection()

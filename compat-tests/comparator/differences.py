@@ -70,6 +70,7 @@ _ELR = "Kafka sets it for all brokers as soon as the feature eligible.leader.rep
 _VALUE_KAFKA_TRIPS_OVER = "Kafka fails with UNKNOWN_SERVER_ERROR on it; INVALID_REQUEST says whose fault it is"
 _BYTES_BEHIND = "bytes behind what was declared are refused, not ignored"
 _NO_FOLLOWERS = "followers are refused until replication is served"
+_UNKNOWN_ISOLATION_LEVEL = "an unknown isolation level is taken for read_uncommitted; Kafka fails on it"
 _OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
 
 MEANT: tuple[Meant, ...] = (
@@ -81,6 +82,8 @@ MEANT: tuple[Meant, ...] = (
         "connection",
         _BYTES_BEHIND,
     ),
+    Meant("connections.*", "*(client id that is not UTF-8)", "connection", "strings are UTF-8"),
+    Meant("connections.*", "*(client id of length -2)", "connection", "null has the length -1 and no other"),
     Meant("configs.*", "*(unknown operation)", "responses[*].error_*", _VALUE_KAFKA_TRIPS_OVER),
     Meant("metadata.topics_by_id", "*(neither id nor name)", "*error_code", _VALUE_KAFKA_TRIPS_OVER, kafka="-1"),
     # Settings.
@@ -118,6 +121,8 @@ MEANT: tuple[Meant, ...] = (
         "topics.create_with_configs", "*(spaces around)", "*.value", "values are kept without the spaces around them"
     ),
     # Fetch.
+    Meant("fetch.limits_of_bytes", "*(isolation level *)", "*", _UNKNOWN_ISOLATION_LEVEL),
+    Meant("offsets.partitions_*", "*(isolation level *)", "*", _UNKNOWN_ISOLATION_LEVEL),
     Meant("fetch.limits_of_bytes", "*", "*.records[*]", "a batch is sent whole or not at all", ours="(absent)"),
     Meant("fetch.limits_of_bytes", "*(negative *limit)", "*", "a negative limit is none; Kafka fails on it"),
     Meant("fetch.a_replica_*", "*(as replica *)", "*error_code", _NO_FOLLOWERS, ours="31"),

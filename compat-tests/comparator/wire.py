@@ -52,7 +52,10 @@ class Connection:
         self.send_frame(header + (b"\0" if flexible else b"") + body)
 
     def send_frame(self, frame: bytes) -> None:
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        self.send_raw(struct.pack(">i", len(frame)) + frame)
+
+    def send_raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
 
     def receive(self, api: str, version: int) -> Tree:
         """The next reply as a tree, or ``CLOSED``; raises ``TimeoutError`` when nothing comes."""

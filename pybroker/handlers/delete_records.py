@@ -7,6 +7,7 @@ Not done: waiting for followers; with one replica the log's start is the low wat
 
 from __future__ import annotations
 
+from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import (
@@ -36,6 +37,8 @@ def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsR
 
 def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     replicas = ctx.services.replicas
+    if topic in INTERNAL_TOPICS:
+        return _result(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = replicas.partition(topic, asked.partition_index)
     if partition is None:
         return _result(asked, replicas.error_of(topic, asked.partition_index))

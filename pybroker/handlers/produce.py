@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import CloseConnection, HeldRequest, Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _NONE = 0
 _BY_ID = 13
+_ADMIN_CLIENT = "__admin_client"  # the one client id that Kafka lets write into internal topics
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")
 
@@ -87,6 +89,10 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
                 if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
                     # Nothing would ever end the transaction that this batch begins.
                     reply.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                    continue
+                if partition.topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
+                    # What a client wrote there, a coordinator would replay as its own state.
+                    reply.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
                     continue
                 produce.append(partition, records, ctx.api_version, reply)
                 continue

@@ -90,6 +90,8 @@ def limits_of_bytes(broker: Broker) -> None:
     fetch(broker, 11, "negative request limit", one("fetch-limits", partition(0, 0)), max_bytes=-1)
     fetch(broker, 11, "minimum out of reach", one("fetch-limits", partition(0, 0)), min_bytes=1 << 20)
     fetch(broker, 11, "no minimum", one("fetch-limits", partition(0, 12)), min_bytes=0, max_wait_ms=5000)
+    for level in (2, -1):
+        fetch(broker, 11, f"isolation level {level}", one("fetch-limits", partition(0, 0)), isolation_level=level)
     fetch(broker, 11, "no wait", one("fetch-limits", partition(0, 12)), max_wait_ms=0)
     fetch(broker, 11, "negative wait", one("fetch-limits", partition(0, 12)), max_wait_ms=-1)
 

@@ -179,3 +179,37 @@ def offsets_go_with_their_topic(broker: Broker) -> None:
 
     broker.wait_until(is_forgotten, "the offsets to be deleted")
     fetch(broker, 9, "nothing left", group, None)
+
+
+@scenario
+def a_group_of_nothing_but_offsets(broker: Broker) -> None:
+    broker.prepare_topic("lonely")
+    group = "lonely"
+    broker.wait_for_coordinator(group)
+    commit(broker, 9, "commit", group, "lonely")
+    for version in broker.versions("DescribeGroups"):
+        broker.call("DescribeGroups", version, groups=[group])
+    for version in broker.versions("ListGroups"):
+        listed = broker.quietly("ListGroups", version)
+        broker.note(f"listed in version {version}", [entry for entry in listed["groups"] if entry["group_id"] == group])
+    member = join(broker, 9, "a member comes", group)
+    sync(broker, 5, "a member comes", group, member)
+    leave(broker, 5, "and goes", group, member["member_id"])
+    topics = [{"name": "lonely", "topic_id": bytes(16), "partition_indexes": [0]}]
+    fetch(broker, 9, "the offsets are still there", group, topics)
+    broker.call("DeleteGroups", 2, groups_names=[group])
+    fetch(broker, 9, "the offsets went with the group", group, topics)
+
+
+@scenario
+def commits_of_one_group_do_not_show_in_another(broker: Broker) -> None:
+    topic_id = broker.prepare_topic("shared", partitions=2)
+    for number, group in enumerate(("sharing-a", "sharing-b")):
+        broker.wait_for_coordinator(group)
+        commit(broker, 9, group, group, "shared", offset=10 + number)
+        commit(broker, 10, f"{group} by id", group, "", topic_id=topic_id, partition=1, offset=20 + number)
+    for version in (8, 9, 10):
+        groups = [{"group_id": group, "topics": None} for group in ("sharing-a", "sharing-b")]
+        broker.call("OffsetFetch", version, "both at once", groups=groups)
+    commit(broker, 9, "an older offset is taken as well", "sharing-a", "shared", offset=3)
+    fetch(broker, 9, "the last one counts", "sharing-a", None)

@@ -80,6 +80,8 @@ def partitions_that_are_not_there_and_wrong_epochs(broker: Broker) -> None:
         list_offsets(broker, version, "unknown partition", "offsets-wrong", -1, partition=9)
         for epoch in (0, 1):
             list_offsets(broker, version, f"epoch {epoch}", "offsets-wrong", -1, epoch=epoch)
+        if version >= 2:
+            list_offsets(broker, version, "isolation level 9", "offsets-wrong", -1, isolation_level=9)
         list_offsets(broker, version, "as a replica", "offsets-wrong", -1, replica_id=99)
         list_offsets(broker, version, "as a debugger", "offsets-wrong", -1, replica_id=-2)
         twice = [{"partition_index": 0, "timestamp": -1}, {"partition_index": 0, "timestamp": -2}]
