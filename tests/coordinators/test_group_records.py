@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker.coordinators.group.consumer_protocol import subscribed_topics
@@ -70,6 +70,7 @@ def group_value(cluster: Cluster) -> bytes:
     return records[-1].value
 
 
+@settings(deadline=None)
 @given(int64s, int32s, texts, int64s, st.binary(min_size=16, max_size=16) | st.just(ZERO_UUID))
 def test_packed_offset_is_what_the_declaration_says(
     offset: int, leader_epoch: int, metadata: str, timestamp_ms: int, topic_id: bytes
@@ -87,6 +88,7 @@ def test_packed_offset_is_what_the_declaration_says(
 
 
 @pytest.mark.parametrize("version", range(5))
+@settings(deadline=None)
 @given(offset=int64s, metadata=texts, timestamp_ms=int64s)
 def test_offset_of_every_version_is_read(version: int, offset: int, metadata: str, timestamp_ms: int) -> None:
     declared = OffsetCommitValue(offset=offset, metadata=metadata, commit_timestamp=timestamp_ms)
@@ -94,6 +96,7 @@ def test_offset_of_every_version_is_read(version: int, offset: int, metadata: st
     assert read_offset(value) == CommittedOffset(offset, -1, metadata, timestamp_ms)
 
 
+@settings(deadline=None)
 @given(int64s, texts, int64s, int64s)
 def test_offset_with_a_retention_of_its_own_is_version_1(
     offset: int, metadata: str, timestamp_ms: int, expire_ms: int
@@ -103,6 +106,7 @@ def test_offset_with_a_retention_of_its_own_is_version_1(
     assert read_offset(value) == CommittedOffset(offset, -1, metadata, timestamp_ms, expire_ms)
 
 
+@settings(deadline=None)
 @given(texts, texts, int32s)
 def test_keys_are_what_the_declaration_says(group_id: str, topic: str, partition: int) -> None:
     key = offset_key_prefix(group_id, topic) + pack_partition(partition)
