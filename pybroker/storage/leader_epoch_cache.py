@@ -8,9 +8,11 @@ Invariants: epochs and start offsets rise strictly from entry to entry.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from pybroker.storage.checkpoints import read_entries, write_entries
+from pybroker.storage.results import StorageError
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
@@ -30,8 +32,13 @@ class LeaderEpochCache:
         self.dirty = False
 
     def load(self) -> None:
-        """Read the checkpoint file, if there is one."""
-        rows = [(int(epoch), int(offset)) for epoch, offset in read_entries(self.path, 2)]
+        """Read the checkpoint file, if there is one.  Raises StorageError if it is damaged."""
+        try:
+            rows = [(int(epoch), int(offset)) for epoch, offset in read_entries(self.path, 2)]
+        except ValueError:
+            raise StorageError(f"The checkpoint file {self.path} is malformed") from None
+        if any(former >= later for pair in pairwise(rows) for former, later in zip(*pair, strict=True)):
+            raise StorageError(f"The checkpoint file {self.path} is not in order")
         self._epochs = [epoch for epoch, _ in rows]
         self._start_offsets = [offset for _, offset in rows]
         self.latest_epoch = self._epochs[-1] if rows else UNDEFINED_EPOCH

@@ -96,7 +96,7 @@ class LogDir:
         """Note whether the last owner stopped cleanly, and take its marker away."""
         path = self.path / CLEAN_SHUTDOWN_FILE
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8", "replace")
         except FileNotFoundError:
             return
         self.had_clean_shutdown = True

@@ -6,6 +6,7 @@ reload of producer state.  What a crash may have left is ``recovery.py``'s, whic
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,15 @@ from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.producer_snapshot import latest_snapshot
 from pybroker.storage.producer_state import ProducerStateManager
+from pybroker.storage.results import StorageError
 from pybroker.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from pybroker.storage.segment_list import SegmentList
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.validator import HeaderFields
 from pybroker_protocol.records import CONTROL_FLAG, HEADER, HEADER_BYTES, LOG_OVERHEAD
@@ -34,9 +38,15 @@ if TYPE_CHECKING:
 # Where the last batches of producers are looked for at opening: what a producer can have had in flight.
 TAIL_BYTES = 256 << 10
 
+logger = logging.getLogger("pybroker.storage")
 
-def segment_files(directory: Path) -> list[tuple[int, int, float]]:
-    """(base offset, bytes, modification time in s) of the data files in a directory, rising; none if it is missing."""
+
+# (base offset, bytes, modification time in s) of a data file
+SegmentFile = tuple[int, int, float]
+
+
+def segment_files(directory: Path) -> list[SegmentFile]:
+    """The data files in a directory, rising; none if it is missing."""
     found = []
     try:
         with os.scandir(directory) as entries:
@@ -51,11 +61,28 @@ def segment_files(directory: Path) -> list[tuple[int, int, float]]:
 
 
 def load_log(log: Log, restart_point: RestartPoint) -> None:
-    """Give the log the state that its directory holds.  Raises OSError and StorageError."""
+    """Give the log the state that its directory holds.  Raises OSError and StorageError.
+
+    A directory that turns out not to be whole, though its owner said so, is recovered first.
+    """
+    if _load(log, restart_point):
+        return
+    from pybroker.storage.recovery import recover_partition
+
+    logger.warning("%s is not whole, recovering it", log.path)
+    expiration_ms = log.environment.settings.producer_id_expiration_ms
+    recover_partition(log.path, log.segments[-1].base_offset, restart_point.log_start_offset, expiration_ms)
+    log.close_files()
+    log.segments = SegmentList()
+    if not _load(log, restart_point):
+        raise StorageError(f"{log.path} could not be recovered")
+
+
+def _load(log: Log, restart_point: RestartPoint) -> bool:
     files = segment_files(log.path)
     if not files:
         log.become_empty(max(restart_point.log_start_offset, 0))
-        return
+        return True
     log.leader_epochs.load()
     environment = log.environment
     for base_offset, size, modified in files:
@@ -66,9 +93,12 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     active = log.segments[-1]
     load_active_indexes(active)
     log_end_offset = _load_end(active)
+    if log_end_offset is None:
+        return False
     log_start_offset = max(restart_point.log_start_offset, files[0][0])
     log.become(min(log_start_offset, log_end_offset), log_end_offset, restart_point.high_watermark)
     load_producers(log)
+    return True
 
 
 def load_active_indexes(segment: Segment) -> None:
@@ -84,21 +114,27 @@ def load_active_indexes(segment: Segment) -> None:
     segment.load_max_timestamp()
 
 
-def _load_end(segment: Segment) -> int:
-    """Walk the batches past the last index entry; returns the offset after the last one."""
-    entries = segment.offset_index.entries
-    position = entries[-1] & 0xFFFFFFFF if entries else 0
+def _load_end(segment: Segment) -> int | None:
+    """Walk the batches past the last index entry; returns the offset after the last one, ``None`` if they are torn."""
+    position, expected = segment.offset_index.last()
     end_offset = segment.base_offset
     if segment.size == 0:
         return end_offset
     segment.open()
-    segment.first_timestamp = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, 0))[8]
+    end = start = position
     for at, header in stored_headers(segment, position):
+        in_order = end_offset <= header[0] <= header[0] + header[6] <= segment.base_offset + RELATIVE_OFFSET_MAX
         end_offset = header[0] + header[6] + 1
-        segment.bytes_since_index = at - position
+        if not in_order or (at == start and expected >= 0 and end_offset != expected + 1):
+            return None
+        segment.bytes_since_index = at - start
+        end = at + header[1] + LOG_OVERHEAD
         if header[8] > segment.max_timestamp:
             segment.max_timestamp = header[8]
             segment.offset_of_max_timestamp = end_offset - 1
+    if end != segment.size:
+        return None
+    segment.first_timestamp = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, 0))[8]
     return end_offset
 
 
@@ -106,7 +142,7 @@ def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, Heade
     """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
     while position + HEADER_BYTES <= segment.size:
         header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))
-        if header[1] < HEADER_BYTES - LOG_OVERHEAD:
+        if header[1] < HEADER_BYTES - LOG_OVERHEAD or position + LOG_OVERHEAD + header[1] > segment.size:
             return
         yield position, header
         position += LOG_OVERHEAD + header[1]

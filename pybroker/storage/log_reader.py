@@ -73,6 +73,8 @@ def read_segments(
     segments = log.segments
     for i in range(segments.floor(offset), len(segments)):
         segment = segments[i]
+        if segment.size == 0:
+            continue
         segment_end = segments.end_offset(i, log.log_end_offset)
         end_offset = upper_bound_offset if upper_bound_offset < segment_end else -1
         asked = _Range(segment, offset, end_offset, max_bytes, min_one_batch)

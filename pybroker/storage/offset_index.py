@@ -70,6 +70,11 @@ class OffsetIndex:
         """Add an entry for the batch at ``position`` whose last offset is ``offset``."""
         self.entries.append((offset - self.base_offset) << 32 | position)
 
+    def last(self) -> tuple[int, int]:
+        """(position, offset) of the last entry; (0, -1) when there is none."""
+        entries = self.entries
+        return (entries[-1] & _LOW, self.base_offset + (entries[-1] >> 32)) if entries else (0, -1)
+
     def floor(self, offset: int) -> int:
         """The position of the last entry at or below ``offset``; 0 when there is none."""
         i = bisect_right(self.entries, (offset - self.base_offset) << 32 | _LOW)

@@ -20,7 +20,7 @@ from crc32c import crc32c
 from pybroker.storage import os_file
 from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
-from pybroker.storage.log_loader import segment_files
+from pybroker.storage.log_loader import SegmentFile, segment_files
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.producer_snapshot import delete_snapshots, latest_snapshot, write_snapshot
 from pybroker.storage.producer_state import ProducerStateManager
@@ -30,6 +30,7 @@ from pybroker.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
     SUFFIXES,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -54,10 +55,13 @@ ScannedBatch = tuple[int, HeaderFields, memoryview]
 class SegmentScan:
     """Walks the good batches of a data file; ``end`` is where they end so far."""
 
-    __slots__ = ("_buffer", "_fd", "_held", "_size", "_start", "end")
+    __slots__ = ("_base_offset", "_buffer", "_fd", "_held", "_offset_max", "_size", "_start", "end")
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, base_offset: int, next_base_offset: int = 1 << 63) -> None:
         self._fd = fd
+        self._base_offset = base_offset
+        # The CRC does not cover the base offset, so that damage to it is seen by the order of offsets alone.
+        self._offset_max = min(base_offset + RELATIVE_OFFSET_MAX, next_base_offset - 1)
         self._size = size
         self._buffer = memoryview(bytearray(min(SCAN_BYTES, max(size, HEADER_BYTES))))
         self._start = 0
@@ -67,7 +71,7 @@ class SegmentScan:
     def __iter__(self) -> Iterator[ScannedBatch]:
         """(position, header, bytes) of each batch; the bytes are good until the next step, and cut for huge batches."""
         unpack = HEADER.unpack_from
-        next_offset = -1
+        next_offset = self._base_offset
         while self.end + HEADER_BYTES <= self._size:
             at = self._hold(HEADER_BYTES)
             header = unpack(self._buffer, at)
@@ -81,7 +85,7 @@ class SegmentScan:
             else:
                 batch = self._buffer[at : at + HEADER_BYTES]
                 crc = self._crc_of_huge(self.end + ATTRIBUTES_AT, size - ATTRIBUTES_AT)
-            if crc != header[4] or header[6] < 0:
+            if crc != header[4] or header[6] < 0 or header[0] + header[6] > self._offset_max:
                 break
             next_offset = header[0] + header[6] + 1
             position = self.end
@@ -163,7 +167,7 @@ def rebuild_indexes(segment: Segment) -> None:
     logger.warning("Rebuilding the indexes of %s", segment.path())
     segment.open()
     rebuilt = _Rebuilt(segment.directory, segment.base_offset)
-    for position, header, _ in SegmentScan(segment.fd, segment.size):
+    for position, header, _ in SegmentScan(segment.fd, segment.size, segment.base_offset):
         rebuilt.add(position, header)
     rebuilt.write()
     segment.set_indexes(rebuilt.offset_index, rebuilt.time_index)
@@ -189,7 +193,8 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     delete_snapshots(directory, above=end_offset)
     for i in range(first, len(files)):
         base_offset, size, _ = files[i]
-        end_offset, kept = _recover_segment(directory, base_offset, size, producers, epochs)
+        next_base_offset = files[i + 1][0] if i + 1 < len(files) else 1 << 63
+        end_offset, kept = _recover_segment(directory, files[i], next_base_offset, producers, epochs)
         if kept < size:
             logger.warning("Cut %d torn bytes off %s", size - kept, directory / file_name(base_offset))
             _remove_segments(directory, files[i + 1 :])
@@ -208,15 +213,20 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
 
 
 def _recover_segment(
-    directory: Path, base_offset: int, size: int, producers: ProducerStateManager, epochs: LeaderEpochCache
+    directory: Path,
+    file: SegmentFile,
+    next_base_offset: int,
+    producers: ProducerStateManager,
+    epochs: LeaderEpochCache,
 ) -> tuple[int, int]:
     """Scan one segment, write its indexes, cut its torn tail; returns (end offset, bytes kept)."""
+    base_offset, size, _ = file
     rebuilt = _Rebuilt(directory, base_offset)
     transactions = TransactionIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX))
     transactions.path.unlink(missing_ok=True)
     fd = os_file.open_for_append(directory / file_name(base_offset))
     try:
-        scan = SegmentScan(fd, size)
+        scan = SegmentScan(fd, size, base_offset, next_base_offset)
         for position, header, batch in scan:
             rebuilt.add(position, header)
             if header[2] > epochs.latest_epoch:
@@ -235,7 +245,7 @@ def _recover_segment(
 
 
 def _producers_before(
-    directory: Path, files: list[tuple[int, int, float]], offset: int, expiration_ms: int
+    directory: Path, files: list[SegmentFile], offset: int, expiration_ms: int
 ) -> ProducerStateManager:
     """The producers of everything below ``offset``: the last snapshot, and the batches of ``files`` after it."""
     producers = ProducerStateManager(expiration_ms)
@@ -250,7 +260,7 @@ def _producers_before(
             continue
         fd = os_file.open_for_append(directory / file_name(base_offset))
         try:
-            for _, header, batch in SegmentScan(fd, size):
+            for _, header, batch in SegmentScan(fd, size, base_offset):
                 if header[9] >= 0 and header[0] >= start:
                     replay_batch(producers, header, header[0], batch)
         finally:
@@ -258,7 +268,7 @@ def _producers_before(
     return producers
 
 
-def _remove_segments(directory: Path, files: list[tuple[int, int, float]]) -> None:
+def _remove_segments(directory: Path, files: list[SegmentFile]) -> None:
     for base_offset, _, _ in files:
         logger.warning("Removing %s, which lies behind what was lost", directory / file_name(base_offset))
         for suffix in SUFFIXES:
@@ -291,7 +301,7 @@ def _finish_swaps(directory: Path, swaps: list[str]) -> None:
             end_offset = int(name[:20])
             fd = os_file.open_for_append(path)
             try:
-                for _, header, _ in SegmentScan(fd, path.stat().st_size):
+                for _, header, _ in SegmentScan(fd, path.stat().st_size, int(name[:20])):
                     end_offset = header[0] + header[6] + 1
             finally:
                 os.close(fd)

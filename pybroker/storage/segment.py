@@ -455,19 +455,6 @@ class Segment:
         probes = [*range(start, end, PROBE_STRIDE_BYTES), end - 1]
         return os_file.is_resident(self.fd, probes)
 
-    def next_offset(self) -> int:
-        """The offset after the last batch, found by the index and a scan; the base offset if there is none."""
-        index = self.offset_index.entries
-        position = index[-1] & _LOW if index else 0
-        following = self.base_offset
-        while position + HEADER_BYTES <= self.size:
-            base_offset, length, last_offset_delta = self.header_at(position)
-            if length < HEADER_BYTES - LOG_OVERHEAD:
-                break
-            following = base_offset + last_offset_delta + 1
-            position += LOG_OVERHEAD + length
-        return following
-
 
 class SegmentCache:
     """Bounds how many segments hold descriptors and maps: past the bound, the ones not used lately are closed.

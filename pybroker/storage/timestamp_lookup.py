@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.storage.results import TimestampOffset
 from pybroker.storage.retention import newest_timestamp
+from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
@@ -47,8 +48,12 @@ def _search(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | Non
         if header[1] < HEADER_BYTES - LOG_OVERHEAD or end > segment.size:
             return None
         if header[8] >= timestamp and header[0] + header[6] >= log.log_start_offset:
-            for offset, record_timestamp in record_timestamps(view[position:end]):
-                if record_timestamp >= timestamp and offset >= log.log_start_offset:
-                    return TimestampOffset(record_timestamp, offset, header[2])
+            try:
+                for offset, record_timestamp in record_timestamps(view[position:end]):
+                    if record_timestamp >= timestamp and offset >= log.log_start_offset:
+                        return TimestampOffset(record_timestamp, offset, header[2])
+            except ProtocolError:
+                # What a producer put behind a good header is not looked at when it is appended.
+                return TimestampOffset(header[8], max(header[0], log.log_start_offset), header[2])
         position = end
     return None
