@@ -67,7 +67,7 @@ def run(options: DemoOptions, console: Console) -> DemoOutcome:
     console.print(delay_table(outcome.results, dataset.airline_names()))
     console.print(
         f"{total(outcome.results.values()).flights:,} flights in {len(outcome.results):,} results "
-        f"({outcome.result_records:,} records, Spark started {outcome.job_runs} times): "
+        f"({outcome.result_records:,} records, runs of Spark: {outcome.job_runs}): "
         f"the topic and the Parquet files equal the same aggregation done in batch. {monotonic() - started_at:.0f} s."
     )
     return outcome
