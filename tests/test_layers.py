@@ -28,7 +28,13 @@ ARROWS: dict[str, set[str]] = {
 }
 
 # Parts that are decisions alone: no I/O, no clock, no chance.
-PURE_PARTS = ("protocol/pybroker_protocol/", "pybroker/coordinators/group/", "pybroker/handlers/", "pybroker/apis.py")
+PURE_PARTS = (
+    "protocol/pybroker_protocol/",
+    "pybroker/coordinators/group/",
+    "pybroker/cluster/decisions/",
+    "pybroker/handlers/",
+    "pybroker/apis.py",
+)
 IMPURE_MODULES = {"asyncio", "socket", "mmap", "os", "time", "random", "threading"}
 
 ASYNCIO_PARTS = {"net", "testing", "cli", "console"}

@@ -116,7 +116,7 @@ def test_deletion_that_a_crash_interrupted_is_finished_at_start(make_storage: Ma
     storage.manager.delete("t", TOPIC_ID)
     storage.kill()
     again = make_storage()
-    world.run()
+    world.advance(0)
     assert list(again.path.glob("*-delete")) == []
 
 
