@@ -513,6 +513,7 @@ class Log:
         """Write the leader epochs' checkpoint; where there is no room for it, the next flush does."""
         try:
             self.leader_epochs.write()
+            self.flushes.files_changed = True
         except OSError as error:
             if not os_file.is_passing(error):
                 self.directory.fail(error, f"writing {self.leader_epochs.path}")
@@ -687,7 +688,7 @@ class Log:
             doomed += segment.rename_files(DELETED_SUFFIX)
             segment.retire()
         self.flushes.files_changed = True
-        self.environment.remove_later(doomed, self.config.file_delete_delay_ms)
+        self.directory.remove_later(doomed, self.config.file_delete_delay_ms)
 
     def _guarded(self, action: Callable[[], T], what: str) -> T | None:
         """Run an action on the files; a failing disk takes the log directory offline."""

@@ -1,8 +1,10 @@
 """One log directory: its lock, its identity, its threads, and whether it still works.
 
-Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's three
-worker threads, which start at their first use, and the step from online to offline, which is for good: after a failed
-write or sync nobody knows what the disk holds.  Kafka: the log directory parts of LogManager and LogDirFailureChannel.
+Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
+threads (writer, reader, flusher, remover), each started by its first job, and the step from online to offline, which
+is for good: after a failed write or sync nobody knows what the disk holds.
+
+Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pybroker.env import Env, Executor
+from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage import os_file
 from pybroker.storage.results import StorageError
 
@@ -27,6 +30,15 @@ _locked_here: set[Path] = set()
 logger = logging.getLogger("pybroker.storage")
 
 
+def _remove(paths: list[Path]) -> None:
+    """Remove files and directories; what is gone already is no error."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 class LogDir:
     """A directory that holds partitions' directories."""
 
@@ -34,6 +46,7 @@ class LogDir:
         "_env",
         "_executors",
         "_lock_fd",
+        "_removals",
         "clean_broker_epoch",
         "directory_id",
         "had_clean_shutdown",
@@ -54,6 +67,7 @@ class LogDir:
         self._env = env
         self._executors: dict[str, Executor] = {}
         self._lock_fd: int | None = None
+        self._removals: dict[object, Cancellable] = {}
 
     def _executor(self, role: str) -> Executor:
         executor = self._executors.get(role)
@@ -75,6 +89,21 @@ class LogDir:
     def flusher(self) -> Executor:
         """The thread that syncs files and writes checkpoints."""
         return self._executor("flusher")
+
+    @property
+    def remover(self) -> Executor:
+        """The thread that removes files, which for large ones takes its time."""
+        return self._executor("remover")
+
+    def remove_later(self, paths: list[Path], delay_ms: int) -> None:
+        """Remove renamed files or directories after ``delay_ms``; what is left at a stop goes at the next start."""
+
+        def remove() -> None:
+            self._removals.pop(key, None)
+            self.remover.submit(lambda: _remove(paths), lambda _result, _error: None)
+
+        key = object()
+        self._removals[key] = self._env.timers.call_later(delay_ms, remove)
 
     def lock(self) -> None:
         """Make the directory if need be and lock it; StorageError if another broker, Kafka's or ours, holds it."""
@@ -123,7 +152,10 @@ class LogDir:
             self.on_offline(self)
 
     def close_executors(self) -> None:
-        """Finish what the threads have queued and end them; blocks."""
+        """Finish what the threads have queued and end them; blocks.  Removals that are not due yet are given up."""
+        for timer in self._removals.values():
+            timer.cancel()
+        self._removals.clear()
         for executor in self._executors.values():
             executor.close()
         self._executors.clear()

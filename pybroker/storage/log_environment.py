@@ -5,8 +5,6 @@ Owns ``StorageSettings``: the broker-wide settings of storage, under Kafka's nam
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.storage.segment import SegmentCache
@@ -64,19 +62,6 @@ class LogEnvironment:
         self.now_ms = env.clock.now_ms
         self.settings = settings
         self.segments = SegmentCache(segments_open_max, env.clock.now_ms)
-
-    def remove_later(self, paths: list[Path], delay_ms: int) -> None:
-        """Remove renamed files or directories after ``delay_ms``; what is left at a crash goes at the next start."""
-        self.env.timers.call_later(delay_ms, remove_paths, paths)
-
-
-def remove_paths(paths: list[Path]) -> None:
-    """Remove files and directories; what is gone already is no error."""
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 class RestartPoint:

@@ -26,7 +26,6 @@ from pybroker.storage.log_environment import (
     LogEnvironment,
     RestartPoint,
     StorageSettings,
-    remove_paths,
 )
 from pybroker.storage.results import StorageError
 
@@ -189,7 +188,7 @@ class LogManager:
                 elif partition.isdigit() and topic != _CLUSTER_METADATA and not entry.name.endswith(_NOT_PARTITIONS):
                     yield topic, int(partition)
         if doomed:
-            directory.flusher.submit(lambda: remove_paths(doomed), lambda _result, _error: None)
+            directory.remove_later(doomed, 0)
 
     def _recover(self, state: _DirState) -> None:
         from pybroker.storage.recovery import recover_partition
@@ -328,7 +327,7 @@ class LogManager:
         except OSError as error:
             state.directory.fail(error, f"the deletion of {path}")
             return
-        self._environment.remove_later([target], delay_ms)
+        state.directory.remove_later([target], delay_ms)
 
     def logs(self) -> list[Log]:
         """The logs that are in use."""

@@ -54,6 +54,6 @@ def truncate_fully(log: Log, offset: int) -> None:
         for segment in former:
             doomed += segment.rename_files(DELETED_SUFFIX)
             segment.retire()
-        log.environment.remove_later(doomed, log.config.file_delete_delay_ms)
+        log.directory.remove_later(doomed, log.config.file_delete_delay_ms)
         delete_snapshots(log.path, below=1 << 63)
         make_files(log)
