@@ -29,10 +29,10 @@ class Volume:
 
 
 QUICK = Volume(
-    rounds=1,
+    rounds=3,
     seconds=3.0,
-    warmup_seconds=1.5,
-    bulk_bytes=1_500_000_000,
+    warmup_seconds=1.0,
+    bulk_bytes=1_000_000_000,
     recovery_bytes=5_000_000_000,
     growth_seconds=300,
 )
