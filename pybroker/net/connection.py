@@ -367,14 +367,18 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         if response.__class__ is Parked:
-            self._park(endpoint, correlation_id, response, len(frame))
-        elif response is not None:
-            if self._waiting:
-                reply = _WaitingReply(self, endpoint, correlation_id, None, 0)
-                self._waiting.append(reply)
-                reply.deliver(response)
-            else:
-                self._send(endpoint, correlation_id, response)
+            if not response.completed or response.response is None:
+                self._park(endpoint, correlation_id, response, len(frame))
+                return
+            response = response.response  # parked, but completed before the handler returned
+        if response is None:
+            return
+        if self._waiting:
+            reply = _WaitingReply(self, endpoint, correlation_id, None, 0)
+            self._waiting.append(reply)
+            reply.deliver(response)
+        else:
+            self._send(endpoint, correlation_id, response)
 
     def _park(self, endpoint: Endpoint, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         """Keep the reply's place in the order; the context belongs to the parked request from now on."""
