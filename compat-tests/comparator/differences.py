@@ -91,10 +91,8 @@ MEANT: tuple[Meant, ...] = (
     Meant("configs.describe_the_broker", "*", "*configs[name=pybroker.*]", "settings that are pybroker's own"),
     Meant("configs.describe_the_broker", "*", "*[name=controller.quorum.voters]*", "Kafka alone has to be told of it"),
     # Produce.
-    Meant(
-        "produce.*", "Produce *", "*.error_message", "every error of a batch says why", kafka="None", ours="'<text>'"
-    ),
-    Meant("produce.*", "Produce *", "*.log_start_offset", "every error of a log says where it starts", kafka="-1"),
+    Meant("*", "Produce *", "*.error_message", "every error of a batch says why", kafka="None", ours="'<text>'"),
+    Meant("*", "Produce *", "*.log_start_offset", "every error of a log says where it starts", kafka="-1"),
     Meant("produce.broken_*", "*(trailing bytes)", "*", _BYTES_BEHIND),
     Meant("produce.broken_*", "*(log append time flag)", "*", "no client may claim the broker's clock for its batch"),
     Meant("produce.broken_*", "*(count too *)", "*", _OPAQUE),
@@ -126,6 +124,7 @@ MEANT: tuple[Meant, ...] = (
     Meant("fetch.limits_of_bytes", "*", "*.records[*]", "a batch is sent whole or not at all", ours="(absent)"),
     Meant("fetch.limits_of_bytes", "*(negative *limit)", "*", "a negative limit is none; Kafka fails on it"),
     Meant("fetch.a_replica_*", "*(as replica *)", "*error_code", _NO_FOLLOWERS, ours="31"),
+    Meant("lifecycle.a_parked_*", "*", "*.aborted_transactions", "no list and an empty one say the same of an error"),
     Meant("fetch.leader_epochs", "*(last fetched epoch 1)", "*", _NO_FOLLOWERS),
     Meant("fetch.leader_epochs", "*(diverging: *)", "*", _NO_FOLLOWERS),
 )
