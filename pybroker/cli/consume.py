@@ -121,9 +121,10 @@ class Reader:
                 self._uncommitted |= {partition: offset for partition, offset in printed.items() if offset is not None}
                 if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
                     self._commit()
+                is_over = self._at_end()
                 if bar is not None:
-                    bar.update(bar.task_ids[0], completed=self.printed)
-                if self._at_end():
+                    bar.update(bar.task_ids[0], completed=self.printed, total=self._expected())
+                if is_over:
                     return
 
     def _print(self, partition: Any, records: Iterable[Record]) -> int | None:
@@ -138,6 +139,14 @@ class Reader:
             self.printed += 1
             next_offset = record.offset + 1
         return next_offset
+
+    def _expected(self) -> int | None:
+        """How many records will have been printed at the end, as far as that is known."""
+        if self._count is not None or not self._exit_at_end:
+            return self._count
+        positions = {partition: self._client.position(partition) for partition in self._client.assignment()}
+        ahead = (self._ends[partition] - offset for partition, offset in positions.items() if partition in self._ends)
+        return self.printed + sum(max(0, records) for records in ahead)
 
     def _commit(self) -> None:
         """Commit what was printed; partitions that a rebalance took away are their next owner's business."""
