@@ -590,7 +590,7 @@ class Log:
         if offset >= segment.base_offset and upper_bound_offset >= log_end_offset:
             start = segment.known_position(offset)
             size = segment.size
-            if start >= 0 and size - start <= max_bytes and segment.is_warm(start, size):
+            if start >= 0 and size - start <= max_bytes and segment.is_recent(start):
                 view = segment.view
                 if view is not None and len(view) >= size:
                     segment.referenced = True

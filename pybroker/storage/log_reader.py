@@ -18,7 +18,7 @@ from pybroker.storage.results import (
     ReadResult,
 )
 from pybroker.storage.segment import walk_to_limit, walk_to_offset
-from pybroker_protocol.records import LOG_OVERHEAD
+from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 COLD_BUFFER_BYTES_MAX = 64 << 20
 # How far past a cold read the kernel is asked to read on.
 READ_AHEAD_BYTES = 2 << 20
+
+
+_COLD = memoryview(b"")  # by identity: the range is not in memory
 
 
 class ColdBuffer(bytearray):
@@ -79,14 +82,15 @@ def read_segments(
         end_offset = upper_bound_offset if upper_bound_offset < segment_end else -1
         asked = _Range(segment, offset, end_offset, max_bytes, min_one_batch)
         try:
-            warm = segment.is_warm(asked.start_floor, min(asked.size, asked.start_floor + max(max_bytes, 1)))
-            found = _read_warm(segment, asked) if warm else None
+            # The header behind the last batch is looked at, too.
+            warm = segment.is_warm(asked.start_floor, asked.start_floor + max_bytes + HEADER_BYTES)
+            found = _read_warm(segment, asked) if warm else _COLD
         except OSError as error:
             if not os_file.is_passing(error):
                 log.read_failed(error)
                 return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
-            warm = False  # There is no map to be had now: read the file.
-        if not warm:
+            found = _COLD  # There is no map to be had now: read the file.
+        if found is _COLD:
             return _cold_read(log, segment, asked)
         if found is None:
             return ReadResult(CORRUPT_MESSAGE, EMPTY)
@@ -106,7 +110,7 @@ def _cold_read(log: Log, segment: Segment, asked: _Range) -> ReadResult | ColdRe
 
 
 def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:
-    """The range as a slice of the map; ``None`` if what lies there is no batch."""
+    """The range as a slice of the map; ``None`` if what lies there is no batch, ``_COLD`` if it is not in memory."""
     view = segment.readable()
     start = segment.find(asked.offset)
     end = asked.size if asked.end_offset < 0 else segment.find(asked.end_offset)
@@ -120,6 +124,8 @@ def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:
             if not asked.min_one_batch:
                 return EMPTY
             cut = start + LOG_OVERHEAD + segment.header_at(start)[1]
+            if not segment.is_warm(start, cut + HEADER_BYTES):
+                return _COLD
         end = min(cut, end)
         segment.remember(end)
     segment.exposed_end = max(segment.exposed_end, end)

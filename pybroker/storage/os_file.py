@@ -14,9 +14,10 @@ import fcntl
 import mmap
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, StrPath
@@ -29,7 +30,6 @@ rename = os.rename
 # macOS has no fdatasync and no cache advice; its fsync is the nearest thing.
 fdatasync = getattr(os, "fdatasync", os.fsync)
 
-_RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
@@ -69,21 +69,47 @@ def map_for_reading(fd: int, size: int, capacity: int) -> mmap.mmap:
         ftruncate(fd, size)
 
 
-def is_resident(fd: int, positions: Sequence[int]) -> bool:
-    """Whether the pages at ``positions`` are in the page cache, so that touching them would not wait for a disk."""
-    if not _RWF_NOWAIT:
-        return True
-    probe = [bytearray(1)]
-    for position in positions:
-        try:
-            os.preadv(fd, probe, position, _RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except (
-            OSError
-        ):  # Some file systems do not know the flag; they are memory or network ones, and are read directly.
-            return True
-    return True
+@cache
+def _mincore() -> Callable[[int, int, Any], int]:
+    """mincore(2), called without giving up the interpreter lock, which would take longer than the call."""
+    import ctypes
+
+    function = ctypes.PyDLL(None).mincore
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    call: Callable[[int, int, Any], int] = function
+    return call
+
+
+def map_address(mapped: mmap.mmap) -> int:
+    """Where a map lies in memory; 0 if that cannot be told."""
+    import ctypes
+
+    class PyBuffer(ctypes.Structure):
+        """The beginning of CPython's Py_buffer, and room for the rest."""
+
+        _fields_ = (("buf", ctypes.c_void_p), ("rest", ctypes.c_byte * 96))
+
+    buffer = PyBuffer()
+    # A read-only map's address is to be had by the buffer protocol only.
+    if ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapped), ctypes.byref(buffer), 0):
+        return 0
+    address = buffer.buf or 0
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+    return address
+
+
+def is_resident(address: int, start: int, end: int) -> bool:
+    """Whether all pages of [start, end) of a map are in the page cache: touching them would not wait for a disk.
+
+    Asks mincore(2) for every page.  Probing by ``preadv(RWF_NOWAIT)`` sees only the bytes that it copies, while
+    read-ahead leaves gaps of a few pages, each of which would be a stall of milliseconds.
+    """
+    import ctypes
+
+    start -= start % mmap.PAGESIZE
+    pages = (end - start + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+    states = ctypes.create_string_buffer(pages)
+    return not _mincore()(address + start, end - start, states) and states.raw.count(1) == pages
 
 
 def read_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:

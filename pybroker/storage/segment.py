@@ -49,8 +49,6 @@ TAIL_ENTRIES_MAX = 8192
 CURSORS_MAX = 64
 # What was written this recently is taken to be in the page cache without asking the kernel.
 WARM_TAIL_BYTES = 4 << 20
-# Residency is probed at this stride; read-ahead brings pages in larger pieces than this.
-PROBE_STRIDE_BYTES = 128 << 10
 
 _LOW = 0xFFFFFFFF
 _WALK = Struct(">qi11xi")  # base offset, length, (leader epoch, magic, crc, attributes), last offset delta
@@ -98,6 +96,7 @@ class Segment:
 
     __slots__ = (
         "_map",
+        "_map_address",
         "_offset_index",
         "_replaced_fds",
         "_time_index",
@@ -139,6 +138,7 @@ class Segment:
         self.cache = cache
         self.fd = -1
         self._map: mmap | None = None
+        self._map_address = -1  # looked up at first need
         self.view: memoryview | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -219,6 +219,7 @@ class Segment:
     def drop_map(self) -> bool:
         """Forget the map; whether nobody else holds a view of it.  Views that are out keep it alive until they die."""
         self.view = None
+        self._map_address = -1
         held, self._map = self._map, None
         if held is None:
             return self.exposed_end == 0
@@ -447,13 +448,19 @@ class Segment:
                 cursors.clear()
             cursors[self.header_at(position)[0]] = position
 
+    def is_recent(self, start: int) -> bool:
+        """Whether everything from ``start`` on was written so recently that it is in the page cache without asking."""
+        return start >= self.warm_from and self.size - start <= WARM_TAIL_BYTES
+
     def is_warm(self, start: int, end: int) -> bool:
-        """Whether [start, end) can be touched without waiting for the disk."""
-        if start >= self.warm_from and self.size - start <= WARM_TAIL_BYTES:
+        """Whether [start, end) can be touched without waiting for the disk.  Raises OSError if there is no map."""
+        if self.is_recent(start):
             return True
-        self.open()
-        probes = [*range(start, end, PROBE_STRIDE_BYTES), end - 1]
-        return os_file.is_resident(self.fd, probes)
+        self.readable()
+        if self._map_address < 0:
+            assert self._map is not None
+            self._map_address = os_file.map_address(self._map)
+        return self._map_address > 0 and os_file.is_resident(self._map_address, start, min(end, self.size))
 
 
 class SegmentCache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.storage.logs import Client, Storage, read, read_all
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is in the page cache, as far as the log can tell."""
-    monkeypatch.setattr(os_file, "is_resident", lambda fd, positions: False)
+    monkeypatch.setattr(os_file, "is_resident", lambda address, start, end: False)
     monkeypatch.setattr(segment_module, "WARM_TAIL_BYTES", -1)
 
 
@@ -199,3 +200,25 @@ def test_bytes_between_counts_over_segments(storage: Storage) -> None:
     assert log.bytes_between(100, 100) == 0
     assert log.bytes_between(0, 100) == 100 * size
     assert abs(log.bytes_between(10, 50) - 40 * size) <= 600
+
+
+def test_kernel_tells_what_is_in_the_page_cache(tmp_path: Path) -> None:
+    fd = os_file.open_for_append(tmp_path / "file")
+    try:
+        os_file.write_fully(fd, os.urandom(1 << 20), 0)
+        mapped = os_file.map_for_reading(fd, 1 << 20, 1 << 30)
+        assert (tmp_path / "file").stat().st_size == 1 << 20
+        address = os_file.map_address(mapped)
+        assert os_file.is_resident(address, 0, 1 << 20)
+        assert os_file.is_resident(address, 4095, 4097)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        gone = not os_file.is_resident(address, 0, 1 << 20)
+        if gone:  # Some file systems, tmpfs among them, keep everything.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            os.pread(fd, 10, 500_000)
+            assert os_file.is_resident(address, 500_000, 500_010)
+            assert not os_file.is_resident(address, 0, 1 << 20)
+        mapped.close()
+    finally:
+        os.close(fd)
