@@ -84,16 +84,12 @@ def map_address(mapped: mmap.mmap) -> int:
     """Where a map lies in memory; 0 if that cannot be told."""
     import ctypes
 
-    class PyBuffer(ctypes.Structure):
-        """The beginning of CPython's Py_buffer, and room for the rest."""
-
-        _fields_ = (("buf", ctypes.c_void_p), ("rest", ctypes.c_byte * 96))
-
-    buffer = PyBuffer()
+    # CPython's Py_buffer, of which the first field is the address.
+    buffer = (ctypes.c_void_p * 16)()
     # A read-only map's address is to be had by the buffer protocol only.
     if ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapped), ctypes.byref(buffer), 0):
         return 0
-    address = buffer.buf or 0
+    address: int = buffer[0] or 0
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
     return address
 
