@@ -18,7 +18,7 @@ FETCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Read ``partitions`` partitions, one after another, each up to ``end_offset``, for ``seconds`` at most."""
+    """Read partitions one after another, each up to ``end_offset`` or its end, for ``seconds`` at most."""
 
     bootstrap: str
     topic: str
@@ -48,8 +48,10 @@ def run(job: Job) -> Outcome:
             answer = response.responses[0].partitions[0]
             if answer.error_code:
                 raise RuntimeError(f"fetch: error {answer.error_code}")
-            received += len(answer.records or b"")
-            for _, header in batches(answer.records or b""):
+            if not answer.records:
+                break
+            received += len(answer.records)
+            for _, header in batches(answer.records):
                 offset = header.next_offset
     return Outcome(received, time.perf_counter() - started)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bench import cold_load
 from bench.contestants import Contestant, topic
 from bench.context import Context
 from bench.raw_load import Job
-from bench.subprocesses import raw_load
+from bench.subprocesses import Generator, raw_load
 
 # A JVM's throughput rises for about this long; afterwards its CPU time is the broker's, not the compiler's.
 SECONDS = 6.0
+LARGE_REQUESTS = 1500
 
 
 def warm_up(context: Context, brokers: dict[str, Contestant]) -> None:

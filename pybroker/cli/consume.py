@@ -145,7 +145,9 @@ class Reader:
         if self._count is not None or not self._exit_at_end:
             return self._count
         positions = {partition: self._client.position(partition) for partition in self._client.assignment()}
-        ahead = (self._ends[partition] - offset for partition, offset in positions.items() if partition in self._ends)
+        ahead: list[int] = [
+            self._ends[partition] - offset for partition, offset in positions.items() if partition in self._ends
+        ]
         return self.printed + sum(max(0, records) for records in ahead)
 
     def _commit(self) -> None:

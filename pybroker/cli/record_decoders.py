@@ -49,7 +49,7 @@ def as_document(value: Any) -> Any:
 def as_field(field: Field, value: Any) -> Any:
     """A field's value as plain data; ids as Kafka's tools print them."""
     if isinstance(field.type, Fixed) and field.type.name == "uuid":
-        return base64.urlsafe_b64encode(value).decode().rstrip("=")
+        return uuid_text(value)
     return as_document(value)
 
 
