@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from pybroker.cluster import store_codec
@@ -137,6 +138,9 @@ class WriteQueue:
                 operation.done(answer)
             except Exception:
                 log.exception("an answer of the controller could not be delivered")
+                # Whoever asked must not wait for ever: the plain refusal has less in it that can go wrong.
+                with suppress(Exception):
+                    operation.done(operation.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, None))
 
 
 def _failure(result: CommitResult) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
-from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock
+from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock, TopicCreation
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.resources import ConfigChange
 from pybroker_protocol.errors import ErrorCode
@@ -214,6 +214,19 @@ def test_fault_of_a_listener_does_not_keep_the_answer_back(
     cluster.cache.subscribe(fail)
     assert create(cluster, "a") == [0]
     assert "a listener failed" in caplog.text
+
+
+def test_fault_while_an_answer_is_delivered_is_followed_by_a_refusal(cluster: FakeCluster) -> None:
+    codes: list[int] = []
+
+    def deliver(results: list[TopicCreation]) -> None:
+        codes.extend(result.error_code for result in results)
+        if codes == [ErrorCode.NONE]:
+            raise RuntimeError("the first answer cannot be shaped")
+
+    cluster.controller.create_topics([NewTopic("t")], deliver)
+    cluster.loop.run()
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
