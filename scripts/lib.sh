@@ -48,7 +48,7 @@ copy_jars() {
     say "resolving $pom with Maven"
     partial="$directory.partial"
     rm -rf "$partial"
-    mvn -B -q -ntp -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
+    mvn -B -q -ntp -Dstyle.color=never -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
         fail "Maven could not resolve $pom"
     checksum "$pom" >"$partial/.pom.sha256"
     rm -rf "$directory"
