@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 from bench import cold_load
 from bench.contestants import Contestant, topic
 from bench.context import Context
@@ -19,8 +21,9 @@ def warm_up(context: Context, brokers: dict[str, Contestant]) -> None:
         with topic(broker, 8) as name:
             tiny = Job(broker.bootstrap, name, connections=8, in_flight=5, seconds=SECONDS, warmup_seconds=0)
             raw_load(tiny)
-            large = Job(
-                broker.bootstrap, name, records=1000, record_bytes=1000, connections=4, in_flight=2, requests=400
-            )
+            large = replace(tiny, records=1000, record_bytes=1000, in_flight=2, seconds=10.0, requests=LARGE_REQUESTS)
             raw_load(large)
+            for _ in range(2):
+                job = cold_load.Job(broker.bootstrap, name, large.connections, 10**9, seconds=2.0)
+                Generator("bench.cold_load", asdict(job)).outcome()
     context.say(f"{context.part:>10}  warmed up")

@@ -20,6 +20,7 @@ from pybroker_protocol.data_records import (
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_codec import ControlRecordType, Record, control_type
 from pybroker_protocol.schema import Field, Fixed, Struct, schema_of
+from pybroker_protocol.uuids import uuid_text
 
 COORDINATOR_TOPICS = {
     "__consumer_offsets": CONSUMER_OFFSETS,

@@ -5,7 +5,6 @@ Owns: the shapes that these commands print.  Counterparts: kafka-topics.sh, kafk
 
 from __future__ import annotations
 
-import base64
 import fnmatch
 import uuid
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from pybroker.cli.connection import admin_client, parse_pairs, retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, Json
 from pybroker.cli.output import Output
+from pybroker_protocol.uuids import uuid_text
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ TOPIC_ALREADY_EXISTS = 36
 
 
 def kafka_uuid(text: str | None) -> str | None:
-    """A UUID as Kafka's tools print it: unpadded URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.UUID(text).bytes).decode().rstrip("=") if text else None
+    """A uuid as Kafka's tools print it."""
+    return uuid_text(uuid.UUID(text).bytes) if text else None
 
 
 def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, Any]]:
