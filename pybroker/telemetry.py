@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import re
-from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -29,6 +28,7 @@ from pybroker.config.resources import CLIENT_METRICS
 from pybroker.config.schema import ConfigError
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.uuids import ZERO_UUID, is_reserved, uuid_text
 
 if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
@@ -49,10 +49,6 @@ ACCEPTED_COMPRESSION_TYPES: Final = (4, 3, 1, 2)
 _KNOWN_COMPRESSION_TYPES: Final = range(5)
 _DEFAULT_INTERVAL_MS: Final[int] = CLIENT_METRICS_SETTINGS["interval.ms"].default
 
-# The first hundred ids are reserved (Uuid.RESERVED): zero, the metadata topic, lost log directories and so on.
-_RESERVED_IDS: Final = frozenset(bytes(15) + bytes([last]) for last in range(100))
-_ZERO_ID: Final = bytes(16)
-
 
 class Client(NamedTuple):
     """What a subscription may match a client by; ``address`` without Kafka's leading slash."""
@@ -65,7 +61,7 @@ class Client(NamedTuple):
     def attributes(self, instance_id: bytes) -> dict[str, str | None]:
         """By the names that a ``match`` uses; a missing one matches nothing."""
         return {
-            "client_instance_id": urlsafe_b64encode(instance_id).rstrip(b"=").decode(),
+            "client_instance_id": uuid_text(instance_id),
             "client_id": self.client_id,
             "client_software_name": self.software_name or None,
             "client_software_version": self.software_version or None,
@@ -197,7 +193,7 @@ class ClientTelemetry:
 
     def assign(self, instance_id: bytes, client: Client) -> Assigned:
         """What the client shall push; a zero ``instance_id`` gets a new one."""
-        if instance_id == _ZERO_ID:
+        if instance_id == ZERO_UUID:
             instance_id = self._env.new_uuid()
         now_ms = self._env.clock.monotonic_ms()
         instance = self._instance(instance_id, client, now_ms)
@@ -218,7 +214,7 @@ class ClientTelemetry:
         metrics: bytes,
     ) -> int:
         """Accept a push; returns the error code."""
-        if instance_id in _RESERVED_IDS:
+        if is_reserved(instance_id):
             return ErrorCode.INVALID_REQUEST
         now_ms = self._env.clock.monotonic_ms()
         instance = self._instance(instance_id, client, now_ms)

@@ -48,6 +48,7 @@ from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import ConfigChange
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.uuids import ZERO_UUID
 
 REQUEST_TIMEOUT_MS: Final = 30_000  # request.timeout.ms of Kafka's clients
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
@@ -174,7 +175,7 @@ class Controller:
 
         def refuse(code: int, message: str | None) -> list[TopicDeletion]:
             return [
-                TopicDeletion(topic, bytes(16), code, message)
+                TopicDeletion(topic, ZERO_UUID, code, message)
                 if isinstance(topic, str)
                 else TopicDeletion(None, topic, code, message)
                 for topic in dict.fromkeys(topics)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pybroker.cluster.features import INITIAL_LEVELS
 from pybroker.cluster.image import ClusterImage
-from pybroker.storage.checkpoints import uuid_text
+from pybroker_protocol.uuids import uuid_text
 
 
 class Founding(NamedTuple):

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 NO_LEADER: Final = -1
 NO_BROKER: Final = -1
-ZERO_UUID: Final = bytes(16)
 
 # Kafka's topics of its own (org.apache.kafka.common.internals.Topic).
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pybroker.cluster.image import ZERO_UUID
+from pybroker_protocol.uuids import ZERO_UUID
 
 
 class NewTopic(NamedTuple):

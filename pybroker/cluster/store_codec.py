@@ -40,8 +40,7 @@ from pybroker.cluster.image import (
     TopicImage,
 )
 from pybroker.cluster.metadata_store import Entry, StoreError
-from pybroker.storage.checkpoints import uuid_bytes, uuid_text
-from pybroker.storage.results import StorageError
+from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "/cluster"
 CONTROLLER: Final = "/controller"
@@ -194,7 +193,7 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
             elif not key.startswith(RETAINED):
                 _decode_other(key, entry.value, image)
         by_name = {name: _topic(name, topic_id, partitions.get(topic_id, {})) for name, topic_id in topics.items()}
-    except (ValueError, KeyError, TypeError, IndexError, StorageError) as error:
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise StoreError(f"the metadata store holds nonsense at {key}: {error!r}") from error
     by_id = {topic.topic_id: topic for topic in by_name.values()}
     return ClusterImage(topics_by_name=by_name, topics_by_id=by_id, **image)

@@ -7,7 +7,6 @@ Version notes: by id from 6 (KIP-516), where each topic has either a name or an 
 
 from __future__ import annotations
 
-from pybroker.cluster.image import ZERO_UUID
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -17,6 +16,7 @@ from pybroker_protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from pybroker_protocol.uuids import ZERO_UUID
 
 _DISABLED_SINCE = 3
 _STATES_SINCE = 6

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pybroker.apis import Resource
-from pybroker.cluster.image import INTERNAL_TOPICS, ZERO_UUID, PartitionImage, TopicImage
+from pybroker.cluster.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations
@@ -24,6 +24,7 @@ from pybroker_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from pybroker_protocol.uuids import ZERO_UUID
 
 
 class _Page(NamedTuple):

@@ -13,6 +13,7 @@ from pybroker_protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
+from pybroker_protocol.uuids import ZERO_UUID
 
 
 def handle(ctx: RequestContext, request: GetTelemetrySubscriptionsRequest) -> GetTelemetrySubscriptionsResponse:
@@ -23,7 +24,7 @@ def handle(ctx: RequestContext, request: GetTelemetrySubscriptionsRequest) -> Ge
         return GetTelemetrySubscriptionsResponse(
             throttle_time_ms=0,
             error_code=assigned.error_code,
-            client_instance_id=bytes(16),
+            client_instance_id=ZERO_UUID,
             subscription_id=0,
             accepted_compression_types=[],
             push_interval_ms=0,

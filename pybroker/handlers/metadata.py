@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pybroker.apis import Operation, Resource
-from pybroker.cluster.image import INTERNAL_TOPICS, ZERO_UUID, ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations
@@ -34,6 +34,7 @@ from pybroker_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pybroker_protocol.primitives import uvarint
+from pybroker_protocol.uuids import ZERO_UUID
 
 # One request creates no more topics than one CreateTopics may create partitions; the rest of its names stay unknown.
 AUTO_CREATED_PER_REQUEST_MAX: Final = 10_000

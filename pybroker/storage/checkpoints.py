@@ -6,17 +6,16 @@ files are replaced atomically; a file that cannot be read right is an error nami
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from pathlib import Path
 
 from pybroker.storage import os_file
 from pybroker.storage.results import StorageError
+from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
-CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
@@ -56,22 +55,6 @@ def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
 def write_offset_checkpoint(path: Path, offsets: dict[TopicPartition, int], sync: bool) -> None:
     """Replace an offset checkpoint."""
     write_entries(path, [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()], sync)
-
-
-def uuid_text(value: bytes) -> str:
-    """Kafka's text form of a uuid: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(value).decode()[:22]
-
-
-def uuid_bytes(text: str) -> bytes:
-    """The 16 bytes of Kafka's text form; StorageError if it is none."""
-    try:
-        value = base64.urlsafe_b64decode(text + "==")
-    except ValueError:
-        value = b""
-    if len(value) != 16:
-        raise StorageError(f"{text!r} is no uuid")
-    return value
 
 
 def read_partition_metadata(directory: Path) -> bytes | None:

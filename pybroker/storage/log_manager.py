@@ -28,6 +28,7 @@ from pybroker.storage.log_environment import (
     StorageSettings,
 )
 from pybroker.storage.results import StorageError
+from pybroker_protocol.uuids import uuid_bytes
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -82,6 +83,13 @@ def settings_of(config: BrokerConfig) -> StorageSettings:
         producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=config.get_int("producer.id.expiration.check.interval.ms"),
     )
+
+
+def _directory_id(path: Path, text: str) -> bytes:
+    try:
+        return uuid_bytes(text)
+    except ValueError as error:
+        raise StorageError(f"{path / checkpoints.META_PROPERTIES}: {error}") from None
 
 
 class _DirState:
@@ -156,7 +164,7 @@ class LogManager:
         if meta is not None:
             self._check_meta(directory.path, meta)
             if "directory.id" in meta:
-                directory.directory_id = checkpoints.uuid_bytes(meta["directory.id"])
+                directory.directory_id = _directory_id(directory.path, meta["directory.id"])
         if not any(directory.directory_id):
             directory.directory_id = self._env.new_uuid()
         directory.take_clean_shutdown_marker()

@@ -15,7 +15,7 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.sqlite_store import FILE_NAME
 from pybroker.config.broker import BrokerConfig
-from pybroker.storage.checkpoints import uuid_bytes
+from pybroker_protocol.uuids import uuid_bytes
 
 from .fakes import CLUSTER_ID, ManualLoop, fake_env
 from .test_kraft_takeover import TOPIC_ID, batch, partition, topic

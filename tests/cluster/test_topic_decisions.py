@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from pybroker.cluster.decisions.placement import Refused, place
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
-from pybroker.cluster.image import ZERO_UUID, BrokerRegistration, ClusterImage, ImageBuilder
+from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
 from pybroker.cluster.operations import MorePartitions, NewTopic, TopicCreation
 from pybroker.cluster.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.uuids import ZERO_UUID
 
 
 def broker(broker_id: int, rack: str | None = None, *, fenced: bool = False) -> BrokerRegistration:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pybroker.coordinators.group.consumer_protocol import subscribed_topics
 from pybroker.coordinators.group.records import (
-    ZERO_UUID,
     CommittedOffset,
     group_metadata_key,
     key_kind,
@@ -25,6 +24,7 @@ from pybroker_protocol import codec
 from pybroker_protocol.messages.records_group import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import batches
+from pybroker_protocol.uuids import ZERO_UUID
 from tests.coordinators.support import Cluster, subscription
 
 # What Apache Kafka 4.3.1 wrote when a consumer of group g1 committed offset 5 of partition 0 of topic t.

@@ -11,6 +11,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.storage import checkpoints
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.results import StorageError
+from pybroker_protocol.uuids import uuid_bytes, uuid_text
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import CLUSTER_ID, TOPIC_ID, Client, Storage, read_all, small_config
 
@@ -21,7 +22,7 @@ def test_meta_properties_are_kafkas(storage: Storage) -> None:
     lines = (storage.path / "meta.properties").read_text().splitlines()
     assert lines[:3] == [f"cluster.id={CLUSTER_ID}", "version=1", "node.id=1"]
     directory_id = storage.manager.directory_ids()[0]
-    assert lines[3] == f"directory.id={checkpoints.uuid_text(directory_id)}"
+    assert lines[3] == f"directory.id={uuid_text(directory_id)}"
 
 
 def test_identity_survives_and_a_stranger_is_refused(make_storage: MakeStorage) -> None:
@@ -45,7 +46,7 @@ def test_meta_properties_of_java_are_read(storage: Storage) -> None:
     meta = checkpoints.read_meta_properties(storage.path)
     assert meta is not None
     assert (meta["cluster.id"], meta["node.id"]) == ("a:b", "7")
-    assert checkpoints.uuid_bytes(meta["directory.id"]) == bytes(15) + b"\x01"
+    assert uuid_bytes(meta["directory.id"]) == bytes(15) + b"\x01"
 
 
 @pytest.mark.parametrize("text", ["1\n0\n", "0\n2\nt 0 5\n", "0\n1\nt 0\n", "0\n1\nt x 5\n", "0\n"])

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from pybroker.cluster.decisions.placement import Refused, Shuffler, check_assignment, new_partition, place
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
-    ZERO_UUID,
     ClusterImage,
     ImageBuilder,
     PartitionImage,
@@ -26,6 +25,7 @@ from pybroker.cluster.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import TOPIC
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.uuids import ZERO_UUID
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 

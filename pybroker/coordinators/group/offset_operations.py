@@ -14,7 +14,6 @@ from pybroker.coordinators.group.classic_state import ClassicState
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.offsets import OffsetStore, TopicOffsets
 from pybroker.coordinators.group.records import (
-    ZERO_UUID,
     pack_offset,
     pack_offset_with_expiry,
     pack_partition,
@@ -42,6 +41,7 @@ from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from pybroker_protocol.uuids import ZERO_UUID
 
 # The version of OffsetCommit that learned to say that the group does not exist.
 GROUP_ID_NOT_FOUND_VERSION = 9

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pybroker.coordinators.result import Record
 from pybroker_protocol import codec
 from pybroker_protocol.messages.records_group import GroupMetadataValue, OffsetCommitValue
+from pybroker_protocol.uuids import ZERO_UUID
 
 # Kinds of keys.  Offsets have two, the older from before Kafka 0.8.2; all above are of other kinds of groups.
 LEGACY_OFFSET_COMMIT = 0
@@ -29,7 +30,6 @@ GROUP_METADATA_VERSION = 3
 OFFSET_COMMIT_VERSION = 4
 OFFSET_COMMIT_WITH_EXPIRY_VERSION = 1
 
-ZERO_UUID = bytes(16)
 
 _INT16 = Struct(">h")
 _INT16_PAIR = Struct(">hh")
