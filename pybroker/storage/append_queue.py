@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pybroker.storage import os_file
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
 INLINE_WRITE_BYTES_MAX = 128 << 10
 
+T = TypeVar("T")
 OnComplete = Callable[["AppendResult"], None]
 
 
@@ -73,12 +74,13 @@ class _BehindFailedWrite(Exception):
 class AppendQueue:
     """The writes in flight of one log; ``busy`` while there are any, or something waits for there to be none."""
 
-    __slots__ = ("_in_flight", "_log", "_waiting", "broken", "busy")
+    __slots__ = ("_held", "_in_flight", "_log", "_waiting", "broken", "busy")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._in_flight: deque[PendingAppend] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
+        self._held = False  # something that the next append depends on is being done in the thread
         self.busy = False
         self.broken = False  # set by the writer thread at a failure, cleared on the loop once all are back
 
@@ -86,6 +88,7 @@ class AppendQueue:
         """Whether an append cannot join the writes in flight: others wait before it, or it would roll the segment."""
         return (
             bool(self._waiting)
+            or self._held
             or self.broken
             or segment.must_roll(length, last_offset, max_timestamp, self.end_position)
         )
@@ -148,6 +151,27 @@ class AppendQueue:
         else:
             action()
 
+    def run_in_thread(
+        self, work: Callable[[], T], append: Callable[[T], AppendResult | None], on_complete: OnComplete
+    ) -> None:
+        """Do the work before an append in the thread, and keep the append's place: what comes after it waits."""
+
+        def begin() -> None:
+            if self._log.refuses:
+                on_complete(self._log.storage_error())
+                return
+            self._held = self.busy = True
+            self._log.directory.writer.submit(work, finished)
+
+        def finished(outcome: T | None, error: BaseException | None) -> None:
+            self._held = self.busy = False
+            result = self._log.storage_error() if error is not None else append(outcome)  # type: ignore[arg-type]
+            if result is not None:
+                on_complete(result)
+            self._run_waiting()
+
+        self.when_idle(begin)
+
     def _written(self, pending: PendingAppend, error: BaseException | None) -> None:
         pending.data = None
         log = self._log
@@ -171,8 +195,8 @@ class AppendQueue:
                 self._log.producers.restore(pending.producer_id, pending.former)
 
     def _run_waiting(self) -> None:
-        while self._waiting and not self._in_flight:
+        while self._waiting and not self._in_flight and not self._held:
             action = self._waiting.popleft()
             self.busy = False  # what it appends goes ahead of the others that wait
             action()
-        self.busy = bool(self._in_flight or self._waiting)
+        self.busy = self._held or bool(self._in_flight or self._waiting)

@@ -87,6 +87,9 @@ class FlushQueue:
         if not log.directory.sync or log.directory.offline:
             self._finish(plan, None)
             return
+        if log.directory.closing:
+            self._run_here(plan)
+            return
         self._in_flight = True
         for segment, _, _ in plan.segments:
             segment.pins += 1
@@ -113,6 +116,14 @@ class FlushQueue:
         if self._log.directory.sync:
             plan.run()
         self._finish(plan, None)
+
+    def _run_here(self, plan: _Plan) -> None:
+        try:
+            plan.run()
+        except OSError as error:
+            self._finish(None, error)
+        else:
+            self._finish(plan, None)
 
     def _plan(self) -> _Plan:
         log = self._log

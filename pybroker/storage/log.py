@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from pybroker.storage.log_environment import LogEnvironment
     from pybroker.storage.transaction_index import AbortedTransaction
 
+# Records of larger batches are decoded in a thread, so that the loop is not held up for them.
+INLINE_DECODE_BYTES_MAX = 64 << 10
 # A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
 WRITE_BACK_BYTES = 64 << 20
 
@@ -97,7 +99,6 @@ class Log:
         "_sync_at_offset",
         "active",
         "config",
-        "deleted",
         "directory",
         "environment",
         "flushes",
@@ -153,7 +154,6 @@ class Log:
         self.recovery_point = restart_point.recovery_point
         self.is_open = False
         self.on_disk = False
-        self.deleted = False
         self.last_flush_ms = environment.now_ms()
         self._restart_point = restart_point
         self._offline = False
@@ -255,9 +255,13 @@ class Log:
         """The broker stops: what is in flight completes, nothing new is taken."""
         self._offline = True
 
+    @property
+    def refuses(self) -> bool:
+        """Whether nothing is taken or given any more: deleted, offline, or the broker stops."""
+        return self._offline
+
     def retire(self) -> None:
         """The partition is deleted: what waits fails, reads that have begun go on."""
-        self.deleted = True
         self._offline = True
         if self.is_open:
             for segment in self.segments:
@@ -336,16 +340,36 @@ class Log:
             return self._rejected(header)
         log_append_time_ms = -1
         if rules.needs_records:
-            from pybroker.storage.record_validator import prepare_records
-
-            prepared = prepare_records(records, header, rules, now_ms)
-            if isinstance(prepared, Rejection):
-                return self._rejected(prepared)
-            records, header = prepared
+            return self._append_after_decoding(records, header, leader_epoch, on_complete)
         if rules.log_append_time:
             log_append_time_ms = now_ms
             header = stamp_log_append_time(records, header, now_ms)
         return self._append(records, header, leader_epoch, log_append_time_ms, on_complete)
+
+    def _append_after_decoding(
+        self, records: memoryview, header: HeaderFields, leader_epoch: int, on_complete: OnComplete
+    ) -> AppendResult | None:
+        """Append a batch whose records have to be looked at, or rewritten; a large one is decoded in the thread."""
+        from pybroker.storage.record_validator import prepare_records
+
+        rules, now_ms = self.rules, self.environment.now_ms()
+        log_append_time_ms = now_ms if rules.log_append_time else -1
+
+        def append(prepared: tuple[memoryview, HeaderFields] | Rejection) -> AppendResult | None:
+            if self._offline:
+                return self.storage_error()
+            if isinstance(prepared, Rejection):
+                return self._rejected(prepared)
+            batch, fields = prepared
+            if rules.log_append_time:
+                fields = stamp_log_append_time(batch, fields, now_ms)
+            return self._append(batch, fields, leader_epoch, log_append_time_ms, on_complete)
+
+        if len(records) <= INLINE_DECODE_BYTES_MAX:
+            return append(prepare_records(records, header, rules, now_ms))
+        kept = records if len(records) > INLINE_WRITE_BYTES_MAX else memoryview(bytearray(records))
+        self.queue.run_in_thread(lambda: prepare_records(kept, header, rules, now_ms), append, on_complete)
+        return None
 
     def append_internal(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, on_complete: OnComplete
@@ -430,7 +454,7 @@ class Log:
 
         def append() -> None:
             result = self.storage_error()
-            if not self._offline and not self.deleted:
+            if not self._offline:
                 appended = self._append(kept, header, leader_epoch, log_append_time_ms, on_complete)
                 if appended is None:
                     return

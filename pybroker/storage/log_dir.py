@@ -19,6 +19,7 @@ from pathlib import Path
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage import os_file
 from pybroker.storage.results import StorageError
+from pybroker_protocol.uuids import ZERO_UUID
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -48,6 +49,7 @@ class LogDir:
         "_lock_fd",
         "_removals",
         "clean_broker_epoch",
+        "closing",
         "directory_id",
         "had_clean_shutdown",
         "offline",
@@ -60,8 +62,9 @@ class LogDir:
         self.path = path
         self.sync = sync
         self.offline = False
+        self.closing = False  # the flusher has ended or is about to: syncs happen where they are asked for
         self.on_offline: Callable[[LogDir], None] | None = None
-        self.directory_id = bytes(16)
+        self.directory_id = ZERO_UUID
         self.had_clean_shutdown = False
         self.clean_broker_epoch = -1
         self._env = env
@@ -156,8 +159,12 @@ class LogDir:
         for timer in self._removals.values():
             timer.cancel()
         self._removals.clear()
-        for executor in self._executors.values():
-            executor.close()
+        # What the writer completes may still want to be synced: its thread ends first.
+        for role in ("writer", "flusher", "reader", "remover"):
+            self.closing = self.closing or role == "flusher"
+            executor = self._executors.get(role)
+            if executor is not None:
+                executor.close()
         self._executors.clear()
 
     def unlock(self) -> None:

@@ -58,7 +58,7 @@ class PartitionDescription:
 
 
 class LogDirDescription:
-    """One log directory in DescribeLogDirs; ``total_bytes`` and ``usable_bytes`` are its volume's, -1 if offline."""
+    """One log directory in DescribeLogDirs; ``total_bytes`` and ``usable_bytes`` are its volume's, -1 if unknown."""
 
     __slots__ = ("offline", "partitions", "path", "total_bytes", "usable_bytes")
 
@@ -67,8 +67,13 @@ class LogDirDescription:
         self.offline = directory.offline
         self.partitions: list[PartitionDescription] = []
         self.total_bytes = self.usable_bytes = -1
-        if not self.offline:
+        if self.offline:
+            return
+        try:
             usage = shutil.disk_usage(directory.path)
+        except OSError as error:
+            logger.warning("The volume of %s cannot be asked for its size: %s", directory.path, error)
+        else:
             self.total_bytes, self.usable_bytes = usage.total, usage.free
 
 

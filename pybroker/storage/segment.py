@@ -237,6 +237,7 @@ class Segment:
             os.close(self.fd)
             self.fd = -1
             self.cache.forget(self)
+        self.warm_from = self.size  # nobody has asked for a while: the pages may be gone
         if self.sealed:
             self._offset_index = None
             self._time_index = None
@@ -271,6 +272,7 @@ class Segment:
         self.persist_indexes()
         self.sealed = True
         self.tail = array("Q")
+        self.warm_from = self.size
 
     def persist_indexes(self) -> None:
         """Write the indexes' new entries to their files."""

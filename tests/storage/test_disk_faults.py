@@ -269,3 +269,20 @@ def test_a_real_limit_on_file_size_behaves_like_a_full_disk(storage: Storage, mo
     assert codes[-1] == KAFKA_STORAGE_ERROR
     assert len(read_all(log)) == codes.count(0)
     assert storage.all_failed == 0
+
+
+def test_stop_completes_what_is_in_flight_and_refuses_what_waits(
+    make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk
+) -> None:
+    storage = make_storage(pybroker_fsync_before_ack=True)
+    log = storage.log(internal_segment_bytes=500_000)
+    client = Client(log)
+    client.send(values=[b"synced in the background"])
+    for _ in range(4):
+        assert client.send(values=[bytes(200_000)]) is None
+    storage.close()
+    codes = {result.base_offset: result.error_code for result in client.later}
+    assert codes == {0: 0, 1: 0, 2: 0, -1: KAFKA_STORAGE_ERROR}
+    assert len(client.later) == 5
+    again = make_storage()
+    assert again.log(internal_segment_bytes=500_000).log_end_offset == 3

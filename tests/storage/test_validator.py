@@ -150,3 +150,32 @@ def test_changed_settings_count_from_the_next_append(storage: Storage) -> None:
 
     log.update_config(small_config(max_message_bytes=500))
     assert client.send_now(values=[bytes(1000)]).error_code == MESSAGE_TOO_LARGE
+
+
+def test_large_batch_is_decoded_in_the_thread_and_keeps_its_place(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(cleanup_policy=frozenset({"compact"}), internal_segment_bytes=1 << 24)
+    client = Client(log)
+    assert client.send(values=[(b"k", bytes(70_000))]) is None
+    assert client.send(values=[(b"k", bytes(200_000))]) is None
+    assert client.send(values=[(None, bytes(70_000))]) is None
+    assert client.send(values=[(b"k", b"small")]) is None
+    world.run()
+    assert [(result.error_code, result.base_offset) for result in client.later] == [
+        (0, 0),
+        (0, 1),
+        (INVALID_RECORD, -1),
+        (0, 2),
+    ]
+    assert client.send_now(values=[(b"k", b"v")]).base_offset == 3
+
+
+def test_large_batch_is_rewritten_in_the_thread(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(compression_type="gzip", internal_segment_bytes=1 << 24, message_timestamp_type="LogAppendTime")
+    client = Client(log)
+    assert client.send(values=[bytes(100_000), b"v"]) is None
+    world.run()
+    (result,) = client.later
+    assert (result.error_code, result.last_offset, result.log_append_time_ms) == (0, 1, world.clock.now)
+    stored = read(log, 0)[0][2]
+    assert len(stored) < 1000
+    assert [record.timestamp_ms for record in decode_records(stored)] == [world.clock.now] * 2
