@@ -1,10 +1,17 @@
 """Every bound of the broker, with why.
 
-Owns: numbers that keep memory and time bounded when a peer misbehaves.  Settings that Kafka already has
-(``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated here.
+Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  Settings that Kafka already
+has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated here; numbers that belong to a rule of Kafka's
+stand beside the rule; bounds of the wire itself are in ``pybroker_protocol``, which imports nothing of the broker.
 
-Units are the last word of each name.
+The unit is part of each name.
 """
+
+# --- listening ---------------------------------------------------------------------------------------------------
+
+# Connections that wait to be accepted, where ``socket.listen.backlog.size`` is not set: a thousand clients may come
+# at once.
+LISTEN_BACKLOG = 1024
 
 # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -66,3 +73,71 @@ FETCH_REPLY_BYTES = 1 << 30
 
 # Software names and versions that clients send with ApiVersions are cut to this, for logs and metrics.
 SOFTWARE_NAME_CHARS = 100
+
+# --- metadata ----------------------------------------------------------------------------------------------------
+
+# Partitions that one request may create (Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH): one request is
+# one transaction, and stays that small.  A Metadata request auto-creates no more topics either.
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+# A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
+# transaction of unbounded size; the rest goes into the next one.
+KEYS_PER_TRANSACTION_SOFT_MAX = 2_000
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+# Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would
+# otherwise fill the memory.  Kafka has no such bound; far above any real group.
+PENDING_JOINS_MAX = 10_000
+
+# Hashing a group's id costs more than serving a heartbeat, so the partitions of so many groups are remembered, except
+# of groups with absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
+GROUP_PARTITIONS_REMEMBERED = 16_384
+REMEMBERED_GROUP_ID_CHARS = 256
+
+# Groups whose offsets one operation looks at for expiry, and tombstones that one batch may hold: both keep the
+# operation to a few milliseconds and the batch far below max.message.bytes.  The next operation goes on from there.
+EXPIRY_GROUPS_PER_OPERATION = 256
+TOMBSTONES_PER_BATCH = 2_000
+
+# A slice of loading a coordinator's partition holds the loop for about this long, then everybody else has a turn.
+LOAD_SLICE_MS = 2
+
+# Bytes copied out of the log at a time while loading; small enough that the copy itself stays within a slice.
+LOAD_READ_BYTES = 256 << 10
+
+# --- telemetry ---------------------------------------------------------------------------------------------------
+
+# Client instances that are remembered: Kafka's own bound, about one per connection of a busy broker.
+TELEMETRY_INSTANCES = 16_384
+
+# Bytes of latest payloads over all instances: a client may push telemetry.max.bytes (1 MiB), most push a few KiB.
+TELEMETRY_PAYLOAD_BYTES = 16 << 20
+
+# --- storage -----------------------------------------------------------------------------------------------------
+
+# Open segments hold two descriptors and a map each.  A quarter of the usual hard limits, so that sockets have room.
+SEGMENTS_OPEN_MAX = 16_384
+
+# Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
+COLD_BUFFER_BYTES_MAX = 64 << 20
+
+# How far past a cold read the kernel is asked to read on.
+READ_AHEAD_BYTES = 2 << 20
+
+# Batches of the recent past that a segment knows by name: 64 KB per active segment at most; beyond that the sparse
+# index and a scan answer.
+TAIL_ENTRIES_MAX = 8192
+
+# Remembered ends of earlier reads in a segment, where sequential readers of old data go on.
+CURSORS_MAX = 64
+
+# What was written this recently is taken to be in the page cache without asking the kernel.
+WARM_TAIL_BYTES = 4 << 20
+
+# Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
+PARTITIONS_PER_TURN = 20
+
+# How often logs with ``flush.ms`` are looked at.  Kafka's ``log.flush.scheduler.interval.ms`` counts as the default of
+# ``flush.ms`` only: its own default would mean never.
+FLUSH_CHECK_INTERVAL_MS = 1_000

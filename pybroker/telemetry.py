@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
+from pybroker import limits
 from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.config.alter import compile_match
 from pybroker.config.broker import BrokerConfig
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pybroker.telemetry")
 
-# Client instances that are remembered: Kafka's own bound, about one per connection of a busy broker.
-INSTANCES_MAX: Final = 16_384
-# Bytes of latest payloads over all instances: a client may push telemetry.max.bytes (1 MiB), most push a few KiB.
-PAYLOAD_BYTES_MAX: Final = 16 << 20
 # An instance is forgotten after three missed pushes, but not before a minute.
 _EXPIRY_MS_MIN: Final = 60_000
 _EXPIRY_PUSHES: Final = 3
@@ -253,7 +250,7 @@ class ClientTelemetry:
             self._instances[instance_id] = instance
         instance.used_ms = now_ms
         self._instances.move_to_end(instance_id)
-        if len(self._instances) > INSTANCES_MAX:
+        if len(self._instances) > limits.TELEMETRY_INSTANCES:
             self._instances.popitem(last=False)
         return instance
 
@@ -269,7 +266,7 @@ class ClientTelemetry:
         before = self.payloads.pop(instance_id, None)
         self.payloads[instance_id] = payload
         self._payload_bytes += len(payload.metrics) - (len(before.metrics) if before is not None else 0)
-        while self._payload_bytes > PAYLOAD_BYTES_MAX or len(self.payloads) > INSTANCES_MAX:
+        while self._payload_bytes > limits.TELEMETRY_PAYLOAD_BYTES or len(self.payloads) > limits.TELEMETRY_INSTANCES:
             _, dropped = self.payloads.popitem(last=False)
             self._payload_bytes -= len(dropped.metrics)
 

@@ -17,8 +17,9 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from pybroker import limits
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -27,10 +28,6 @@ from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
-
-# A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
-# transaction of unbounded size; the rest goes into the next one.
-KEYS_PER_TRANSACTION_SOFT_MAX: Final = 2_000
 
 Decide = Callable[[ImageBuilder], Any]
 Refuse = Callable[[int, str | None], Any]
@@ -82,7 +79,7 @@ class WriteQueue:
     def _next_transaction(self) -> None:
         builder = ImageBuilder(self._cache.image)
         decided: list[tuple[Operation, Any]] = []
-        while self._waiting and builder.touched_count() < KEYS_PER_TRANSACTION_SOFT_MAX:
+        while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
             operation = self._waiting.popleft()
             try:
                 decided.append((operation, self._decide(operation, builder)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from pybroker import limits
 from pybroker.coordinators.ports import PartitionReader
 from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
 from pybroker.env import Cancellable, Env
@@ -22,12 +23,8 @@ from pybroker_protocol.records import BatchHeader, batches
 
 logger = logging.getLogger(__name__)
 
-# A slice of loading holds the loop for about this long, then everybody else has a turn.
-LOAD_SLICE_MS = 2
 # The clock has a resolution of a millisecond and costs about as much as a record, so it is asked once in so many.
 RECORDS_PER_CLOCK_READ = 32
-# Bytes copied out of the log at a time while loading; small enough that the copy itself stays within a slice.
-LOAD_READ_BYTES = 256 << 10
 # A log that cannot be read now (its log dir may come back) is tried again after this.
 LOAD_RETRY_MS = 1_000
 
@@ -88,7 +85,7 @@ class Loader:
         if self._offset >= self.end_offset:
             self._loaded()
             return
-        self._reader.read(self._topic, self._partition, self._offset, LOAD_READ_BYTES, self._on_read)
+        self._reader.read(self._topic, self._partition, self._offset, limits.LOAD_READ_BYTES, self._on_read)
 
     def _on_read(self, error_code: int, records: memoryview) -> None:
         if self._loaded is None:
@@ -104,7 +101,7 @@ class Loader:
         if self._loaded is None:
             return
         clock = self._env.clock
-        stop_ms = clock.monotonic_ms() + LOAD_SLICE_MS
+        stop_ms = clock.monotonic_ms() + limits.LOAD_SLICE_MS
         for count, _ in enumerate(self._records, 1):
             if count % RECORDS_PER_CLOCK_READ == 0 and clock.monotonic_ms() >= stop_ms:
                 self._next = self._env.timers.call_soon(self._slice)

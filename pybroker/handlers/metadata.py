@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from pybroker import limits
 from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
@@ -35,9 +36,6 @@ from pybroker_protocol.messages.metadata import (
 )
 from pybroker_protocol.primitives import uvarint
 from pybroker_protocol.uuids import ZERO_UUID
-
-# One request creates no more topics than one CreateTopics may create partitions; the rest of its names stay unknown.
-AUTO_CREATED_PER_REQUEST_MAX: Final = 10_000
 
 _IDS_ASKED_SINCE: Final = 12
 _LISTENER_NOT_FOUND_SINCE: Final = 6
@@ -100,7 +98,8 @@ def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequen
     errors = {name: _missing_error(name) for name in missing}
     if missing and request.allow_auto_topic_creation and services.config.get_bool("auto.create.topics.enable"):
         creatable = [name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        allowed = [name for name in creatable if _may_create(ctx, name)][:AUTO_CREATED_PER_REQUEST_MAX]
+        # The names beyond stay unknown.
+        allowed = [name for name in creatable if _may_create(ctx, name)][: limits.PARTITIONS_PER_REQUEST_MAX]
         if allowed:
             return _create_first(ctx, request, names, errors, allowed)
     return _respond_named(ctx, request, names, errors)

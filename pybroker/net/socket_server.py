@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 1024
-
 
 class Listener:
     """One name that clients connect by: bound sockets, and the host and port that are told to clients."""
@@ -87,7 +85,7 @@ class SocketServer:
             lambda: Connection(self, listener),
             host or None,
             port,
-            backlog=self._set_or("socket.listen.backlog.size", _BACKLOG),
+            backlog=self._set_or("socket.listen.backlog.size", limits.LISTEN_BACKLOG),
             reuse_address=True,
             start_serving=False,
         )

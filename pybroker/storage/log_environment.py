@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker import limits
 from pybroker.storage.segment import SegmentCache
 
 if TYPE_CHECKING:
     from pybroker.env import Env
-
-# Open segments hold two descriptors and a map each.  A quarter of the usual hard limits, so that sockets have room.
-SEGMENTS_OPEN_MAX = 16_384
 
 
 class StorageSettings:
@@ -22,7 +20,6 @@ class StorageSettings:
     __slots__ = (
         "fsync_before_ack",
         "log_flush_offset_checkpoint_interval_ms",
-        "log_flush_scheduler_interval_ms",
         "log_retention_check_interval_ms",
         "producer_id_expiration_check_interval_ms",
         "producer_id_expiration_ms",
@@ -36,7 +33,6 @@ class StorageSettings:
         fsync_before_ack: bool = False,
         sync: bool = True,
         log_retention_check_interval_ms: int = 300_000,
-        log_flush_scheduler_interval_ms: int = 1_000,
         log_flush_offset_checkpoint_interval_ms: int = 60_000,
         replica_high_watermark_checkpoint_interval_ms: int = 5_000,
         producer_id_expiration_ms: int = 86_400_000,
@@ -45,7 +41,6 @@ class StorageSettings:
         self.fsync_before_ack = fsync_before_ack
         self.sync = sync  # False: never sync anything, for throw-away brokers (--dev, tests)
         self.log_retention_check_interval_ms = log_retention_check_interval_ms
-        self.log_flush_scheduler_interval_ms = log_flush_scheduler_interval_ms
         self.log_flush_offset_checkpoint_interval_ms = log_flush_offset_checkpoint_interval_ms
         self.replica_high_watermark_checkpoint_interval_ms = replica_high_watermark_checkpoint_interval_ms
         self.producer_id_expiration_ms = producer_id_expiration_ms
@@ -57,7 +52,7 @@ class LogEnvironment:
 
     __slots__ = ("env", "now_ms", "segments", "settings")
 
-    def __init__(self, env: Env, settings: StorageSettings, segments_open_max: int = SEGMENTS_OPEN_MAX) -> None:
+    def __init__(self, env: Env, settings: StorageSettings, segments_open_max: int = limits.SEGMENTS_OPEN_MAX) -> None:
         self.env = env
         self.now_ms = env.clock.now_ms
         self.settings = settings

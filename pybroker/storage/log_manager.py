@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pybroker import limits
 from pybroker.storage import checkpoints, os_file
 from pybroker.storage.checkpoints import MetaProperties, TopicPartition
 from pybroker.storage.log import Log
 from pybroker.storage.log_dir import LogDir
 from pybroker.storage.log_environment import (
-    SEGMENTS_OPEN_MAX,
     LogEnvironment,
     RestartPoint,
     StorageSettings,
@@ -39,8 +39,6 @@ DELETE_DIR_SUFFIX = "-delete"
 _NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", "-stray")
 # Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
 _CLUSTER_METADATA = "__cluster_metadata"
-# Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
-PARTITIONS_PER_TURN = 20
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -129,7 +127,7 @@ class LogManager:
     def __init__(self, env: Env, config: BrokerConfig, on_all_dirs_failed: Callable[[], None]) -> None:
         self._env = env
         settings = settings_of(config)
-        open_max = min(SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // 8)
+        open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // 8)
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
         self._states = [_DirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
@@ -368,7 +366,7 @@ class LogManager:
     def _schedule(self) -> None:
         settings = self._environment.settings
         self._every("retention", settings.log_retention_check_interval_ms, self._check_retention)
-        self._every("flush", settings.log_flush_scheduler_interval_ms, self._flush_overdue)
+        self._every("flush", limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
         self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self._checkpoint_offsets)
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", interval_ms, self._checkpoint_high_watermarks)
@@ -411,9 +409,9 @@ class LogManager:
 
     def _in_slices(self, keys: list[TopicPartition], work: Callable[[TopicPartition], None]) -> None:
         """Do the work for all partitions, a few per turn of the loop."""
-        for key in keys[:PARTITIONS_PER_TURN]:
+        for key in keys[: limits.PARTITIONS_PER_TURN]:
             work(key)
-        rest = keys[PARTITIONS_PER_TURN:]
+        rest = keys[limits.PARTITIONS_PER_TURN :]
         if rest and not self._closed:
             self._timers["slice"] = self._env.timers.call_soon(self._in_slices, rest, work)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.limits import COLD_BUFFER_BYTES_MAX, READ_AHEAD_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
@@ -23,12 +24,6 @@ from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
     from pybroker.storage.segment import Segment
-
-# Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
-COLD_BUFFER_BYTES_MAX = 64 << 20
-# How far past a cold read the kernel is asked to read on.
-READ_AHEAD_BYTES = 2 << 20
-
 
 _COLD = memoryview(b"")  # by identity: the range is not in memory
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, WARM_TAIL_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.time_index import TimeIndex
@@ -42,13 +43,6 @@ SWAP_SUFFIX = ".swap"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-
-# Entries of ``tail``: 64 KB per active segment at most; beyond that the sparse index and a scan answer.
-TAIL_ENTRIES_MAX = 8192
-# Remembered ends of earlier reads, where sequential readers of old data go on.
-CURSORS_MAX = 64
-# What was written this recently is taken to be in the page cache without asking the kernel.
-WARM_TAIL_BYTES = 4 << 20
 
 _LOW = 0xFFFFFFFF
 _WALK = Struct(">qi11xi")  # base offset, length, (leader epoch, magic, crc, attributes), last offset delta

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import telemetry as module
+from pybroker import limits
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
@@ -204,8 +204,8 @@ def test_latest_payload_of_each_instance_is_kept(telemetry: Telemetry) -> None:
 
 
 def test_memory_is_bounded_whatever_clients_send(monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry) -> None:
-    monkeypatch.setattr(module, "INSTANCES_MAX", 8)
-    monkeypatch.setattr(module, "PAYLOAD_BYTES_MAX", 25)
+    monkeypatch.setattr(limits, "TELEMETRY_INSTANCES", 8)
+    monkeypatch.setattr(limits, "TELEMETRY_PAYLOAD_BYTES", 25)
     for number in range(50):
         instance = (1000 + number).to_bytes(16, "big")
         asked = telemetry.service.assign(instance, CLIENT)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pybroker import limits
 from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
-from pybroker.coordinators.loader import LOAD_READ_BYTES, RECORDS_PER_CLOCK_READ
+from pybroker.coordinators.loader import RECORDS_PER_CLOCK_READ
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from pybroker_protocol.record_codec import build_batch
@@ -256,7 +257,7 @@ def filled(batch_count: int = 400, batch_records: int = 50) -> World:
         keys = (offset_key_prefix(f"group-{batch}", "t") + pack_partition(index) for index in range(batch_records))
         values = [(key, pack_offset(batch, -1, "", START_MS, TOPIC_ID)) for key in keys]
         world.write(0, build_batch(values, timestamp_ms=START_MS))
-    assert len(world.logs[0]) > 3 * LOAD_READ_BYTES
+    assert len(world.logs[0]) > 3 * limits.LOAD_READ_BYTES
     return world
 
 

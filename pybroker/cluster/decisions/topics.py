@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pybroker import limits
 from pybroker.cluster.decisions.placement import Refused, Shuffler, check_assignment, new_partition, place
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
@@ -28,9 +29,6 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-
-# Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH: one request is one transaction, and stays that small.
-PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
 
 class TopicRules(NamedTuple):
@@ -54,7 +52,7 @@ def create_topics(builder: ImageBuilder, topics: Sequence[NewTopic], rules: Topi
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            if wanted > PARTITIONS_PER_REQUEST_MAX:
+            if wanted > limits.PARTITIONS_PER_REQUEST_MAX:
                 raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
             results[topic.name] = _create_topic(builder, topic, rules)
         except Refused as refused:
@@ -225,6 +223,6 @@ def _check_growth(more: MorePartitions, count: int, additional: int) -> None:
             f"Attempted to add {additional} additional partition(s), but only {len(more.assignments)} "
             "assignment(s) were specified.",
         )
-    if additional > PARTITIONS_PER_REQUEST_MAX:
+    if additional > limits.PARTITIONS_PER_REQUEST_MAX:
         # Kafka refuses with this when the records of the operation pass its limit of as many.
         raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

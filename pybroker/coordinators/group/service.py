@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from pybroker import limits
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic_join import Join
@@ -55,11 +56,6 @@ if TYPE_CHECKING:
 
 Done = Callable[[Any], None]
 
-# Hashing an id costs more than serving a heartbeat, so the partitions of so many groups are remembered, except of
-# groups with absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
-PARTITIONS_REMEMBERED = 16_384
-REMEMBERED_ID_CHARS_MAX = 256
-
 _UUID_VERSION_4 = (4 << 76) | (2 << 62)
 _UUID_RANDOM_BITS = ((1 << 128) - 1) & ~((0xF << 76) | (3 << 62))
 
@@ -78,7 +74,7 @@ def partition_for(group_id: str, partition_count: int) -> int:
     return abs(java_string_hash(group_id)) % (1 << 31) % partition_count
 
 
-_remembered_partition_for = lru_cache(PARTITIONS_REMEMBERED)(partition_for)
+_remembered_partition_for = lru_cache(limits.GROUP_PARTITIONS_REMEMBERED)(partition_for)
 
 
 class GroupCoordinator:
@@ -125,7 +121,7 @@ class GroupCoordinator:
         """The partition of ``__consumer_offsets`` that keeps the group, whoever leads it."""
         topic = self._metadata.image.topics_by_name.get(GROUP_METADATA_TOPIC)
         count = self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-        if len(group_id) <= REMEMBERED_ID_CHARS_MAX:
+        if len(group_id) <= limits.REMEMBERED_GROUP_ID_CHARS:
             return _remembered_partition_for(group_id, count)
         return partition_for(group_id, count)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from pybroker import limits
 from pybroker.coordinators.group import classic_join, classic_membership, offset_operations
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_rebalance import (
@@ -56,11 +57,6 @@ from pybroker_protocol.messages.sync_group import SyncGroupRequest
 logger = logging.getLogger(__name__)
 
 EXPIRY_TIMER: TimerKey = ("expiry", "", "")
-
-# Groups whose offsets one operation looks at for expiry, and tombstones that one batch may hold: both keep the
-# operation to a few milliseconds and the batch far below max.message.bytes.  The next operation goes on from there.
-EXPIRY_GROUPS_PER_OPERATION = 256
-TOMBSTONES_PER_BATCH = 2_000
 
 
 class GroupShard:
@@ -246,7 +242,7 @@ class GroupShard:
         for name in names:
             for offsets in self.offsets.of_topic(name):
                 result.records += [offsets.tombstone(partition) for partition in offsets.values]
-                if len(result.records) >= TOMBSTONES_PER_BATCH:
+                if len(result.records) >= limits.TOMBSTONES_PER_BATCH:
                     result.then = lambda _now_ms: self.forget_topics(names)
                     return result
         return result
@@ -285,12 +281,12 @@ class GroupShard:
         if not self._expiry_queue:
             self._expiry_queue = list(self.groups)
         examined = 0
-        while self._expiry_queue and examined < EXPIRY_GROUPS_PER_OPERATION:
+        while self._expiry_queue and examined < limits.EXPIRY_GROUPS_PER_OPERATION:
             group = self.groups.get(self._expiry_queue.pop())
             examined += 1
             if group is not None and group.group_id not in self.kept_groups:
                 self._expire_group(group, now_ms, result)
-            if len(result.records) >= TOMBSTONES_PER_BATCH:
+            if len(result.records) >= limits.TOMBSTONES_PER_BATCH:
                 break
         interval_ms = self._settings.offsets_retention_check_interval_ms
         result.schedule(EXPIRY_TIMER, 0 if self._expiry_queue else interval_ms)
