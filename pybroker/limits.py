@@ -1,8 +1,8 @@
 """Every bound of the broker, with why.
 
 Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  Settings that Kafka already
-has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated here; numbers that belong to a rule of Kafka's
-stand beside the rule; bounds of the wire itself are in ``pybroker_protocol``, which imports nothing of the broker.
+has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated here; numbers that belong to a rule of Kafka
+stand beside that rule; bounds of the wire itself are in ``pybroker_protocol``, which imports nothing of the broker.
 
 The unit is part of each name.
 """
