@@ -1,0 +1,1 @@
+"""The log on the disk, in Kafka's own file format."""

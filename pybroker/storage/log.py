@@ -233,8 +233,7 @@ class Log:
         config = self.config
         segment.index_interval_bytes = config.index_interval_bytes
         segment.index_entries_max = min(config.segment_index_bytes // 8, config.segment_index_bytes // 12 - 1)
-        segment.capacity = max(config.segment_size_bytes, segment.size)
-        segment.room_end = config.segment_size_bytes
+        segment.limit(config.segment_size_bytes)
         segment.roll_after_ms = config.segment_ms - self.roll_jitter_ms
 
     def update_config(self, config: LogConfig) -> None:
@@ -243,9 +242,8 @@ class Log:
         self.rules = AppendRules(config)
         if self.is_open:
             self._arm()
-            self.active.room_end = config.segment_size_bytes
-            self.active.roll_after_ms = config.segment_ms - self.roll_jitter_ms
-            self.active.index_interval_bytes = config.index_interval_bytes
+            if self.on_disk:
+                self.arm_segment(self.active)
 
     def go_offline(self) -> None:
         """The log directory failed: refuse everything until restart."""

@@ -108,8 +108,3 @@ class OffsetIndex:
         finally:
             os.close(fd)
         self._persisted += len(new)
-
-    @property
-    def unpersisted(self) -> int:
-        """Entries that the file does not hold yet."""
-        return len(self.entries) - self._persisted

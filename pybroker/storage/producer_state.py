@@ -25,11 +25,6 @@ _LAST_SEQUENCE = _SEQUENCES - 1
 BatchMetadata = tuple[int, int, int, int, int]
 
 
-def add_sequence(sequence: int, increment: int) -> int:
-    """``sequence + increment`` in the arithmetic of sequence numbers."""
-    return (sequence + increment) & _LAST_SEQUENCE
-
-
 class ProducerStateEntry:
     """One producer: its epoch, its last batches (oldest first) and where its open transaction began (-1: none)."""
 

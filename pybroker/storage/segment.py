@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, WARM_TAIL_BYTES
 from pybroker.storage import os_file
@@ -92,6 +93,7 @@ class Segment:
         "_map",
         "_map_address",
         "_offset_index",
+        "_pinned_maps",
         "_replaced_fds",
         "_time_index",
         "base_offset",
@@ -133,6 +135,7 @@ class Segment:
         self.fd = -1
         self._map: mmap | None = None
         self._map_address = -1  # looked up at first need
+        self._pinned_maps: list[ref[mmap]] = []  # former maps, of which views are out
         self.view: memoryview | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -192,6 +195,15 @@ class Segment:
             self.view = view = memoryview(self._map)
         return view
 
+    def limit(self, size_max: int) -> None:
+        """Let the segment grow to ``size_max``: appends past it roll, and the map reaches as far."""
+        if size_max > self.capacity and self.writes_in_flight:
+            size_max = self.capacity  # The map cannot be made anew now; the next segment has the full size.
+        elif size_max > self.capacity:
+            self.drop_map()
+            self.capacity = size_max
+        self.room_end = size_max
+
     def prepare_for_thread(self) -> None:
         """Before a thread writes: the map cannot be made while it does.  Without one, reads go through the file."""
         self.open()
@@ -211,15 +223,19 @@ class Segment:
             self.drop_map()
 
     def drop_map(self) -> bool:
-        """Forget the map; whether nobody else holds a view of it.  Views that are out keep it alive until they die."""
+        """Forget the map; whether nobody holds a view of the file.  Views that are out keep their map alive."""
         self.view = None
         self._map_address = -1
         held, self._map = self._map, None
-        if held is None:
-            return self.exposed_end == 0
-        try:
-            held.close()
-        except BufferError:
+        if held is not None:
+            try:
+                held.close()
+            except BufferError:
+                self._pinned_maps.append(ref(held))
+        del held
+        if self._pinned_maps:
+            self._pinned_maps = [pinned for pinned in self._pinned_maps if pinned() is not None]
+        if self._pinned_maps:
             return False
         self.exposed_end = 0
         return True
@@ -377,18 +393,10 @@ class Segment:
         under a map kills the process that touches the map.
         """
         self.open()
-        reached = self.exposed_end
-        unpinned = self.drop_map()
-        if unpinned or position >= reached:
+        if self.drop_map() or position >= self.exposed_end:
             os_file.ftruncate(self.fd, position)
         else:
-            replacement = self.path(LOG_SUFFIX + CLEANED_SUFFIX)
-            fd = os_file.copy_prefix(self.fd, replacement, position)
-            os_file.rename(replacement, self.path())
-            self._replaced_fds.append(self.fd)
-            self.fd = fd
-            self._close_replaced()
-        self.exposed_end = 0
+            self._replace_by_prefix(position)
         self.size = position
         self.synced_bytes = min(self.synced_bytes, position)
         self.warm_from = min(self.warm_from, position)
@@ -401,6 +409,17 @@ class Segment:
         self.load_max_timestamp()
         if position == 0:
             self.first_timestamp = -1
+
+    def _replace_by_prefix(self, length: int) -> None:
+        """Put a copy of the first ``length`` bytes in the file's place; the views that are out keep the former file."""
+        replacement = self.path(LOG_SUFFIX + CLEANED_SUFFIX)
+        fd = os_file.copy_prefix(self.fd, replacement, length)
+        os_file.rename(replacement, self.path())
+        self._replaced_fds.append(self.fd)
+        self.fd = fd
+        self._close_replaced()
+        self._pinned_maps.clear()
+        self.exposed_end = 0
 
     # Finding ----------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, RECORD_LIST_TOO_LARGE, ReadResult
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Client, Storage, read, read_all
+from tests.storage.logs import TOPIC_ID, Client, Storage, read, read_all, small_config
 
 
 def test_append_assigns_offsets_and_stamps_the_leader_epoch(storage: Storage) -> None:
@@ -191,3 +191,23 @@ def test_views_stay_good_after_their_segment_is_gone(storage: Storage, world: Fa
     assert list(storage.path.glob("*-delete")) == []
     assert bytes(result.records) == expected
     assert len(parse(result.records)) == count
+
+
+def test_segment_size_may_change_at_any_time(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(internal_segment_bytes=1000)
+    client = Client(log)
+    log.update_config(small_config(internal_segment_bytes=2000))
+    client.fill(3)
+    assert len(read_all(log)) == 3
+    log.update_config(small_config(internal_segment_bytes=1 << 20))
+    client.fill(50)
+    assert len(log.segments) == 1
+    client.send(values=[bytes(200_000)])
+    log.update_config(small_config(internal_segment_bytes=1 << 24))
+    assert client.send(values=[b"x"]) is None
+    world.run()
+    assert len(read_all(log)) == 55
+    log.update_config(small_config(internal_segment_bytes=500))
+    client.fill(2)
+    assert len(log.segments) == 2
+    assert len(read_all(log)) == 57

@@ -288,3 +288,25 @@ def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
     assert (log.high_watermark, log.log_end_offset, read_all(log)) == (20, 30, expected)
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=28).is_duplicate
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=30).base_offset == 30
+
+
+@pytest.mark.parametrize("between", ["nothing", "remap", "eviction", "higher truncation"])
+def test_truncation_spares_views_of_former_maps(storage: Storage, between: str) -> None:
+    log = storage.log(internal_segment_bytes=1 << 20)
+    client = Client(log)
+    client.fill(100)
+    result = log.read(0, 1 << 20, 100, True)
+    assert isinstance(result, ReadResult)
+    before = bytes(result.records)
+    if between == "remap":
+        log.update_config(small_config(internal_segment_bytes=1 << 22))
+    elif between == "eviction":
+        log.active.close()
+    elif between == "higher truncation":
+        client.fill(10)
+        log.truncate_to(100)
+    assert len(read(log, 0)) == 100
+    log.truncate_to(10)
+    client.fill(200)
+    assert bytes(result.records) == before
+    assert len(read_all(log)) == 210
