@@ -56,7 +56,11 @@ class Route(IntEnum):
 
 
 class Api(NamedTuple):
-    """One served API: ``versions`` is an inclusive range, ``handler`` a module of ``pybroker.handlers``."""
+    """One served API: ``versions`` is an inclusive range, ``handler`` a module of ``pybroker.handlers``.
+
+    ``routed_to`` and ``acl`` are seams: requests will be forwarded by the one, and checked by the other before their
+    handler sees them, where a check of the whole request is enough; until then handlers ask ``ctx.authorize``.
+    """
 
     key: int
     name: str

@@ -208,6 +208,7 @@ class ImageBuilder:
         self._own("brokers", broker.broker_id)[broker.broker_id] = broker
 
     def remove_broker(self, broker_id: int) -> None:
+        """Drop a registration; a seam for several brokers (UnregisterBroker): one broker never leaves its cluster."""
         del self._own("brokers", broker_id)[broker_id]
 
     def put_feature(self, name: str, level: int) -> None:
@@ -216,9 +217,6 @@ class ImageBuilder:
 
     def remove_feature(self, name: str) -> None:
         self._own("features", name).pop(name, None)
-
-    def set_cluster_id(self, cluster_id: str) -> None:
-        self._fields["cluster_id"] = cluster_id
 
     def set_controller(self, controller_id: int) -> None:
         self._fields["controller_id"] = controller_id

@@ -89,7 +89,10 @@ class MetadataStore(Protocol):
         ...
 
     def watch(self, prefix: str, callback: Callable[[Changes], None]) -> Callable[[], None]:
-        """Call back after every transaction that changed a key below ``prefix``; returns the function that ends it."""
+        """Call back after every transaction that changed a key below ``prefix``; returns the function that ends it.
+
+        A seam for several brokers: today the one controller is the only writer and applies its own changes.
+        """
         ...
 
     def close(self) -> None:

@@ -29,9 +29,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     for name, setting in TOPIC_SETTINGS.items()
 }
 
-CREATE_TIME: Final = "CreateTime"
-LOG_APPEND_TIME: Final = "LogAppendTime"
-
 
 class LogConfig:
     """One topic's settings; ``LogConfig()`` has Kafka's defaults, ``LogConfig(segment_bytes=...)`` changes some."""
@@ -57,7 +54,7 @@ class LogConfig:
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
-    message_timestamp_type: str  # CREATE_TIME or LOG_APPEND_TIME
+    message_timestamp_type: str  # "CreateTime" or "LogAppendTime"
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int

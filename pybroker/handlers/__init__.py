@@ -1,0 +1,1 @@
+"""One module per API: check the request, call one service, shape the reply."""
