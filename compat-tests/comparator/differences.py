@@ -68,7 +68,7 @@ NOT_SERVED_YET = (
 
 _ELR = "Kafka sets it for all brokers as soon as the feature eligible.leader.replicas.version is on"
 _VALUE_KAFKA_TRIPS_OVER = "Kafka fails with UNKNOWN_SERVER_ERROR on it; INVALID_REQUEST says whose fault it is"
-_BYTES_BEHIND = "bytes behind what was declared are refused, not ignored"
+_BYTES_BEHIND = "bytes behind the batch are refused, not ignored"
 _NO_FOLLOWERS = "followers are refused until replication is served"
 _UNKNOWN_ISOLATION_LEVEL = "an unknown isolation level is taken for read_uncommitted; Kafka fails on it"
 _OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
@@ -76,12 +76,6 @@ _OPAQUE = "records are not decoded unless a rule needs them; the header alone is
 MEANT: tuple[Meant, ...] = (
     *NOT_SERVED_YET,
     # Requests.
-    Meant(
-        "api_versions.bytes_*",
-        "*(bytes after the last field)",
-        "connection",
-        _BYTES_BEHIND,
-    ),
     Meant("connections.*", "*(client id that is not UTF-8)", "connection", "strings are UTF-8"),
     Meant("connections.*", "*(client id of length -2)", "connection", "null has the length -1 and no other"),
     Meant("configs.*", "*(unknown operation)", "responses[*].error_*", _VALUE_KAFKA_TRIPS_OVER),

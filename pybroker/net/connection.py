@@ -344,9 +344,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._learn_client_id(frame, client_id_bytes)
             if endpoint.flexible_request:
                 pos = pos + 1 if frame[pos] == 0 else skip_tagged_fields(frame, pos)
-            request, pos = endpoint.decode(frame, pos)
-            if pos != len(frame):
-                raise ProtocolError(f"{len(frame) - pos} bytes after the end of the request")
+            # Bytes behind the last field are ignored, as Kafka does: librdkafka's Metadata for all topics has three.
+            request, _ = endpoint.decode(frame, pos)
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError, UnknownApiKey) as error:
             self.refuse(str(error))
             return

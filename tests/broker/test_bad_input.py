@@ -89,7 +89,6 @@ def test_impossible_frame_length_closes_the_connection(peer: socket.socket, leng
         header(0, 2),
         header(3, 1) + struct.pack(">i", 1_000_000),
         header(3, 1) + struct.pack(">ih", 1, 3_000) + b"t",
-        header(3, 1) + struct.pack(">i", 0) + b"trailing",
         header(3, 9) + b"\xff\xff\xff\xff\xff\xff",
         header(0, 9) + b"\x00\x00" + b"\xff" * 20,
         header(17, 0) + b"\x00\x05PLAIN",
@@ -98,6 +97,14 @@ def test_impossible_frame_length_closes_the_connection(peer: socket.socket, leng
 def test_frame_that_is_no_request_closes_the_connection(peer: socket.socket, body: bytes) -> None:
     peer.sendall(frame(body))
     assert is_closed_by_broker(peer)
+
+
+def test_bytes_behind_the_last_field_are_ignored(peer: socket.socket) -> None:
+    """librdkafka asks for the metadata of all topics with three bytes too many."""
+    null_topics_and_flags, behind = b"\x00\x00\x00\x00", b"\x01\x00\x00"
+    peer.sendall(frame(header(3, 13) + b"\x00" + null_topics_and_flags + behind))
+    (length,) = struct.unpack(">i", peer.recv(4))
+    assert length > 0
 
 
 def test_random_bytes_close_the_connection_or_starve_alone(broker: Broker) -> None:
