@@ -60,6 +60,8 @@ class BrokerServer:
         self._controller: Controller | None = None
         self._groups: GroupCoordinator | None = None
         self._replicas: ReplicaManager | None = None
+        # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
+        self._broker_epoch = -1
 
     async def start(self) -> None:
         """Start everything; when it returns the broker serves.
@@ -73,6 +75,7 @@ class BrokerServer:
         listeners = listeners_of(config)
         self._logs = logs = LogManager(env, config, on_all_dirs_failed=self._on_all_dirs_failed)
         logs.start()
+        self._broker_epoch = logs.clean_broker_epoch()
         metadata = MetadataCache()
         self._controller = controller = open_controller(env, config, metadata, str(logs.metadata_dir))
         controller.load()
@@ -99,6 +102,7 @@ class BrokerServer:
         controller.register(
             endpoints, config["broker.rack"], logs.directory_ids(), clean_shutdown=logs.clean_broker_epoch() >= 0
         )
+        self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_groups(metadata)
         await sockets.accept()
 
@@ -121,7 +125,7 @@ class BrokerServer:
         if self._controller is not None:
             self._controller.close()
         if self._logs is not None:
-            self._logs.close()
+            self._logs.close(self._broker_epoch)
 
     def _on_all_dirs_failed(self) -> None:
         log.critical("no log directory is left; the broker stops")

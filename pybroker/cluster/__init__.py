@@ -1,1 +1,1 @@
-"""The metadata of the cluster: the store that keeps it, the controller that changes it, the image that everybody reads."""
+"""The metadata of the cluster: the store that keeps it, the controller that changes it, the image that all read."""
