@@ -119,6 +119,12 @@ TELEMETRY_PAYLOAD_BYTES = 16 << 20
 # Open segments hold two descriptors and a map each.  A quarter of the usual hard limits, so that sockets have room.
 SEGMENTS_OPEN_MAX = 16_384
 
+# Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
+INLINE_WRITE_BYTES_MAX = 128 << 10
+
+# A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
+WRITE_BACK_BYTES = 64 << 20
+
 # Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
 COLD_BUFFER_BYTES_MAX = 64 << 20
 

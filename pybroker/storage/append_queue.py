@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from pybroker.storage.results import AppendResult
     from pybroker.storage.segment import Segment
     from pybroker.storage.validator import HeaderFields
-
-# Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
-INLINE_WRITE_BYTES_MAX = 128 << 10
 
 T = TypeVar("T")
 OnComplete = Callable[["AppendResult"], None]

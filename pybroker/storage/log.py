@@ -5,7 +5,7 @@ answers to reads.  Does not own replication's decisions: the Partition above mov
 truncate, and is the leader or a follower.
 
 Invariants:
-- ``log_end_offset`` is the readable end: the bytes below it are written.  ``_next_offset`` is the reserved end; the two
+- ``log_end_offset`` is the readable end: the bytes below it are written.  ``next_offset`` is the reserved end; the two
   differ only while the writer thread has appends of this log in flight.
 - An offset once readable is never given to other bytes, except after ``truncate_to`` below it.
 - Errors of a client or of the disk are results, never exceptions.
@@ -23,8 +23,9 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pybroker.limits import INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
 from pybroker.storage import os_file
-from pybroker.storage.append_queue import INLINE_WRITE_BYTES_MAX, AppendQueue, OnComplete, PendingAppend
+from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
 from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.flush_queue import FlushQueue
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
@@ -63,9 +64,6 @@ if TYPE_CHECKING:
 
 # Records of larger batches are decoded in a thread, so that the loop is not held up for them.
 INLINE_DECODE_BYTES_MAX = 64 << 10
-# A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
-WRITE_BACK_BYTES = 64 << 20
-
 T = TypeVar("T")
 
 _PATCH = Struct(">qii")  # base offset, length (as it was), leader epoch: outside the CRC
