@@ -14,12 +14,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pybroker.storage import append_queue as append_module
+from pybroker.storage import log as log_module
 from pybroker.storage import os_file
 from pybroker.storage.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, ColdRead, ReadResult
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_all
+
+
+def set_inline_bytes_max(bytes_max: int) -> None:
+    """Change the bound wherever it is looked at."""
+    append_module.INLINE_WRITE_BYTES_MAX = bytes_max
+    log_module.INLINE_WRITE_BYTES_MAX = bytes_max
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -33,7 +40,7 @@ class LogMachine(RuleBasedStateMachine):
         self.epoch = 0
         self.counter = 0
         self.inline_bytes_max = append_module.INLINE_WRITE_BYTES_MAX
-        append_module.INLINE_WRITE_BYTES_MAX = 600  # so that small batches, too, take the way through the thread
+        set_inline_bytes_max(600)  # so that small batches, too, take the way through the thread
         self.in_flight: list[tuple[bytes, int]] = []
 
     @initialize(segment_bytes=st.sampled_from([1500, 4096, 1 << 20]), interval=st.sampled_from([0, 200, 4096]))
@@ -189,7 +196,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.settle()
                 assert [base for base, _, _ in read_all(self.log)] == [base for base, _, _ in self.model]
         finally:
-            append_module.INLINE_WRITE_BYTES_MAX = self.inline_bytes_max
+            set_inline_bytes_max(self.inline_bytes_max)
             if hasattr(self, "storage"):
                 self.storage.kill()
             shutil.rmtree(self.directory)
