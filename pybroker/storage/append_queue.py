@@ -83,13 +83,13 @@ class AppendQueue:
         self.broken = False  # set by the writer thread at a failure, cleared on the loop once all are back
 
     def must_wait(self, segment: Segment, length: int, last_offset: int, max_timestamp: int) -> bool:
-        """Whether an append cannot join the writes in flight: others wait before it, or it would roll the segment."""
-        return (
-            bool(self._waiting)
-            or self._held
-            or self.broken
-            or segment.must_roll(length, last_offset, max_timestamp, self.end_position)
-        )
+        """Whether an append cannot join the writes in flight: one of them failed, or it would roll the segment."""
+        return self.broken or segment.must_roll(length, last_offset, max_timestamp, self.end_position)
+
+    @property
+    def others_wait(self) -> bool:
+        """Whether appends came before whose offsets are not reserved yet: then one more takes its place behind them."""
+        return bool(self._waiting) or self._held
 
     @property
     def end_position(self) -> int:
@@ -143,8 +143,11 @@ class AppendQueue:
         log.directory.writer.submit(write, written)
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """Run ``action`` now if nothing is in flight, else in turn once nothing is."""
-        if self.busy:
+        """Run ``action`` now if nothing is in flight, else in turn once nothing is.
+
+        While one that waited runs, ``busy`` is false and others may wait still: nothing that it sets off passes them.
+        """
+        if self.busy or self._waiting:
             self._waiting.append(action)
         else:
             action()

@@ -351,7 +351,7 @@ class Log:
         rules, now_ms = self.rules, self.environment.now_ms()
         log_append_time_ms = now_ms if rules.log_append_time else -1
 
-        def append(prepared: tuple[memoryview, HeaderFields] | Rejection) -> AppendResult | None:
+        def append(prepared: tuple[memoryview, HeaderFields] | Rejection, in_turn: bool) -> AppendResult | None:
             if self._offline:
                 return self.storage_error()
             if isinstance(prepared, Rejection):
@@ -359,12 +359,17 @@ class Log:
             batch, fields = prepared
             if rules.log_append_time:
                 fields = stamp_log_append_time(batch, fields, now_ms)
-            return self._append(batch, fields, leader_epoch, log_append_time_ms, on_complete)
+            place = self._append_in_turn if in_turn else self._append
+            return place(batch, fields, leader_epoch, log_append_time_ms, on_complete)
 
         if len(records) <= INLINE_DECODE_BYTES_MAX:
-            return append(prepare_records(records, header, rules, now_ms))
+            return append(prepare_records(records, header, rules, now_ms), in_turn=False)
         kept = records if len(records) > INLINE_WRITE_BYTES_MAX else memoryview(bytearray(records))
-        self.queue.run_in_thread(lambda: prepare_records(kept, header, rules, now_ms), append, on_complete)
+        self.queue.run_in_thread(
+            lambda: prepare_records(kept, header, rules, now_ms),
+            lambda prepared: append(prepared, in_turn=True),
+            on_complete,
+        )
         return None
 
     def append_internal(
@@ -391,6 +396,20 @@ class Log:
         return append_batches(self, records)
 
     def _append(
+        self,
+        records: memoryview,
+        header: HeaderFields,
+        leader_epoch: int,
+        log_append_time_ms: int,
+        on_complete: OnComplete,
+    ) -> AppendResult | None:
+        """Append behind everything that came before, which its sequence number goes by as well as its offset."""
+        if self.queue.others_wait:
+            self._append_when_idle(records, header, leader_epoch, log_append_time_ms, on_complete)
+            return None
+        return self._append_in_turn(records, header, leader_epoch, log_append_time_ms, on_complete)
+
+    def _append_in_turn(
         self,
         records: memoryview,
         header: HeaderFields,
@@ -451,7 +470,7 @@ class Log:
         def append() -> None:
             result = self.storage_error()
             if not self._offline:
-                appended = self._append(kept, header, leader_epoch, log_append_time_ms, on_complete)
+                appended = self._append_in_turn(kept, header, leader_epoch, log_append_time_ms, on_complete)
                 if appended is None:
                     return
                 result = appended
