@@ -1,0 +1,1 @@
+"""Stock clients and Kafka's own tools against pybroker, unmodified."""

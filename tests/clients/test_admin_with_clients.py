@@ -1,0 +1,148 @@
+"""Administration with every client: topics, configs, records, groups, offsets, log dirs and the cluster."""
+
+from __future__ import annotations
+
+from pybroker.testing import Broker
+from tests.clients.adapter import Client, Cluster, Committed, ConsumerOptions, Group, poll_until
+from tests.clients.conftest import MakeTopic
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PARTITIONS = 37
+INVALID_CONFIG = 40
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+EVENT_MS = 1_700_000_000_000
+
+
+def test_topics_are_created_listed_and_deleted(client: Client, name: str) -> None:
+    admin = client.admin()
+    assert admin.create_topic(name, 3, {"retention.ms": "1000000"}, validate_only=True) == 0
+    assert name not in admin.topics()
+    assert admin.create_topic(name, 3, {"retention.ms": "1000000"}) == 0
+    assert admin.topics()[name] == 3
+    assert admin.topic_configs(name)["retention.ms"] == "1000000"
+    assert admin.create_topic(name) == TOPIC_ALREADY_EXISTS
+    assert admin.delete_topic(name) == 0
+    assert name not in admin.topics()
+    assert admin.delete_topic(name) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topic_with_a_bad_config_is_refused(client: Client, name: str) -> None:
+    admin = client.admin()
+    assert admin.create_topic(name, 1, {"retention.ms": "soon"}) == INVALID_CONFIG
+    assert name not in admin.topics()
+
+
+def test_partitions_are_added_but_never_removed(client: Client, kafka_topic: str) -> None:
+    admin = client.admin()
+    assert admin.create_partitions(kafka_topic, 4) == 0
+    assert admin.topics()[kafka_topic] == 4
+    assert admin.create_partitions(kafka_topic, 2) == INVALID_PARTITIONS
+    producer = client.producer()
+    producer.send(kafka_topic, b"v", partition=3)
+    assert [delivery.partition for delivery in producer.flush()] == [3]
+
+
+def test_legacy_alteration_replaces_all_configs(client: Client, kafka_topic: str) -> None:
+    admin = client.admin()
+    default = admin.topic_configs(kafka_topic)["segment.bytes"]
+    assert admin.alter_configs(kafka_topic, {"segment.bytes": "2000000", "retention.ms": "5000000"}) == 0
+    configs = admin.topic_configs(kafka_topic)
+    assert (configs["segment.bytes"], configs["retention.ms"]) == ("2000000", "5000000")
+    assert admin.alter_configs(kafka_topic, {"retention.ms": "6000000", "segment.bytes": default or ""}) == 0
+    configs = admin.topic_configs(kafka_topic)
+    assert (configs["segment.bytes"], configs["retention.ms"]) == (default, "6000000")
+    assert admin.alter_configs(kafka_topic, {"retention.ms": "soon"}) == INVALID_CONFIG
+
+
+def test_incremental_alteration_changes_what_is_named(client: Client, kafka_topic: str) -> None:
+    admin = client.admin()
+    changes = [("SET", "retention.ms", "5000000"), ("APPEND", "cleanup.policy", "compact")]
+    assert admin.incremental_alter_configs(kafka_topic, changes) == 0
+    configs = admin.topic_configs(kafka_topic)
+    assert configs["retention.ms"] == "5000000"
+    assert set((configs["cleanup.policy"] or "").split(",")) == {"delete", "compact"}
+    changes = [("DELETE", "retention.ms", None), ("SUBTRACT", "cleanup.policy", "delete")]
+    assert admin.incremental_alter_configs(kafka_topic, changes) == 0
+    configs = admin.topic_configs(kafka_topic)
+    assert (configs["retention.ms"], configs["cleanup.policy"]) == ("604800000", "compact")
+
+
+def test_configs_take_effect_at_once(client: Client, kafka_topic: str) -> None:
+    admin = client.admin()
+    assert admin.alter_configs(kafka_topic, {"max.message.bytes": "1000"}) == 0
+    producer = client.producer()
+    producer.send(kafka_topic, bytes(2_000))
+    assert [delivery.error for delivery in producer.flush()] == [10]
+
+
+def test_records_are_deleted_up_to_an_offset(client: Client, kafka_topic: str) -> None:
+    partition = (kafka_topic, 0)
+    producer = client.producer()
+    for _ in range(10):
+        producer.send(kafka_topic, b"v")
+    producer.flush()
+    admin = client.admin()
+    assert admin.delete_records(partition, 4) == 4
+    assert client.consumer().beginning_and_end(partition) == (4, 10)
+    assert admin.delete_records(partition, -1) == 10
+    assert client.consumer().beginning_and_end(partition) == (10, 10)
+
+
+def test_groups_are_listed_described_and_deleted(client: Client, kafka_topic: str, name: str) -> None:
+    admin = client.admin()
+    consumer = client.consumer(ConsumerOptions(group=name))
+    consumer.subscribe(kafka_topic)
+    poll_until([consumer], lambda _: bool(consumer.assignment()))
+    consumer.commit({(kafka_topic, 0): Committed(5, "")})
+    assert name in admin.groups()
+    assert admin.describe_group(name) == Group("Stable", 1)
+    assert admin.group_offsets(name) == {(kafka_topic, 0): 5}
+    consumer.close()
+    assert admin.describe_group(name) == Group("Empty", 0)
+    assert admin.delete_group(name) == 0
+    assert name not in admin.groups()
+    assert admin.delete_group(name) == GROUP_ID_NOT_FOUND
+
+
+def test_group_with_members_is_not_deleted(client: Client, kafka_topic: str, name: str) -> None:
+    consumer = client.consumer(ConsumerOptions(group=name))
+    consumer.subscribe(kafka_topic)
+    poll_until([consumer], lambda _: bool(consumer.assignment()))
+    assert client.admin().delete_group(name) == NON_EMPTY_GROUP
+
+
+def test_offsets_of_a_group_are_altered_and_deleted(client: Client, kafka_topic: str, name: str) -> None:
+    admin = client.admin()
+    partition = (kafka_topic, 0)
+    assert admin.alter_group_offset(name, partition, 3) == 0
+    assert admin.group_offsets(name) == {partition: 3}
+    assert admin.delete_group_offset(name, partition) == 0
+    assert admin.group_offsets(name) == {}
+
+
+def test_offsets_are_listed_by_every_spec(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(retention_ms="-1")
+    producer = client.producer()
+    for seconds in (10, 30, 20):
+        producer.send(topic, b"v", timestamp_ms=EVENT_MS + seconds)
+        producer.flush()
+    admin = client.admin()
+    partition = (topic, 0)
+    specs = ("earliest", "latest", "max_timestamp", EVENT_MS + 11, EVENT_MS + 31)
+    assert [admin.list_offset(partition, spec) for spec in specs] == [0, 3, 1, 1, -1]
+
+
+def test_log_dirs_tell_what_a_partition_takes(client: Client, kafka_topic: str) -> None:
+    producer = client.producer()
+    producer.send(kafka_topic, bytes(10_000))
+    producer.flush()
+    assert 10_000 < client.admin().log_dir_sizes()[kafka_topic, 0] < 11_000
+
+
+def test_cluster_is_described(client: Client, kafka_broker: Broker) -> None:
+    described = client.admin().describe_cluster()
+    broker_id = described.brokers[0][0]
+    assert described == Cluster(described.cluster_id, broker_id, ((broker_id, kafka_broker.host, kafka_broker.port),))
+    assert len(described.cluster_id) == 22

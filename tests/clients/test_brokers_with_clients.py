@@ -1,0 +1,79 @@
+"""What clients make of a broker that restarts, creates topics by itself or not, and serves no transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.testing import Broker
+from tests.clients.adapter import Client, ConsumerOptions, ProducerOptions, poll_until, read
+from tests.clients.all_clients import CLIENTS
+
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+AT_ONCE_S = 10
+
+
+@pytest.fixture(scope="module")
+def broker_without_auto_creation() -> Iterator[Broker]:
+    with Broker({"auto.create.topics.enable": "false"}) as broker:
+        yield broker
+
+
+def test_first_record_creates_its_topic(client: Client, name: str) -> None:
+    producer = client.producer()
+    producer.send(name, b"v")
+    assert [delivery.error for delivery in producer.flush()] == [0]
+    admin = client.admin()
+    assert admin.topics()[name] == 1
+    assert admin.delete_topic(name) == 0
+
+
+@pytest.mark.parametrize("library", CLIENTS)
+def test_unknown_topic_is_an_error_without_auto_creation(
+    library: str, broker_without_auto_creation: Broker, name: str
+) -> None:
+    client = CLIENTS[library](broker_without_auto_creation.bootstrap)
+    try:
+        producer = client.producer(ProducerOptions(patience_ms=500, idempotent=False))
+        producer.send(name, b"v")
+        assert [delivery.error == 0 for delivery in producer.flush()] == [False]
+        assert name not in client.admin().topics()
+        broker_without_auto_creation.create_topic(name)
+        producer = client.producer()
+        producer.send(name, b"v")
+        assert [delivery.error for delivery in producer.flush()] == [0]
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("library", CLIENTS)
+def test_clients_go_on_after_the_broker_restarts(library: str, tmp_path: Path, name: str) -> None:
+    first = Broker(data_dir=tmp_path).start()
+    second = Broker(data_dir=tmp_path, listen=f"127.0.0.1:{first.port}")
+    client = CLIENTS[library](first.bootstrap)
+    try:
+        first.create_topic(name)
+        producer, consumer = client.producer(), client.consumer(ConsumerOptions(group=name))
+        consumer.subscribe(name)
+        producer.send(name, b"before")
+        assert [delivery.offset for delivery in producer.flush()] == [0]
+        assert [record.value for record in read(consumer, 1)] == [b"before"]
+        first.stop()
+        second.start()
+        producer.send(name, b"after")
+        assert [delivery.offset for delivery in producer.flush()] == [1]
+        records = poll_until([consumer], lambda so_far: bool(so_far) and so_far[-1].value == b"after")
+        assert [record.offset for record in records] in ([1], [0, 1])
+    finally:
+        client.close()
+        first.stop()
+        second.stop()
+
+
+def test_transactions_are_refused_at_once(client: Client, name: str) -> None:
+    started = time.monotonic()
+    assert client.init_transactions(name) == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert time.monotonic() - started < AT_ONCE_S

@@ -1,0 +1,167 @@
+"""What a client sends is what a client reads: values, keys, headers, timestamps, codecs, partitions and sizes."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.clients.adapter import Client, ConsumerOptions, Headers, ProducerOptions, Record, read
+from tests.clients.all_clients import CLIENTS
+from tests.clients.conftest import MakeTopic
+
+MESSAGE_TOO_LARGE = 10
+BATCH_BYTES_MAX = 100_000
+# The header of a batch, and a record's own fields when its value has three bytes of length.
+ONE_RECORD_OVERHEAD = 61 + 11
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+
+
+def read_topic(client: Client, topic: str, count: int, **options: int) -> list[Record]:
+    consumer = client.consumer(ConsumerOptions(**options))  # type: ignore[arg-type]
+    consumer.assign([(topic, 0)])
+    return read(consumer, count)
+
+
+def test_batches_of_every_codec_are_read_back(client: Client, codec: str, kafka_topic: str) -> None:
+    producer = client.producer(ProducerOptions(codec=codec, linger_ms=20))
+    values = [b"%d " % number * 50 for number in range(100)]
+    for value in values:
+        producer.send(kafka_topic, value)
+    assert [delivery.error for delivery in producer.flush()] == [0] * len(values)
+    for reader in CLIENTS.values():
+        other = reader(client.bootstrap)
+        try:
+            assert [record.value for record in read_topic(other, kafka_topic, len(values))] == values
+        finally:
+            other.close()
+
+
+def test_keys_headers_and_null_values_are_kept(client: Client, kafka_topic: str) -> None:
+    headers: Headers = (("trace", b"\x00\xff"), ("trace", b"again"), ("empty", b""), ("ümlaut", b"1"))
+    producer = client.producer()
+    producer.send(kafka_topic, b"value", key=b"key", headers=headers)
+    producer.send(kafka_topic, None, key=b"tombstone")
+    producer.send(kafka_topic, b"", key=b"")
+    producer.send(kafka_topic, b"keyless")
+    assert [delivery.offset for delivery in producer.flush()] == [0, 1, 2, 3]
+    records = read_topic(client, kafka_topic, 4)
+    assert [(record.key, record.value) for record in records] == [
+        (b"key", b"value"),
+        (b"tombstone", None),
+        (b"", b""),
+        (None, b"keyless"),
+    ]
+    assert [record.headers for record in records] == [headers, (), (), ()]
+
+
+def test_create_time_is_the_producers(client: Client, kafka_topic: str) -> None:
+    now_ms = int(time.time() * 1000)
+    timestamps = [now_ms - 5_000, now_ms - 60_000, now_ms]
+    producer = client.producer()
+    for timestamp_ms in timestamps:
+        producer.send(kafka_topic, b"v", timestamp_ms=timestamp_ms)
+    producer.flush()
+    records = read_topic(client, kafka_topic, 3)
+    assert [record.timestamp_ms for record in records] == timestamps
+    assert {record.timestamp_type for record in records} == {CREATE_TIME}
+
+
+def test_log_append_time_is_the_brokers(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(message_timestamp_type="LogAppendTime")
+    producer = client.producer()
+    started_ms = int(time.time() * 1000)
+    producer.send(topic, b"v", timestamp_ms=1_000)
+    producer.flush()
+    (record,) = read_topic(client, topic, 1)
+    assert started_ms <= record.timestamp_ms <= int(time.time() * 1000)
+    assert record.timestamp_type == LOG_APPEND_TIME
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_records_arrive_with_every_acks(client: Client, kafka_topic: str, acks: int) -> None:
+    producer = client.producer(ProducerOptions(acks=acks, idempotent=False))
+    producer.send(kafka_topic, b"v")
+    producer.flush()
+    assert [record.value for record in read_topic(client, kafka_topic, 1)] == [b"v"]
+
+
+def test_every_partitioner_spreads_keys_and_keeps_a_key_together(
+    client: Client, partitioner: str, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(partitions=4)
+    producer = client.producer(ProducerOptions(partitioner=partitioner if partitioner != "default" else None))
+    for number in range(80):
+        producer.send(topic, b"%d" % number, key=b"key-%d" % (number % 40))
+    deliveries = producer.flush()
+    assert {delivery.error for delivery in deliveries} == {0}
+    assert {delivery.partition for delivery in deliveries} == set(range(4))
+    consumer = client.consumer()
+    consumer.assign([(topic, partition) for partition in range(4)])
+    found = {record.value: (record.partition, record.offset) for record in read(consumer, 80)}
+    assert found == {b"%d" % number: delivery[1:] for number, delivery in enumerate(deliveries)}
+    if partitioner != "random":
+        assert [delivery.partition for delivery in deliveries[:40]] == [item.partition for item in deliveries[40:]]
+
+
+def test_murmur2_partitions_as_the_java_client_does(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=7)
+    producer = client.producer(ProducerOptions(partitioner=client.murmur2_partitioner))
+    # Hashes that Kafka's own UtilsTest holds for these keys.
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    for key in hashes:
+        producer.send(topic, b"v", key=key)
+    assert [delivery.partition for delivery in producer.flush()] == [
+        (murmur2 & 0x7FFFFFFF) % 7 for murmur2 in hashes.values()
+    ]
+
+
+def test_records_go_to_the_named_partition(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=3)
+    producer = client.producer()
+    for partition in (2, 0, 2):
+        producer.send(topic, b"v", partition=partition)
+    assert [delivery[1:] for delivery in producer.flush()] == [(2, 0), (0, 0), (2, 1)]
+
+
+def test_idempotent_producer_numbers_its_records_without_gap(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=2)
+    producer = client.producer(ProducerOptions(idempotent=True))
+    for number in range(200):
+        producer.send(topic, b"%d" % number, partition=number % 2)
+    assert [delivery[1:] for delivery in producer.flush()] == [(number % 2, number // 2) for number in range(200)]
+
+
+def test_batch_of_exactly_the_largest_size_is_taken(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(max_message_bytes=str(BATCH_BYTES_MAX))
+    value = os.urandom(BATCH_BYTES_MAX - ONE_RECORD_OVERHEAD)
+    producer = client.producer()
+    producer.send(topic, value)
+    assert [delivery.error for delivery in producer.flush()] == [0]
+    # The first batch comes whole, however small the reader's limit.
+    assert [record.value for record in read_topic(client, topic, 1, partition_fetch_bytes=1_000)] == [value]
+
+
+@pytest.mark.parametrize("excess_bytes", [1, 100_000])
+def test_batch_over_the_largest_size_is_the_clients_own_error(
+    client: Client, make_topic: MakeTopic, excess_bytes: int
+) -> None:
+    topic = make_topic(max_message_bytes=str(BATCH_BYTES_MAX))
+    producer = client.producer()
+    producer.send(topic, os.urandom(BATCH_BYTES_MAX - ONE_RECORD_OVERHEAD + excess_bytes))
+    assert [delivery.error for delivery in producer.flush()] == [MESSAGE_TOO_LARGE]
+    # kafka-python holds the error for fatal, so a producer of its own shows that the partition goes on.
+    next_producer = client.producer()
+    next_producer.send(topic, b"small")
+    assert [delivery.error for delivery in next_producer.flush()] == [0]
+
+
+def test_records_of_several_megabytes_pass(client: Client, make_topic: MakeTopic) -> None:
+    topic = make_topic(max_message_bytes=str(8 << 20))
+    values = [os.urandom(3 << 20), b"small", os.urandom(5 << 20)]
+    producer = client.producer()
+    for value in values:
+        producer.send(topic, value)
+        assert [delivery.error for delivery in producer.flush()] == [0]
+    assert [record.value for record in read_topic(client, topic, 3)] == values
