@@ -46,6 +46,10 @@ class Resource(IntEnum):
     USER = 7
 
 
+# The name of the one resource of type CLUSTER.
+CLUSTER_NAME = "kafka-cluster"
+
+
 class Route(IntEnum):
     """Which broker a client sends the request to."""
 

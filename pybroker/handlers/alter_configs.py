@@ -7,8 +7,8 @@ broker loggers cannot be altered so; one answer per resource.
 from __future__ import annotations
 
 from pybroker.apis import Operation as AclOperation
-from pybroker.config.resources import Alteration, Operation, Outcome
-from pybroker.handlers.config_refusals import refusal
+from pybroker.config.resources import Alteration, Operation
+from pybroker.handlers.config_requests import alter, refusal
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -20,27 +20,8 @@ from pybroker_protocol.messages.alter_configs import (
 
 def handle(ctx: RequestContext, request: AlterConfigsRequest) -> Parked:
     """Check every resource, commit the valid ones, answer when they are in effect."""
-    parked = Parked()
-
-    def done(outcomes: list[Outcome]) -> None:
-        parked.complete(
-            AlterConfigsResponse(
-                throttle_time_ms=0,
-                responses=[
-                    AlterConfigsResourceResponse(
-                        error_code=outcome.error_code,
-                        error_message=outcome.error_message,
-                        resource_type=resource.resource_type,
-                        resource_name=resource.resource_name,
-                    )
-                    for resource, outcome in zip(request.resources, outcomes, strict=True)
-                ],
-            )
-        )
-
     alterations = [_alteration(ctx, resource) for resource in request.resources]
-    ctx.services.configs.alter(alterations, request.validate_only, done)
-    return parked
+    return alter(ctx, alterations, request.validate_only, AlterConfigsResponse, AlterConfigsResourceResponse)
 
 
 def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alteration:

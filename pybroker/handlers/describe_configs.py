@@ -10,7 +10,7 @@ from __future__ import annotations
 from pybroker.apis import Operation
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.config.resources import TOPIC, ConfigEntry, Description
-from pybroker.handlers.config_refusals import refusal
+from pybroker.handlers.config_requests import refusal
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.config.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from pybroker.handlers.config_refusals import CLUSTER_NAME
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_config_resources import (

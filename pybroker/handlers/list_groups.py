@@ -6,14 +6,14 @@ their type and filtered by it (KIP-848).  A filter that names nothing known find
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse | Parked:
     """List what the client may see: everything with DESCRIBE on the cluster, else group by group."""
-    sees_all = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, "kafka-cluster")
+    sees_all = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
     parked = Parked()
 
     def done(response: ListGroupsResponse) -> None:

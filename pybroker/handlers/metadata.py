@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.apis import Operation, Resource
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
@@ -177,7 +177,7 @@ def _frame(
 ) -> tuple[bytes, bytes]:
     """What stands before and after the topics."""
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(ctx, Resource.CLUSTER, "kafka-cluster")
+        operations = authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME)
         return _encode_frame(_without_topics(image, view, operations), ctx.api_version)
     frame = view.metadata_frames.get(ctx.api_version)
     if frame is None:

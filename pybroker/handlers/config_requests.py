@@ -1,0 +1,72 @@
+"""What the handlers of the config APIs share: what they refuse before the service is asked, and how they alter.
+
+Owns: the permission that each kind of config resource needs, and the error without it; the reply to both of the
+requests that alter.
+
+Counterpart in Kafka: the authorization part of ``ConfigHelper`` and ``ControllerApis``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.cluster.topic_names import invalid_reason
+from pybroker.config.resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    Alteration,
+    ConfigFailure,
+    Outcome,
+)
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+
+_GUARDS: Final = {
+    TOPIC: (Resource.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    GROUP: (Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    BROKER: (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    BROKER_LOGGER: (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    CLIENT_METRICS: (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+}
+
+
+def refusal(ctx: RequestContext, operation: Operation, resource_type: int, name: str) -> ConfigFailure | None:
+    """Why the principal cannot do ``operation`` on the config resource, or None; unknown types are the service's."""
+    if resource_type in _GUARDS:
+        resource, code = _GUARDS[resource_type]
+        if not ctx.authorize(operation, resource, CLUSTER_NAME if resource == Resource.CLUSTER else name):
+            return ConfigFailure(code, code.message)
+    # An empty name means a default, which each operation refuses in its own words.
+    reason = invalid_reason(name) if resource_type == TOPIC and name else None
+    return None if reason is None else ConfigFailure(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def alter(
+    ctx: RequestContext,
+    alterations: Sequence[Alteration],
+    validate_only: bool,
+    response_class: Callable[..., Any],
+    result_class: Callable[..., Any],
+) -> Parked:
+    """Commit the valid alterations; the reply, one result per resource, comes when they are in effect."""
+    parked = Parked()
+
+    def done(outcomes: list[Outcome]) -> None:
+        results = [
+            result_class(
+                error_code=outcome.error_code,
+                error_message=outcome.error_message,
+                resource_type=alteration.resource_type,
+                resource_name=alteration.resource_name,
+            )
+            for alteration, outcome in zip(alterations, outcomes, strict=True)
+        ]
+        parked.complete(response_class(throttle_time_ms=0, responses=results))
+
+    ctx.services.configs.alter(alterations, validate_only, done)
+    return parked
