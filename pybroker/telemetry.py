@@ -28,6 +28,7 @@ from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS
 from pybroker.config.resources import CLIENT_METRICS
 from pybroker.config.schema import ConfigError
 from pybroker.env import Env
+from pybroker_protocol.compression import Compression
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, is_reserved, uuid_text
 
@@ -41,9 +42,9 @@ _EXPIRY_MS_MIN: Final = 60_000
 _EXPIRY_PUSHES: Final = 3
 
 ALL_METRICS: Final = "*"
-# Codec numbers of the record batch, in the order in which clients shall prefer them: zstd, lz4, gzip, snappy.
-ACCEPTED_COMPRESSION_TYPES: Final = (4, 3, 1, 2)
-_KNOWN_COMPRESSION_TYPES: Final = range(5)
+# In the order in which clients shall prefer them.
+ACCEPTED_COMPRESSION_TYPES: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+_KNOWN_COMPRESSION_TYPES: Final = frozenset(Compression)
 _DEFAULT_INTERVAL_MS: Final[int] = CLIENT_METRICS_SETTINGS["interval.ms"].default
 
 

@@ -18,7 +18,7 @@ from pybroker_protocol.schema import Buffer
 
 
 class Compression(IntEnum):
-    """A codec by the number in a batch's attributes; names are those of ``compression.type``."""
+    """A codec by the number in a batch's attributes; ``compression.type`` calls the first one "uncompressed"."""
 
     NONE = 0
     GZIP = 1

@@ -68,7 +68,7 @@ HOST_AND_PORT_LIST: Final = ListMatching(r".+:[0-9]+", "non-empty list", "entrie
 
 # --- Long defaults ---------------------------------------------------------------------------------------------------
 PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-SERVED_PROTOCOLS: Final = ("classic", "consumer", "streams")
+REBALANCE_PROTOCOLS: Final = ("classic", "consumer", "streams")
 REMOTE_LOG_METADATA_MANAGER: Final = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
@@ -199,7 +199,7 @@ _ROWS: Final = (
     ("replica.selector.class",                           STRING,  None,        None,     MEDIUM, FIXED,   IDLE),
     ("follower.fetch.last.tiered.offset.enable",         BOOLEAN, False,       None,     MEDIUM, CLUSTER, IDLE),
     # --- Group coordinator and committed offsets -------------------------------------------------------------------
-    ("group.coordinator.rebalance.protocols", LIST, SERVED_PROTOCOLS, GROUP_PROTOCOLS, MEDIUM, FIXED, USED),
+    ("group.coordinator.rebalance.protocols", LIST, REBALANCE_PROTOCOLS, GROUP_PROTOCOLS, MEDIUM, FIXED, USED),
     ("group.coordinator.threads",                 INT,   4,           POSITIVE,  HIGH,   FIXED,   IDLE),
     ("group.coordinator.background.threads",      INT,   2,           POSITIVE,  HIGH,   FIXED,   IDLE),
     ("group.coordinator.append.linger.ms",        INT,   -1,          Range(-1), MEDIUM, FIXED,   IDLE),

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 
 from pybroker import limits
 from pybroker.coordinators.ports import PartitionReader
-from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
+from pybroker.coordinators.state import CoordinatorState
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_codec import ControlRecordType, Record, control_type, decode_records
-from pybroker_protocol.records import BatchHeader, batches
+from pybroker_protocol.records import NO_PRODUCER_ID, BatchHeader, batches
 
 logger = logging.getLogger(__name__)
 

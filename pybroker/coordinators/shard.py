@@ -24,11 +24,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
 from pybroker.coordinators.result import Continuation, Record, Result, TimerKey, Waiter
-from pybroker.coordinators.state import NO_PRODUCER_ID, CoordinatorState
+from pybroker.coordinators.state import CoordinatorState
 from pybroker.coordinators.timers import TimerTable
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import build_batch
+from pybroker_protocol.records import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 

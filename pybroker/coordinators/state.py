@@ -12,15 +12,12 @@ from typing import Protocol
 
 from pybroker.coordinators.result import Result, TimerKey, Waiter
 
-# Records outside of a transaction carry this producer id.
-NO_PRODUCER_ID = -1
-
 
 class CoordinatorState(Protocol):
     """One partition's worth of a coordinator."""
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:
-        """Apply one record.  ``producer_id`` is NO_PRODUCER_ID outside of a transaction.
+        """Apply one record.  ``producer_id`` is ``records.NO_PRODUCER_ID`` outside of a transaction.
 
         Kinds that this version does not know are no error: they stay in the log, the state passes them over.
         """

@@ -23,6 +23,7 @@ from pybroker.storage.results import (
     MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
+from pybroker_protocol.compression import Compression
 from pybroker_protocol.records import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -37,8 +38,9 @@ from pybroker_protocol.records import (
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
 
-CODECS = {name: number for number, name in enumerate(("uncompressed", "gzip", "snappy", "lz4", "zstd"))}
-ZSTD = CODECS["zstd"]
+ZSTD = int(Compression.ZSTD)
+# By their names in ``compression.type``.
+_CODECS = {codec.name.lower() if codec else "uncompressed": int(codec) for codec in Compression}
 
 _FORBIDDEN_FLAGS = TIMESTAMP_TYPE_FLAG | CONTROL_FLAG
 _ZSTD_PRODUCE_VERSION = 7
@@ -79,7 +81,7 @@ class AppendRules:
         self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
         self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
         self.compacted = "compact" in config.cleanup_policy
-        self.codec = CODECS.get(config.compression_type, -1)  # -1: keep the producer's
+        self.codec = _CODECS.get(config.compression_type, -1)  # -1: keep the producer's
         limits_past = not self.log_append_time and self.timestamp_before_max_ms != _NO_LIMIT
         self.needs_records = self.compacted or self.codec >= 0 or limits_past
 

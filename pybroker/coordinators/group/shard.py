@@ -43,7 +43,6 @@ from pybroker.coordinators.group.records import (
 from pybroker.coordinators.group.responses import join_error, sync_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, TimerKey, Waiter
-from pybroker.coordinators.state import NO_PRODUCER_ID
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -53,6 +52,7 @@ from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 from pybroker_protocol.messages.offset_delete import OffsetDeleteRequest
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
+from pybroker_protocol.records import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
