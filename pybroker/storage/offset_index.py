@@ -94,6 +94,17 @@ class OffsetIndex:
                 self._persisted = i
                 os.truncate(self.path, i * ENTRY_BYTES)
 
+    def rewrite(self) -> None:
+        """Make the file hold these entries, whatever it held before."""
+        entries = self.entries[:]
+        if _SWAP:
+            entries.byteswap()
+        if os_file.holds(self.path, entries.tobytes()):
+            self._persisted = len(entries)
+        else:
+            self._persisted = 0
+            self.persist()
+
     def persist(self) -> None:
         """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
         new = self.entries[self._persisted :]

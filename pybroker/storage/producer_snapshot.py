@@ -79,7 +79,9 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry] | None:
 
 def write_snapshot(directory: Path, offset: int, producers: dict[int, ProducerStateEntry], sync: bool) -> None:
     """Write the snapshot for ``offset``; with ``sync`` it survives power loss."""
-    os_file.replace_file(snapshot_path(directory, offset), encode_snapshot(producers), sync)
+    path, data = snapshot_path(directory, offset), encode_snapshot(producers)
+    if not os_file.holds(path, data):
+        os_file.replace_file(path, data, sync)
 
 
 def latest_snapshot(directory: Path, offset_max: int) -> tuple[int, dict[int, ProducerStateEntry]] | None:

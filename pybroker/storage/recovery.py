@@ -156,10 +156,8 @@ class _Rebuilt:
 
     def write(self) -> None:
         self.time_index.maybe_append(self.max_timestamp, self.offset_of_max)
-        self.offset_index.path.unlink(missing_ok=True)
-        self.time_index.path.unlink(missing_ok=True)
-        self.offset_index.persist()
-        self.time_index.persist()
+        self.offset_index.rewrite()
+        self.time_index.rewrite()
 
 
 def rebuild_indexes(segment: Segment) -> None:
@@ -188,6 +186,7 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
         logger.warning("%s; leader epochs are taken from the log", error)
         first, producers = 0, ProducerStateManager(expiration_ms)
         epochs.clear()
+    known_epochs = epochs.entries
     epochs.truncate_from_end(files[first][0])
     end_offset = files[first][0]
     delete_snapshots(directory, above=end_offset)
@@ -207,6 +206,7 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
         epochs.clear()
         end_offset = log_start_offset
     epochs.truncate_from_start(log_start_offset)
+    epochs.dirty = epochs.entries != known_epochs or not known_epochs
     epochs.write()
     write_snapshot(directory, end_offset, producers.producers, sync=False)
     return end_offset

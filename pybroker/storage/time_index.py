@@ -100,6 +100,14 @@ class TimeIndex:
             self._persisted_bytes = len(self._data)
             os.truncate(self.path, self._persisted_bytes)
 
+    def rewrite(self) -> None:
+        """Make the file hold these entries, whatever it held before."""
+        if os_file.holds(self.path, self._data):
+            self._persisted_bytes = len(self._data)
+        else:
+            self._persisted_bytes = 0
+            self.persist()
+
     def persist(self) -> None:
         """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
         new = bytes(self._data[self._persisted_bytes :])
