@@ -48,7 +48,7 @@ class _Produce:
 
     def append(self, partition: Partition, records: memoryview, version: int, reply: PartitionProduceResponse) -> None:
         def written(result: AppendResult) -> None:
-            _fill(reply, result)
+            fill(reply, result)
             self.pending -= 1
             if self.pending == 0:
                 self._complete()
@@ -57,7 +57,7 @@ class _Produce:
         if result is None:
             self.pending += 1
         else:
-            _fill(reply, result)
+            fill(reply, result)
 
     def _complete(self) -> None:
         if self.held is not None:
@@ -133,7 +133,23 @@ def _check_without_reply(ctx: RequestContext, produce: _Produce) -> None:
         produce.held = ctx.connection.hold_request()
 
 
-def _fill(reply: PartitionProduceResponse, result: AppendResult) -> None:
+def response_of(
+    name: str, topic_id: bytes, index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+) -> ProduceResponse:
+    """The reply to a request with one batch."""
+    reply = PartitionProduceResponse(
+        index=index,
+        error_code=_NONE,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[reply])
+    return ProduceResponse(responses=[topic], throttle_time_ms=0)
+
+
+def fill(reply: PartitionProduceResponse, result: AppendResult) -> None:
+    """Write the fate of an append into its partition's reply."""
     reply.error_code = result.error_code
     reply.base_offset = result.base_offset
     reply.log_append_time_ms = result.log_append_time_ms

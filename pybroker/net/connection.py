@@ -32,7 +32,9 @@ from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from pybroker.net.buffers import ReceiveBuffer
+    from pybroker.net.produce_shortcut import ProduceShortcut
     from pybroker.net.socket_server import Listener, SocketServer
+    from pybroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ _REQUEST_HEADER = struct.Struct(">Iih").unpack_from  # key and version as one nu
 _REPLY_HEADER = struct.Struct(">ii").pack
 _FLEXIBLE_REPLY_HEADER = struct.Struct(">iib").pack
 _CLIENT_ID_AT = 10
+
+_SHORTCUT_PAUSE = 64  # requests between two shortcuts: making one costs more than a request
 
 _LARGE_FRAME_BYTES = 64 << 10
 _CLOCK_EVERY = 4  # requests between two looks at the clock: a look costs as much as a struct unpack
@@ -88,6 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         "_reading_paused",
         "_server",
         "_serving",
+        "_shortcut",
+        "_shortcut_pause",
         "_stalled_sweeps",
         "_transport",
         "_waiting",
@@ -115,6 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[_WaitingReply] = deque()
         self._waiting_bytes = 0
         self._serving = False
+        self._shortcut: ProduceShortcut | None = None
+        self._shortcut_pause = 0
         self._queued = False
         self._reading_paused = False
         self._write_paused = False
@@ -191,6 +199,16 @@ class Connection(asyncio.BufferedProtocol):
         assert self._current is not None, "only a request that is being served can be held"
         self._current.hold()
         return self._current
+
+    @property
+    def replies_wait(self) -> bool:
+        """Whether a reply would have to wait behind others."""
+        return bool(self._waiting)
+
+    def send_bytes(self, reply: bytes) -> None:
+        """Send a whole reply, header and all, at the end of this turn; no reply may be waiting."""
+        self._out.append(reply)
+        self._out_bytes += len(reply)
 
     # --- receiving -------------------------------------------------------------------------------------------------
 
@@ -334,10 +352,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _dispatch(self, frame: memoryview) -> None:
         """Decode one request, run its handler, and send, park or drop the reply."""
+        if len(frame) < _CLIENT_ID_AT:
+            self.refuse(f"a request of {len(frame)} bytes has no header")
+            return
+        key_and_version, correlation_id, client_id_bytes = _REQUEST_HEADER(frame)
+        shortcut = self._shortcut
+        if shortcut is not None and shortcut.serve(self, frame, key_and_version, correlation_id):
+            return
         endpoints = self._server.dispatcher.endpoints
         context = self._context
         try:
-            key_and_version, correlation_id, client_id_bytes = _REQUEST_HEADER(frame)
             endpoint = endpoints.get(key_and_version) or self._server.dispatcher.resolve(key_and_version)
             pos = _CLIENT_ID_AT + client_id_bytes if client_id_bytes > 0 else _CLIENT_ID_AT
             if frame[_CLIENT_ID_AT:pos] != self._client_id_raw or client_id_bytes <= 0:
@@ -345,7 +369,9 @@ class Connection(asyncio.BufferedProtocol):
             if endpoint.flexible_request:
                 pos = pos + 1 if frame[pos] == 0 else skip_tagged_fields(frame, pos)
             # Bytes behind the last field are ignored, as Kafka does: librdkafka's Metadata for all topics has three.
-            request, _ = endpoint.decode(frame, pos)
+            request, end = endpoint.decode(frame, pos)
+            if end > len(frame):
+                raise ProtocolError("the frame ends inside of its header")
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError, UnknownApiKey) as error:
             self.refuse(str(error))
             return
@@ -367,11 +393,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         if response.__class__ is Parked:
             if not response.completed or response.response is None:
-                self._park(endpoint, correlation_id, response, len(frame))
+                self.park(endpoint, correlation_id, response, len(frame))
                 return
             response = response.response  # parked, but completed before the handler returned
-        if response is None:
-            return
+        elif endpoint.api_key == PRODUCE_KEY and response is not None:
+            self._learn_shortcut(endpoint, request, response, frame)
+        if response is not None:
+            self.reply(endpoint, correlation_id, response)
+
+    def reply(self, endpoint: Endpoint, correlation_id: int, response: Any) -> None:
+        """Send a response, behind those that wait."""
         if self._waiting:
             reply = _WaitingReply(self, endpoint, correlation_id, None, 0)
             self._waiting.append(reply)
@@ -379,7 +410,23 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._send(endpoint, correlation_id, response)
 
-    def _park(self, endpoint: Endpoint, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
+    def _learn_shortcut(
+        self, endpoint: Endpoint, request: ProduceRequest, response: ProduceResponse, frame: memoryview
+    ) -> None:
+        """Remember a request with one batch, so that the next one like it is served the short way."""
+        if self._shortcut_pause:
+            self._shortcut_pause -= 1
+            return
+        topics = response.responses
+        if len(topics) == 1 and len(topics[0].partition_responses) == 1:
+            reply = topics[0].partition_responses[0]
+            if not reply.error_code:
+                from pybroker.net.produce_shortcut import shortcut_of
+
+                self._shortcut_pause = _SHORTCUT_PAUSE
+                self._shortcut = shortcut_of(endpoint, self._server.services.replicas, request, frame)
+
+    def park(self, endpoint: Endpoint, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         """Keep the reply's place in the order; the context belongs to the parked request from now on."""
         reply = _WaitingReply(self, endpoint, correlation_id, parked, frame_bytes)
         self._waiting.append(reply)

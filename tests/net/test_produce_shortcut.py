@@ -1,0 +1,166 @@
+"""The short way of Produce answers byte for byte what the ordinary way answers, and gives way when it does not fit."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+from comparator.wire import Connection
+
+from pybroker.net.connection import Connection as ServedConnection
+from pybroker.testing import Broker
+from pybroker_protocol import codec
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from tests.broker.batches import batch
+from tests.broker.wire_client import produce_request
+
+VERSIONS = range(3, 14)
+pytestmark = pytest.mark.usefixtures("shortcuts_from_the_first_request")
+
+
+@pytest.fixture
+def shortcuts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.net.connection._SHORTCUT_PAUSE", 0)
+
+
+@pytest.fixture
+def without_shortcuts() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServedConnection, "_learn_shortcut", lambda *_: None)
+        yield patch
+
+
+class Producer:
+    """One connection; ``send`` gives back the raw reply without its correlation id, and the decoded one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.wire = Connection((broker.host, broker.port))
+        self.number = 0
+
+    def send(self, request: ProduceRequest, version: int) -> tuple[bytes, ProduceResponse]:
+        self.post(request, version)
+        return self.reply(version)
+
+    def post(self, request: ProduceRequest, version: int) -> None:
+        flexible = codec.is_flexible(ProduceRequest, version)
+        self.wire.send_bytes(0, version, codec.encode(request, version), flexible)
+
+    def reply(self, version: int) -> tuple[bytes, ProduceResponse]:
+        payload = self.wire.receive_payload()
+        assert payload is not None
+        self.number += 1
+        assert struct.unpack_from(">i", payload) == (self.number,), "each request gets its own correlation id"
+        flexible = codec.is_flexible(ProduceRequest, version)
+        return payload[4:], codec.decode(ProduceResponse, version, payload[5 if flexible else 4 :])
+
+
+def topic_id(broker: Broker, topic: str) -> bytes:
+    return broker._running().services.metadata.image.topics_by_name[topic].topic_id
+
+
+def requests(broker: Broker, topic: str) -> list[ProduceRequest]:
+    """Requests that are alike but for their batches, and some that only begin alike."""
+    broken = bytearray(batch(b"broken"))
+    broken[-1] ^= 1
+    payloads = [
+        batch(b"first"),
+        batch(b"second, of another length", b"and with two records"),
+        batch(b"x" * 20_000),
+        bytes(broken),
+        batch(b"y" * 200_000),
+        b"",
+        batch(b"again"),
+        batch(b"", codec="zstd"),
+        batch(b"idempotent", producer_id=77, producer_epoch=0, base_sequence=0),
+        batch(b"idempotent", producer_id=77, producer_epoch=0, base_sequence=0),
+        batch(b"gap", producer_id=77, producer_epoch=0, base_sequence=9),
+        batch(b"last"),
+    ]
+    made = [produce_request(topic, payload) for payload in payloads]
+    made.insert(4, produce_request(topic, batch(b"leader only"), acks=1))
+    made.insert(6, produce_request(topic, batch(b"nowhere"), partition=3))
+    for request in made:
+        request.topic_data[0].topic_id = topic_id(broker, topic)
+    return made
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_ways_answer_the_same_bytes(broker: Broker, without_shortcuts: pytest.MonkeyPatch, version: int) -> None:
+    expected = answers(broker, version)
+    without_shortcuts.undo()
+    assert answers(broker, version) == expected
+
+
+def answers(broker: Broker, version: int) -> list[bytes]:
+    """The replies of a topic made for them, without its id, which is another one each time."""
+    broker.create_topic("t")
+    producer = Producer(broker)
+    replies = [producer.send(request, version)[0] for request in requests(broker, "t")]
+    producer.wire.close()
+    id_of_topic = topic_id(broker, "t")
+    broker.delete_topic("t")
+    return [reply.replace(id_of_topic, bytes(16)) for reply in replies]
+
+
+def serves_short(broker: Broker) -> list[bool]:
+    server = broker._running()._sockets
+    assert server is not None
+    return [connection._shortcut is not None for connection in server._connections]
+
+
+def test_second_request_is_served_the_short_way(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create_topic("t")
+    producer = Producer(broker)
+    producer.send(produce_request("t", batch(b"a")), 9)
+    assert serves_short(broker) == [True]
+    monkeypatch.setattr("pybroker.handlers.produce.handle", None)  # nobody may take the ordinary way
+    for endpoint in broker._running()._sockets.dispatcher.endpoints.values():  # type: ignore[union-attr]
+        endpoint.handle = None  # type: ignore[assignment]
+    _, response = producer.send(produce_request("t", batch(b"b")), 9)
+    assert response.responses[0].partition_responses[0].base_offset == 1
+    producer.wire.close()
+
+
+def test_topic_made_anew_is_not_written_through_the_old_one(broker: Broker) -> None:
+    broker.create_topic("t")
+    producer = Producer(broker)
+    for _ in range(3):
+        producer.send(produce_request("t", batch(b"old")), 9)
+    broker.delete_topic("t")
+    _, gone = producer.send(produce_request("t", batch(b"nowhere")), 9)
+    assert gone.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.create_topic("t")
+    _, anew = producer.send(produce_request("t", batch(b"new")), 9)
+    assert anew.responses[0].partition_responses[0].base_offset == 0
+    producer.wire.close()
+
+
+def test_replies_stay_in_order_when_a_large_batch_is_between(broker: Broker) -> None:
+    broker.create_topic("t")
+    producer = Producer(broker)
+    producer.send(produce_request("t", batch(b"first")), 9)
+    sizes = [10, 400_000, 10, 10, 300_000, 10]
+    for size in sizes:
+        producer.post(produce_request("t", batch(b"z" * size)), 9)
+    offsets = [producer.reply(9)[1].responses[0].partition_responses[0].base_offset for _ in sizes]
+    assert offsets == [1, 2, 3, 4, 5, 6]
+    producer.wire.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_frame_that_begins_like_the_last_one_and_ends_too_early_is_refused(broker: Broker, cut: int) -> None:
+    broker.create_topic("t")
+    producer = Producer(broker)
+    producer.send(produce_request("t", batch(b"a")), 9)
+    body = codec.encode(produce_request("t", batch(b"b")), 9)
+    producer.wire.send_bytes(0, 9, body[:-cut], True)
+    assert producer.wire.receive_payload() is None
+    producer.wire.close()
