@@ -140,10 +140,10 @@ class KafkaPythonConsumer(Consumer, ConsumerRebalanceListener):
         """Not counted."""
 
     def subscribe(self, topic: str) -> None:
-        # kafka-python 3.0.12 loses an assignment that arrives between two polls if a change of metadata had asked for
-        # it; when it knows the topic from the start there is no such change.
-        self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe([topic], listener=self)
+        # kafka-python 3.0.12 loses an assignment that arrives between two polls if it was a change of metadata that had
+        # asked for it.  Asked for the metadata before the first poll, it sees no such change.
+        self._consumer.topics()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         self._consumer.assign([TopicPartition(*partition) for partition in partitions])

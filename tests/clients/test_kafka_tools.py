@@ -1,0 +1,201 @@
+"""Kafka's own Java command-line tools against pybroker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from apache_kafka import (
+    BROKER_API_VERSIONS_COMMAND,
+    CLUSTER_TOOL,
+    CONFIG_COMMAND,
+    CONSOLE_CONSUMER,
+    CONSOLE_PRODUCER,
+    CONSUMER_GROUP_COMMAND,
+    DELETE_RECORDS_COMMAND,
+    DUMP_LOG_SEGMENTS,
+    FEATURE_COMMAND,
+    GET_OFFSET_SHELL,
+    GROUPS_COMMAND,
+    LOG_DIRS_COMMAND,
+    TOPIC_COMMAND,
+    run_kafka_tool,
+)
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+
+from pybroker.apis import APIS
+from pybroker.testing import Broker
+
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
+
+# A tool's own patience, well under the test's.
+TOOL_TIMEOUT_S = 90
+
+pytestmark = pytest.mark.jvm
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(kafka_broker: Broker) -> Tool:
+    """Runs a tool against the run's broker; returns what it printed."""
+
+    def run(main_class: str, *arguments: str, standard_input: str | None = None, check: bool = True) -> str:
+        done = run_kafka_tool(
+            main_class,
+            "--bootstrap-server",
+            kafka_broker.bootstrap,
+            *arguments,
+            timeout_s=TOOL_TIMEOUT_S,
+            standard_input=standard_input,
+            check=check,
+        )
+        return done.stdout if check else done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
+    made = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap)
+    yield made
+    made.close()
+
+
+def fill(producer: KafkaProducer, topic: str, count: int) -> None:
+    for number in range(count):
+        producer.send(topic, b"value-%d" % number, key=b"key-%d" % number)
+    producer.flush()
+
+
+def commit(broker: Broker, group: str, topic: str, offset: int) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+    consumer.close()
+
+
+def test_topic_command(tool: Tool, name: str) -> None:
+    created = tool(TOPIC_COMMAND, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=86400000")
+    assert f"Created topic {name}." in created
+    assert name in tool(TOPIC_COMMAND, "--list").split()
+    refused = tool(TOPIC_COMMAND, "--create", "--topic", name, check=False)
+    assert f"Topic '{name}' already exists" in refused
+    tool(TOPIC_COMMAND, "--alter", "--topic", name, "--partitions", "3")
+    described = tool(TOPIC_COMMAND, "--describe", "--topic", name)
+    assert "PartitionCount: 3" in described
+    assert "retention.ms=86400000" in described
+    assert described.count("Leader: 1") == 3
+    tool(TOPIC_COMMAND, "--delete", "--topic", name)
+    assert name not in tool(TOPIC_COMMAND, "--list").split()
+
+
+def test_consumer_group_command(
+    tool: Tool, kafka_broker: Broker, producer: KafkaProducer, kafka_topic: str, name: str
+) -> None:
+    fill(producer, kafka_topic, 10)
+    commit(kafka_broker, name, kafka_topic, 4)
+    group = ("--group", name)
+    assert [name, "Empty"] in [line.split() for line in tool(CONSUMER_GROUP_COMMAND, "--list", "--state").splitlines()]
+    assert _offsets_and_lag(tool(CONSUMER_GROUP_COMMAND, "--describe", *group), kafka_topic) == (4, 10, 6)
+    reset = ("--reset-offsets", *group, "--topic", kafka_topic, "--to-earliest", "--execute")
+    assert tool(CONSUMER_GROUP_COMMAND, *reset).splitlines()[-1].split()[:4] == [name, kafka_topic, "0", "0"]
+    assert "was successful" in tool(CONSUMER_GROUP_COMMAND, "--delete", *group)
+    assert name not in tool(GROUPS_COMMAND, "--list")
+
+
+def _offsets_and_lag(described: str, topic: str) -> tuple[int, int, int]:
+    """Committed offset, log end offset and lag of the topic's first partition."""
+    (row,) = [line.split() for line in described.splitlines() if f" {topic} " in line]
+    at = row.index(topic)
+    committed, end, lag = row[at + 2 : at + 5]
+    return int(committed), int(end), int(lag)
+
+
+def test_config_command(tool: Tool, kafka_topic: str) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", kafka_topic)
+    tool(CONFIG_COMMAND, "--alter", *topic, "--add-config", "retention.ms=1234567,cleanup.policy=[compact,delete]")
+    described = tool(CONFIG_COMMAND, "--describe", *topic)
+    assert "retention.ms=1234567" in described
+    assert "cleanup.policy=compact,delete" in described
+    tool(CONFIG_COMMAND, "--alter", *topic, "--delete-config", "retention.ms")
+    assert "retention.ms=1234567" not in tool(CONFIG_COMMAND, "--describe", *topic)
+
+
+def test_config_command_on_brokers(tool: Tool) -> None:
+    default = ("--entity-type", "brokers", "--entity-default")
+    tool(CONFIG_COMMAND, "--alter", *default, "--add-config", "log.cleaner.threads=2")
+    assert "log.cleaner.threads=2" in tool(CONFIG_COMMAND, "--describe", *default)
+    tool(CONFIG_COMMAND, "--alter", *default, "--delete-config", "log.cleaner.threads")
+    everything = tool(CONFIG_COMMAND, "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all")
+    assert "num.partitions=" in everything
+
+
+def test_console_producer_and_consumer(tool: Tool, kafka_topic: str) -> None:
+    lines = [f"key-{number}\tvälue {number}" for number in range(20)]
+    producing = ("--topic", kafka_topic, "--reader-property", "parse.key=true")
+    tool(CONSOLE_PRODUCER, *producing, "--compression-codec", "lz4", standard_input="\n".join(lines) + "\n")
+    consuming = ("--topic", kafka_topic, "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000")
+    consumed = tool(CONSOLE_CONSUMER, *consuming, "--formatter-property", "print.key=true")
+    assert consumed.splitlines() == lines
+
+
+def test_verifiable_producer_and_consumer(tool: Tool, kafka_topic: str, name: str) -> None:
+    produced = tool(VERIFIABLE_PRODUCER, "--topic", kafka_topic, "--max-messages", "200")
+    events = [json.loads(line) for line in produced.splitlines() if line.startswith("{")]
+    assert sum(event["name"] == "producer_send_success" for event in events) == 200
+    consuming = ("--topic", kafka_topic, "--group-id", name, "--max-messages", "200", "--reset-policy", "earliest")
+    consumed = tool(VERIFIABLE_CONSUMER, *consuming)
+    events = [json.loads(line) for line in consumed.splitlines() if line.startswith("{")]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 200
+    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+
+
+def test_delete_records_and_offset_shell(tool: Tool, producer: KafkaProducer, kafka_topic: str, tmp_path: Path) -> None:
+    fill(producer, kafka_topic, 10)
+    wanted = tmp_path / "offsets.json"
+    partitions = [{"topic": kafka_topic, "partition": 0, "offset": 4}]
+    wanted.write_text(json.dumps({"partitions": partitions, "version": 1}))
+    assert "low_watermark: 4" in tool(DELETE_RECORDS_COMMAND, "--offset-json-file", str(wanted))
+    earliest = tool(GET_OFFSET_SHELL, "--topic", kafka_topic, "--time", "earliest")
+    latest = tool(GET_OFFSET_SHELL, "--topic", kafka_topic, "--time", "latest")
+    assert (earliest.split(), latest.split()) == ([f"{kafka_topic}:0:4"], [f"{kafka_topic}:0:10"])
+
+
+def test_log_dirs_command(tool: Tool, kafka_broker: Broker, producer: KafkaProducer, kafka_topic: str) -> None:
+    fill(producer, kafka_topic, 10)
+    printed = tool(LOG_DIRS_COMMAND, "--describe", "--topic-list", kafka_topic)
+    (document,) = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    (log_dir,) = document["brokers"][0]["logDirs"]
+    assert log_dir["error"] is None
+    assert log_dir["logDir"] == str(kafka_broker.data_dir)
+    (partition,) = log_dir["partitions"]
+    assert partition["partition"] == f"{kafka_topic}-0"
+    assert partition["size"] > 0
+
+
+def test_dump_log_segments_of_a_live_directory(kafka_broker: Broker, producer: KafkaProducer, kafka_topic: str) -> None:
+    fill(producer, kafka_topic, 10)
+    log = kafka_broker.data_dir / f"{kafka_topic}-0" / "00000000000000000000.log"
+    dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--print-data-log", "--deep-iteration", "--files", str(log)).stdout
+    assert all(f"payload: value-{number}" in dumped for number in range(10))
+    assert "isvalid: true" in dumped
+
+
+def test_cluster_tools(tool: Tool, kafka_broker: Broker) -> None:
+    versions = tool(BROKER_API_VERSIONS_COMMAND)
+    assert f"{kafka_broker.host}:{kafka_broker.port} (id: 1" in versions
+    unlike = [api.name for api in APIS if f"{api.name}({api.key})" not in versions]
+    assert not unlike, versions
+    found = run_kafka_tool(CLUSTER_TOOL, "list-endpoints", "--bootstrap-server", kafka_broker.bootstrap)
+    assert str(kafka_broker.port) in found.stdout
+    found = run_kafka_tool(CLUSTER_TOOL, "cluster-id", "--bootstrap-server", kafka_broker.bootstrap)
+    assert found.stdout.startswith("Cluster ID: ")
+
+
+def test_feature_command(tool: Tool) -> None:
+    described = tool(FEATURE_COMMAND, "describe")
+    assert "Feature: metadata.version" in described
