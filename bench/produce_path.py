@@ -1,7 +1,7 @@
 """What one small Produce request costs in the broker, without sockets: the ordinary way and the short way.
 
-Run it with ``.venv/bin/python -m bench.produce_path``.  Frames are handed to a connection as a transport would hand them,
-so that the figures are Python, the checks of the batch and the write into the page cache, and no system call of a
+Run it with ``.venv/bin/python -m bench.produce_path``.  Frames reach a connection as a transport would hand them over,
+so that the figures are Python, the checks of the batch and the write into the page cache, without system calls of a
 network.  Best of several rounds; look at the load average first.
 """
 
