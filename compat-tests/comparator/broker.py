@@ -163,8 +163,9 @@ class Broker:
             found = self.quietly("FindCoordinator", 3, key=group, key_type=0)
             if found["error_code"] != 0:
                 return False
-            heartbeat = self.quietly("Heartbeat", 0, group_id=group, generation_id=1, member_id="nobody")
-            return heartbeat["error_code"] not in (14, 15, 16)  # loading, not available, not this broker
+            # A heartbeat would not do: while the coordinator loads, it is answered as if all were well.
+            described = self.quietly("DescribeGroups", 5, groups=[group])
+            return described["groups"][0]["error_code"] not in (14, 15, 16)  # loading, not available, not this broker
 
         self.wait_until(answers, f"the coordinator of {group}")
 

@@ -119,6 +119,10 @@ def resources_that_cannot_be_altered(broker: Broker) -> None:
     alter(broker, "read-only for all", BROKER, "", ("process.roles", SET, "broker"))
     alter(broker, "bad value", BROKER, "", ("log.retention.ms", SET, "soon"))
     alter(broker, "unknown name", BROKER, "", ("no.such.config", SET, "1"))
+    # It is taken, for a plug-in may know it; other scenarios must not find it.
+    broker.wait_until(lambda: _has_config(broker, "no.such.config"), "the unknown setting")
+    alter(broker, "unknown name, deleted", BROKER, "", ("no.such.config", DELETE, None))
+    broker.wait_until(lambda: not _has_config(broker, "no.such.config"), "the unknown setting to be gone")
 
 
 @scenario
@@ -240,6 +244,12 @@ def describe_log_dirs(broker: Broker) -> None:
         )
         broker.call("DescribeLogDirs", version, "unknown topic", topics=[{"topic": "sized-missing", "partitions": [0]}])
         broker.call("DescribeLogDirs", version, "no topics", topics=[])
+
+
+def _has_config(broker: Broker, name: str) -> bool:
+    asked = [{"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}]
+    reply = broker.quietly("DescribeConfigs", 4, resources=asked)
+    return name in [entry["name"] for entry in reply["results"][0]["configs"]]
 
 
 def _value(broker: Broker, topic: str, name: str) -> str:

@@ -23,12 +23,6 @@ def they_look_like_topics(broker: Broker) -> None:
 
 
 @scenario
-def their_names_cannot_be_taken(broker: Broker) -> None:
-    topic = {"name": "__transaction_state", "num_partitions": 3, "replication_factor": 1}
-    broker.call("CreateTopics", 7, "of the other internal topic", topics=[topic], timeout_ms=5000, validate_only=True)
-
-
-@scenario
 def clients_do_not_write_into_them(broker: Broker) -> None:
     broker.wait_for_coordinator("any")
     broker.wait_for_leaders(OFFSETS, 5)

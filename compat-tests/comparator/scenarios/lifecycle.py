@@ -98,6 +98,8 @@ def a_parked_fetch_whose_topic_goes(broker: Broker) -> None:
         topic_id = broker.prepare_topic(name)
         fields = {"max_wait_ms": 4000, "min_bytes": 1, "topics": wanted(name, topic_id, 0)}
         parked = broker.begin("Fetch", version, "its topic goes", broker.connect(), **fields)
+        # Nothing tells when a fetch over another connection is parked.
+        time.sleep(SETTLING_S)
         delete(broker, name)
         parked.reply()
 
