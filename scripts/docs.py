@@ -36,10 +36,14 @@ def defaults_table() -> str:
 
 
 def bench_table() -> str:
-    """The table that the benchmark wrote last."""
+    """The bars of the table that the benchmark wrote last."""
     if not BENCH_RESULTS.exists():
         return "Run `scripts/bench` to measure both on your machine."
-    return BENCH_RESULTS.read_text().strip()
+    # The bars and the circumstances; every figure is in the file itself.
+    head, _, rest = BENCH_RESULTS.read_text().partition("## Bars")
+    bars = rest.partition("\n## ")[0].strip()
+    circumstances = "\n".join(line for line in head.splitlines() if line.startswith("- "))
+    return f"{circumstances}\n\n{bars}\n\nAll figures are in [bench/RESULTS.md](bench/RESULTS.md)."
 
 
 def filled(text: str) -> str:
