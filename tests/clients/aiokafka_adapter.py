@@ -294,7 +294,7 @@ class AiokafkaAdmin(Admin):
 
     def delete_records(self, partition: Partition, before_offset: int) -> int:
         of = TopicPartition(*partition)
-        return self._loop.run(self._admin.delete_records({of: RecordsToDelete(before_offset)}))[of]
+        return int(self._loop.run(self._admin.delete_records({of: RecordsToDelete(before_offset)}))[of])
 
     def groups(self) -> set[str]:
         return {group[0] for group in self._loop.run(self._admin.list_consumer_groups())}

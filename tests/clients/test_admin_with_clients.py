@@ -58,13 +58,13 @@ def test_legacy_alteration_replaces_all_configs(client: Client, kafka_topic: str
 
 def test_incremental_alteration_changes_what_is_named(client: Client, kafka_topic: str) -> None:
     admin = client.admin()
-    changes = [("SET", "retention.ms", "5000000"), ("APPEND", "cleanup.policy", "compact")]
-    assert admin.incremental_alter_configs(kafka_topic, changes) == 0
+    setting = [("SET", "retention.ms", "5000000"), ("APPEND", "cleanup.policy", "compact")]
+    assert admin.incremental_alter_configs(kafka_topic, setting) == 0
     configs = admin.topic_configs(kafka_topic)
     assert configs["retention.ms"] == "5000000"
     assert set((configs["cleanup.policy"] or "").split(",")) == {"delete", "compact"}
-    changes = [("DELETE", "retention.ms", None), ("SUBTRACT", "cleanup.policy", "delete")]
-    assert admin.incremental_alter_configs(kafka_topic, changes) == 0
+    resetting = [("DELETE", "retention.ms", None), ("SUBTRACT", "cleanup.policy", "delete")]
+    assert admin.incremental_alter_configs(kafka_topic, resetting) == 0
     configs = admin.topic_configs(kafka_topic)
     assert (configs["retention.ms"], configs["cleanup.policy"]) == ("604800000", "compact")
 

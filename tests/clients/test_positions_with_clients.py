@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.clients.adapter import Client, ConsumerOptions, Partition, poll_until, read
+from tests.clients.adapter import Client, ConsumerOptions, Partition, read
 from tests.clients.conftest import MakeTopic
 
 FIRST_MS = 1_700_000_000_000
@@ -88,8 +88,7 @@ def test_slow_consumer_misses_nothing(client: Client, kafka_topic: str) -> None:
             producer.send(kafka_topic, b"v")
             producer.flush()
             sent += 1
-        wanted = sent - len(received)
-        received += [record.offset for record in poll_until([consumer], lambda so_far, n=wanted: len(so_far) >= n)]
+        received += [record.offset for record in read(consumer, sent - len(received))]
     assert received == list(range(sent))
 
 
