@@ -8,6 +8,7 @@ disk.
 from __future__ import annotations
 
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ Contestant = ApacheKafka | PybrokerProcess
 
 KAFKA, PYBROKER = "kafka", "pybroker"
 HEAP_MB = 1024
+LOG_TAIL_LINES = 15
 
 PROPERTIES: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "1000",
@@ -51,7 +53,18 @@ def running(
             broker = make(name, directory / name, properties)
             stack.callback(broker.kill)
             brokers[name] = broker.start()
-        yield brokers
+        try:
+            yield brokers
+        except Exception:
+            for broker in brokers.values():
+                print_log_tail(broker)
+            raise
+
+
+def print_log_tail(broker: Contestant) -> None:
+    """Show on stderr what a broker said last, before its directory goes."""
+    lines = broker.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    print(f"the end of {broker.log_path}:", *lines, sep="\n  ", file=sys.stderr)
 
 
 @contextmanager
