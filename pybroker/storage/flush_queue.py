@@ -48,13 +48,14 @@ class _Plan:
 class FlushQueue:
     """The syncs of one log."""
 
-    __slots__ = ("_again", "_idle_actions", "_in_flight", "_log", "_stale", "_waiters", "files_changed")
+    __slots__ = ("_again", "_idle_actions", "_in_flight", "_log", "_retired", "_stale", "_waiters", "files_changed")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._waiters: deque[tuple[int, AppendResult, OnComplete]] = deque()
         self._in_flight = False
         self._again = False
+        self._retired = False  # the partition is deleted: its path may be another log's by now
         self._stale = False  # the log was truncated while the sync under way ran: it proves nothing
         self._idle_actions: list[Callable[[], None]] = []
         self.files_changed = False  # files came or went since the directory was last synced
@@ -76,6 +77,9 @@ class FlushQueue:
             self._idle_actions.append(on_done)
         if self._in_flight:
             self._again = True
+            return
+        if self._retired:
+            self._finish(None, None)
             return
         log = self._log
         try:
@@ -105,6 +109,12 @@ class FlushQueue:
     def truncated(self) -> None:
         """The log's end was cut: a sync under way may have covered bytes that are others now."""
         self._stale = self._in_flight
+
+    def retire(self) -> None:
+        """The partition is deleted: who waits for a sync is refused, and none begins any more."""
+        self._retired = True
+        if not self._in_flight:
+            self._answer(failed=True)
 
     def _planning_failed(self, error: OSError) -> None:
         self._in_flight = False
@@ -162,7 +172,7 @@ class FlushQueue:
             for segment, _, size in plan.segments:
                 segment.synced_bytes = max(segment.synced_bytes, min(size, segment.size))
             log.flushed_to(plan.target_offset)
-        self._answer(failed=error is not None)
+        self._answer(failed=error is not None or self._retired)
         if self._waiters or self._again:
             self._again = False
             self.flush()

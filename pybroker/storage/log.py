@@ -260,6 +260,7 @@ class Log:
         """The partition is deleted: what waits fails, reads that have begun go on."""
         self._offline = True
         if self.is_open:
+            self.flushes.retire()
             for segment in self.segments:
                 segment.retire()
 
