@@ -19,10 +19,9 @@ from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_state import ClassicState
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.shard import GroupShard
-from pybroker.coordinators.state import NO_PRODUCER_ID
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import decode_records
-from pybroker_protocol.records import batches
+from pybroker_protocol.records import NO_PRODUCER_ID, batches
 from tests.coordinators.support import START_MS, Cluster, Reply, subscription
 
 INSTANCES = (None, None, "i1", "i2")
