@@ -26,9 +26,19 @@ BatchMetadata = tuple[int, int, int, int, int]
 
 
 class ProducerStateEntry:
-    """One producer: its epoch, its last batches (oldest first) and where its open transaction began (-1: none)."""
+    """One producer: its epoch, its last batches (oldest first) and where its open transaction began (-1: none).
 
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
+    Every append makes a new entry.  ``seen_ms`` is when an entry was first looked at for its expiry, by the clock.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "seen_ms",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,7 @@ class ProducerStateEntry:
         self.last_timestamp = last_timestamp
         self.coordinator_epoch = coordinator_epoch
         self.current_txn_first_offset = current_txn_first_offset
+        self.seen_ms = 0
 
 
 class SequenceError:
@@ -209,4 +220,12 @@ class ProducerStateManager:
             del self.producers[producer_id]
 
     def _expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
-        return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.expiration_ms
+        """Whether the producer has been idle for long enough, by the clock and by the timestamps of its records.
+
+        Kafka goes by the records' timestamps alone, so that a producer of old events is forgotten while it writes, or
+        at a restart, and its retries are appended twice.  Here a producer is kept for as long again after a restart.
+        """
+        if entry.current_txn_first_offset >= 0:
+            return False
+        entry.seen_ms = entry.seen_ms or now_ms
+        return now_ms - max(entry.seen_ms, entry.last_timestamp) >= self.expiration_ms

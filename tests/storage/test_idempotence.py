@@ -102,6 +102,23 @@ def test_idle_producer_expires(client: Client, world: FakeWorld) -> None:
     assert client.send_now(producer_id=1, producer_epoch=3, sequence=50).error_code == 0
 
 
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_producer_of_old_events_is_remembered_as_long_as_any_other(
+    make_storage: Callable[..., Storage], world: FakeWorld, end: str
+) -> None:
+    years_ago = world.clock.now - 10 * 365 * 86_400_000
+    storage = make_storage()
+    client = Client(storage.log())
+    for sequence in range(3):
+        client.send_now(producer_id=1, producer_epoch=0, sequence=sequence, timestamp=years_ago)
+    world.advance(86_400_000 // 2)
+    assert client.send_now(producer_id=1, producer_epoch=0, sequence=2, timestamp=years_ago).is_duplicate
+    getattr(storage, end)()
+    client = Client(make_storage().log())
+    repeated = client.send_now(producer_id=1, producer_epoch=0, sequence=2, timestamp=years_ago)
+    assert (repeated.base_offset, repeated.is_duplicate) == (2, True)
+
+
 def test_snapshot_is_kafkas_format_byte_for_byte(tmp_path: Path) -> None:
     entry = ProducerStateEntry(4, ((3, 7, 100, 104, 999),), 1234, coordinator_epoch=2, current_txn_first_offset=55)
     data = encode_snapshot({9: entry, 10: ProducerStateEntry(0, (), 5)})
