@@ -45,6 +45,7 @@ class FetchOperation:
         "_partitions",
         "_read_committed",
         "_replicas",
+        "_tick",
     )
 
     def __init__(
@@ -65,6 +66,7 @@ class FetchOperation:
         self._done = done
         self._finished = False
         self._cold_reads = 0
+        self._tick = -1  # where it stands in the wheel while it waits
 
     def start(self, max_wait_ms: int) -> None:
         """Read; wait when there is too little and the client wants to wait."""
@@ -77,7 +79,7 @@ class FetchOperation:
             for fetched in self._partitions:
                 assert fetched.partition is not None
                 fetched.partition.waiting[self] = None
-            self._replicas.wheel.add(self, max_wait_ms)
+            self._tick = self._replicas.wheel.add(self, max_wait_ms)
 
     def on_data(self, partition: Partition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
@@ -98,6 +100,8 @@ class FetchOperation:
     def abandon(self) -> None:
         """Nobody waits any more."""
         self._finished = True
+        if self._tick >= 0:
+            self._replicas.wheel.remove(self, self._tick)
         for fetched in self._partitions:
             if fetched.partition is not None:
                 fetched.partition.waiting.pop(self, None)

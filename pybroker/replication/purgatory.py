@@ -1,10 +1,10 @@
 """Waiting with a deadline: a coarse wheel for everything that is parked.
 
 Owns: when parked operations expire.  Does not own what they wait for: whoever parks an operation completes it, and
-the wheel only finds out that it did.
+takes it out of the wheel.
 
 Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
-never before its deadline; a completed operation leaves no more than a reference in its slot until the slot passes.
+never before its deadline; an operation that is removed leaves nothing, however far away its deadline was.
 
 Kafka counterpart: DelayedOperationPurgatory and its TimingWheel.
 """
@@ -33,22 +33,29 @@ class Wheel:
 
     def __init__(self, env: Env) -> None:
         self._env = env
-        self._slots: dict[int, list[Expiring]] = {}
+        self._slots: dict[int, dict[Expiring, None]] = {}
         self._ticks: list[int] = []
         self._timer: Cancellable | None = None
         self._next_tick = 0
 
-    def add(self, operation: Expiring, wait_ms: int) -> None:
-        """Call ``operation.expire()`` in ``wait_ms``, up to a tick later."""
+    def add(self, operation: Expiring, wait_ms: int) -> int:
+        """Call ``operation.expire()`` in ``wait_ms``, up to a tick later; gives back the tick, for ``remove``."""
         tick = (self._env.clock.monotonic_ms() + wait_ms) // limits.PURGATORY_TICK_MS + 1
         slot = self._slots.get(tick)
         if slot is not None:
-            slot.append(operation)
-            return
-        self._slots[tick] = [operation]
+            slot[operation] = None
+            return tick
+        self._slots[tick] = {operation: None}
         heappush(self._ticks, tick)
         if self._timer is None or tick < self._next_tick:
             self._schedule()
+        return tick
+
+    def remove(self, operation: Expiring, tick: int) -> None:
+        """Forget an operation that need not expire any more; one whose tick has passed is ignored."""
+        slot = self._slots.get(tick)
+        if slot is not None:
+            slot.pop(operation, None)
 
     def close(self) -> None:
         """Forget everything that waits."""
@@ -72,7 +79,7 @@ class Wheel:
         now_tick = self._env.clock.monotonic_ms() // limits.PURGATORY_TICK_MS
         due: list[Expiring] = []
         while self._ticks and self._ticks[0] <= now_tick:
-            due += self._slots.pop(heappop(self._ticks))
+            due.extend(self._slots.pop(heappop(self._ticks)))
         self._schedule()
         for operation in due:
             operation.expire()

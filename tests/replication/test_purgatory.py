@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -124,3 +125,17 @@ def test_idle_wheel_has_no_timer() -> None:
     wheel.add(Waiting(time), 10)
     time.advance(100)
     assert not time.live()
+
+
+def test_removed_operation_neither_expires_nor_stays_in_memory() -> None:
+    time, wheel = make_wheel()
+    finished, waiting = Waiting(time), Waiting(time)
+    tick = wheel.add(finished, 600_000)
+    assert wheel.add(waiting, 600_000) == tick
+    wheel.remove(finished, tick)
+    remaining = weakref.ref(finished)
+    del finished
+    assert remaining() is None
+    time.advance(700_000)
+    assert len(waiting.expired_at) == 1
+    wheel.remove(waiting, tick)  # too late, and no harm
