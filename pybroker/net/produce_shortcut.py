@@ -23,6 +23,7 @@ from pybroker import limits
 from pybroker.handlers.context import Parked
 from pybroker.handlers.produce import fill, response_of
 from pybroker_protocol.messages.produce import ProduceRequest
+from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
     from pybroker.handlers.context import HeldRequest
@@ -37,6 +38,7 @@ PREFIX_AT = 8
 _LOG_START_OFFSET_SINCE = 5
 _BY_ID_SINCE = 13
 _UVARINT_BYTES_MAX = 5
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _INT32 = Struct(">i").unpack_from
 _EMPTY_TAGS = bytes(3)  # of the partition, of the topic and of the request
 # Numbers that no encoding of a reply holds by chance, to find out where its offsets stand.
@@ -121,12 +123,14 @@ class ProduceShortcut:
     def records_of(self, frame: memoryview) -> memoryview | None:
         """The batch in a frame that begins with the prefix; None when the frame goes the ordinary way."""
         size, start = _records_size(frame, self.prefix_end, self._flexible)
-        if not 0 < size <= limits.INLINE_WRITE_BYTES_MAX or self.partition.gone:
+        if not _ATTRIBUTES_LOW_BYTE < size <= limits.INLINE_WRITE_BYTES_MAX or self.partition.gone:
             return None
         end = start + size
         tags = _EMPTY_TAGS if self._flexible else b""
         if len(frame) - end != len(tags) or frame[end:] != tags:
             return None
+        if frame[start + _ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
+            return None  # the handler refuses it: nothing would ever end its transaction
         return frame[start:end]
 
     def reply(self, correlation_id: int, result: AppendResult) -> bytes:

@@ -13,6 +13,7 @@ from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from pybroker_protocol.record_codec import build_batch
 from tests.broker.batches import batch
 from tests.broker.wire_client import produce_request
 
@@ -126,6 +127,19 @@ def test_second_request_is_served_the_short_way(broker: Broker, monkeypatch: pyt
         endpoint.handle = None  # type: ignore[assignment]
     _, response = producer.send(produce_request("t", batch(b"b")), 9)
     assert response.responses[0].partition_responses[0].base_offset == 1
+    producer.wire.close()
+
+
+def test_transactional_batch_is_refused_behind_plain_ones(broker: Broker) -> None:
+    broker.create_topic("t")
+    producer = Producer(broker)
+    producer.send(produce_request("t", batch(b"plain")), 9)
+    transactional = build_batch(
+        [(None, b"plain")], timestamp_ms=1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    _, response = producer.send(produce_request("t", transactional), 9)
+    error_code = response.responses[0].partition_responses[0].error_code
+    assert error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     producer.wire.close()
 
 
