@@ -162,6 +162,9 @@ class FetchOperation:
         self, fetched: FetchPartition, partition: Partition, max_bytes: int, upper: int, min_one_batch: bool
     ) -> int:
         result = partition.log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)
+        if self._read_committed:
+            aborted = partition.log.aborted_transactions(fetched.fetch_offset, upper)
+            fetched.aborted_transactions = [(entry.producer_id, entry.first_offset) for entry in aborted]
         if isinstance(result, ColdRead):
             self._cold_reads += 1
             result.start(lambda read: self._on_cold_read(fetched, read))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 
+from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
+from pybroker_protocol.record_codec import build_batch, end_transaction_batch
 from pybroker_protocol.records import batches
 from tests.broker.batches import CODECS, batch
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
@@ -202,3 +205,26 @@ def test_idempotent_duplicate_answers_with_the_original_offset(wire: WireClient,
     assert wire.produce(kafka_topic, numbered(9)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert wire.produce(kafka_topic, numbered(0)).error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     assert wire.produce(kafka_topic, numbered(6)).base_offset == 6
+
+
+def test_read_committed_fetch_names_the_aborted_transactions_of_a_log_that_was_taken_over(
+    wire: WireClient, kafka_broker: Broker, kafka_topic: str
+) -> None:
+    aborted = build_batch(
+        [(b"k", b"aborted")], timestamp_ms=1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    marker = end_transaction_batch(commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=2)
+
+    def append(server: BrokerServer, done: Callable[[None], None]) -> None:
+        partition = server.services.replicas.partition(kafka_topic, 0)
+        assert partition is not None
+        for one in (aborted, marker):
+            partition.append_internal(one, lambda _: None)
+        done(None)
+
+    kafka_broker._call(append)
+    committed = fetched(wire.fetch(kafka_topic, 0, isolation_level=1))
+    assert committed.aborted_transactions is not None
+    assert [(entry.producer_id, entry.first_offset) for entry in committed.aborted_transactions] == [(7, 0)]
+    assert base_offsets(committed) == [0, 1]
+    assert fetched(wire.fetch(kafka_topic, 0)).aborted_transactions is None
