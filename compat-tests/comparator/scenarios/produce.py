@@ -326,3 +326,41 @@ def transactions(broker: Broker) -> None:
     records = Batch(flags=TRANSACTIONAL_FLAG, producer_id=5, producer_epoch=0, base_sequence=0).encode()
     produce(broker, 9, "without having begun", "transactional", records, transactional_id="tx")
     broker.call("FindCoordinator", 3, "transaction coordinator", key="tx", key_type=1)
+
+
+@scenario
+def a_long_run_of_small_requests(broker: Broker) -> None:
+    """What a broker may have learned from many requests that were alike must not outlive what made them alike."""
+    topic_id = broker.prepare_topic("long-run")
+    producer_id, epoch = idempotent_producer(broker)
+
+    def send(note: str, sequence: int, version: int = 13, value: bytes = b"v", **header: int) -> None:
+        fields: dict[str, int] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        produce(broker, version, note, "long-run", batch(value, **fields, **header), topic_id=topic_id)
+
+    for sequence in range(150):
+        send("in sequence", sequence)
+    send("duplicate of 149", 149)
+    send("in sequence", 150)
+    send("a gap", 155)
+    send("in sequence", 151)
+    send("a bad checksum", 152, crc=1)
+    send("in sequence", 152)
+    send("the transactional flag", 153, flags=TRANSACTIONAL_FLAG)
+    send("another version", 153, version=9)
+    send("in sequence", 154)
+    send("a larger one", 155, value=b"x" * 200_000)
+    send("too large", 156, value=b"x" * 2_000_000)
+    send("in sequence", 156)
+    broker.call("DeleteTopics", 6, topics=[{"name": "long-run"}], timeout_ms=TIMEOUT_MS)
+    broker.wait_until(lambda: _is_gone(broker, "long-run"), "the topic to be gone")
+    send("its topic is gone", 157)
+    broker.prepare_topic("long-run")
+    send("another topic of that name", 0, version=9)
+    send("another topic of that name, the old id", 1)
+
+
+def _is_gone(broker: Broker, topic: str) -> bool:
+    latest = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    reply = broker.quietly("ListOffsets", 7, replica_id=-1, topics=latest)
+    return bool(reply["topics"][0]["partitions"][0]["error_code"])
