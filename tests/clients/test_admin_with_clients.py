@@ -7,11 +7,14 @@ from tests.clients.adapter import Client, Cluster, Committed, ConsumerOptions, G
 from tests.clients.conftest import MakeTopic
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+UNKNOWN_MEMBER_ID = 25
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
+GROUP_SUBSCRIBED_TO_TOPIC = 86
 EVENT_MS = 1_700_000_000_000
 
 
@@ -74,7 +77,7 @@ def test_configs_take_effect_at_once(client: Client, kafka_topic: str) -> None:
     assert admin.alter_configs(kafka_topic, {"max.message.bytes": "1000"}) == 0
     producer = client.producer()
     producer.send(kafka_topic, bytes(2_000))
-    assert [delivery.error for delivery in producer.flush()] == [10]
+    assert [delivery.error for delivery in producer.flush()] == [MESSAGE_TOO_LARGE]
 
 
 def test_records_are_deleted_up_to_an_offset(client: Client, kafka_topic: str) -> None:
@@ -120,6 +123,17 @@ def test_offsets_of_a_group_are_altered_and_deleted(client: Client, kafka_topic:
     assert admin.group_offsets(name) == {partition: 3}
     assert admin.delete_group_offset(name, partition) == 0
     assert admin.group_offsets(name) == {}
+
+
+def test_offsets_of_a_topic_that_members_read_are_kept(client: Client, kafka_topic: str, name: str) -> None:
+    admin = client.admin()
+    consumer = client.consumer(ConsumerOptions(group=name))
+    consumer.subscribe(kafka_topic)
+    poll_until([consumer], lambda _: bool(consumer.assignment()))
+    consumer.commit({(kafka_topic, 0): Committed(5, "")})
+    assert admin.alter_group_offset(name, (kafka_topic, 0), 1) == UNKNOWN_MEMBER_ID
+    assert admin.group_offsets(name) == {(kafka_topic, 0): 5}
+    assert admin.delete_group_offset(name, (kafka_topic, 0)) == GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def test_offsets_are_listed_by_every_spec(client: Client, make_topic: MakeTopic) -> None:
