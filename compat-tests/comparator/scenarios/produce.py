@@ -335,8 +335,9 @@ def a_long_run_of_small_requests(broker: Broker) -> None:
     producer_id, epoch = idempotent_producer(broker)
 
     def send(note: str, sequence: int, version: int = 13, value: bytes = b"v", **header: int) -> None:
-        fields: dict[str, int] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-        produce(broker, version, note, "long-run", batch(value, **fields, **header), topic_id=topic_id)
+        producer = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        records = Batch(records=[Record(value=value)], **producer, **header).encode()
+        produce(broker, version, note, "long-run", records, topic_id=topic_id)
 
     for sequence in range(150):
         send("in sequence", sequence)
