@@ -278,7 +278,8 @@ class LibrdkafkaAdmin(Admin):
 
     def alter_group_offset(self, group: str, partition: Partition, offset: int) -> int:
         request = [ConsumerGroupTopicPartitions(group, [TopicPartition(*partition, offset)])]
-        return self._code(self._admin.alter_consumer_group_offsets(request)[group])
+        (altered,) = self._admin.alter_consumer_group_offsets(request)[group].result(PATIENCE_S).topic_partitions
+        return 0 if altered.error is None else code_of(altered.error)
 
     def delete_group(self, group: str) -> int:
         return self._code(self._admin.delete_consumer_groups([group])[group])
