@@ -26,6 +26,7 @@ ClientProperties = Annotated[
         metavar="KEY=VALUE",
         help="A client setting by its Kafka name, e.g. -X security.protocol=SSL.",
         default_factory=list,
+        show_default=False,
     ),
 ]
 
