@@ -22,7 +22,10 @@ RETENTION = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
 def run(context: Context) -> None:
     """pybroker alone: rounds of tiny, large and tail load, and topics that come and go."""
     with context.running_one(PYBROKER) as broker:
-        samples = [one_round(broker) for _ in range(max(6, int(context.volume.growth_seconds / ROUND_S)))]
+        samples = []
+        for _ in range(max(6, int(context.volume.growth_seconds / ROUND_S))):
+            samples.append(one_round(broker))
+            context.add("RssAnon", "MB", PYBROKER, samples[-1])
     # A fifth at each end: the first rounds warm up, and single samples jump with whatever is in flight.
     fifth = max(1, len(samples) // 5)
     early, late = median(samples[fifth : 2 * fifth]), median(samples[-fifth:])
