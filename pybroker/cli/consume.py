@@ -221,10 +221,12 @@ def consume(
             "-o",
             help="beginning, end, stored, N, -N (before the end), @TIME; e@TIME stops there.",
             default_factory=list,
+            show_default=False,
         ),
     ],
     partitions: Annotated[
-        list[str], typer.Option("--partitions", "-p", help="Only these: N, N,M or N-M.", default_factory=list)
+        list[str],
+        typer.Option("--partitions", "-p", help="Only these: N, N,M or N-M.", default_factory=list, show_default=False),
     ],
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end instead of waiting.")] = False,

@@ -25,7 +25,12 @@ GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP…")]
 Topics = Annotated[
     list[str],
     typer.Option(
-        "--topic", "-t", metavar="TOPIC[:N,M]", help="A topic, or some of its partitions.", default_factory=list
+        "--topic",
+        "-t",
+        metavar="TOPIC[:N,M]",
+        help="A topic, or some of its partitions.",
+        default_factory=list,
+        show_default=False,
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this only show what would be done.")]
@@ -40,7 +45,10 @@ MISSING = "GroupIdNotFoundError"
 def list_groups(
     *,
     states: Annotated[
-        list[str], typer.Option("--state", "-s", help="Only groups in this state, e.g. Stable.", default_factory=list)
+        list[str],
+        typer.Option(
+            "--state", "-s", help="Only groups in this state, e.g. Stable.", default_factory=list, show_default=False
+        ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     properties: ClientProperties,

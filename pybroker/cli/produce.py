@@ -171,7 +171,9 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     files: Annotated[
         list[Path],
-        typer.Option("--file", "-l", metavar="FILE", help="Read this instead of stdin.", default_factory=list),
+        typer.Option(
+            "--file", "-l", metavar="FILE", help="Read this instead of stdin.", default_factory=list, show_default=False
+        ),
     ],
     key: Annotated[str | None, typer.Option("--key", "-k", help="One key for every record.")] = None,
     key_delimiter: Annotated[
@@ -181,7 +183,14 @@ def produce(
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send to this one.")] = None,
     headers: Annotated[
         list[str],
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record.", default_factory=list),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="A header for every record.",
+            default_factory=list,
+            show_default=False,
+        ),
     ],
     empty_as_null: Annotated[
         bool, typer.Option("--null", "-Z", "-t", help="An empty key or value is null (a tombstone).")

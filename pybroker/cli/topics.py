@@ -42,7 +42,8 @@ def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, An
 def list_topics(
     *,
     patterns: Annotated[
-        list[str], typer.Argument(metavar="[PATTERN…]", help="Shell patterns of names.", default_factory=list)
+        list[str],
+        typer.Argument(metavar="[PATTERN…]", help="Shell patterns of names.", default_factory=list, show_default=False),
     ],
     internal: Annotated[bool, typer.Option("--internal", "-i", help="Internal topics as well.")] = False,
     names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
@@ -84,7 +85,10 @@ def create_topics(
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="Partitions of each; -1: broker's.")] = -1,
     replicas: Annotated[int, typer.Option("--replicas", "-r", help="Replicas of each partition; -1: broker's.")] = -1,
     configs: Annotated[
-        list[str], typer.Option("--config", "-c", metavar="KEY=VALUE", help="Topic setting.", default_factory=list)
+        list[str],
+        typer.Option(
+            "--config", "-c", metavar="KEY=VALUE", help="Topic setting.", default_factory=list, show_default=False
+        ),
     ],
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, create nothing.")] = False,
@@ -248,16 +252,26 @@ def alter_topic(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="New count; it can only grow.")] = None,
     settings: Annotated[
-        list[str], typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set a setting.", default_factory=list)
+        list[str],
+        typer.Option(
+            "--set", "-s", metavar="KEY=VALUE", help="Set a setting.", default_factory=list, show_default=False
+        ),
     ],
     unset: Annotated[
-        list[str], typer.Option("--unset", "-d", metavar="KEY", help="Back to the default.", default_factory=list)
+        list[str],
+        typer.Option(
+            "--unset", "-d", metavar="KEY", help="Back to the default.", default_factory=list, show_default=False
+        ),
     ],
     append: Annotated[
-        list[str], typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.", default_factory=list)
+        list[str],
+        typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.", default_factory=list, show_default=False),
     ],
     subtract: Annotated[
-        list[str], typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a list.", default_factory=list)
+        list[str],
+        typer.Option(
+            "--subtract", metavar="KEY=VALUE", help="Take from a list.", default_factory=list, show_default=False
+        ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, change nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
