@@ -114,13 +114,15 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """The settings of one ``pybroker serve``: ``settings`` from ``--set``, ``listen`` from ``--listen``.
 
-        Raises ``ConfigError`` (a bad value, or an unknown name in ``settings``) and ``OSError`` (the file).
+        Raises ``ConfigError`` (a bad value, or an unknown name in ``settings``, or a second data directory) and ``OSError`` (the file).
         """
         static: dict[str, str] = {}
         if config_file is not None:
             static.update(_read_file(config_file))
         for name, value in settings:
             _require_known(name)
+            if data_dir is not None and name in ("log.dir", "log.dirs"):
+                raise ConfigError(f"the data directory {data_dir} and the setting {name} exclude each other")
             static[name] = value
         if data_dir is not None:
             static.pop("log.dir", None)

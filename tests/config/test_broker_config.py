@@ -58,6 +58,12 @@ def test_data_dir_wins_over_every_log_dir(tmp_path: Path) -> None:
     assert BrokerConfig.load(config_file=file, data_dir="/d").log_dirs == ("/d",)
 
 
+@pytest.mark.parametrize("name", ["log.dir", "log.dirs"])
+def test_two_answers_on_the_command_line_to_where_the_data_lies_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"/d and the setting {name} exclude each other"):
+        BrokerConfig.load(data_dir="/d", settings=[(name, "/a,/b")])
+
+
 def test_log_dirs_wins_over_log_dir() -> None:
     assert BrokerConfig({"log.dir": "/a"}).log_dirs == ("/a",)
     assert BrokerConfig({"log.dir": "/a", "log.dirs": "/b"}).log_dirs == ("/b",)
