@@ -114,7 +114,8 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """The settings of one ``pybroker serve``: ``settings`` from ``--set``, ``listen`` from ``--listen``.
 
-        Raises ``ConfigError`` (a bad value, or an unknown name in ``settings``, or a second data directory) and ``OSError`` (the file).
+        Raises ``ConfigError`` (a bad value, an unknown name in ``settings``, a second data directory) and ``OSError``
+        (the file).
         """
         static: dict[str, str] = {}
         if config_file is not None:
