@@ -128,6 +128,9 @@ WRITE_BACK_BYTES = 64 << 20
 # Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
 COLD_BUFFER_BYTES_MAX = 64 << 20
 
+# One cold read brings no more than this: its buffer is fresh memory, which is made while every other thread waits.
+COLD_READ_BYTES_MAX = 1 << 20
+
 # How far past a cold read the kernel is asked to read on.
 READ_AHEAD_BYTES = 2 << 20
 

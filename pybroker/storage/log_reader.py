@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.limits import COLD_BUFFER_BYTES_MAX, READ_AHEAD_BYTES
+from pybroker.limits import COLD_BUFFER_BYTES_MAX, COLD_READ_BYTES_MAX, READ_AHEAD_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
@@ -86,6 +86,8 @@ def read_segments(
                 return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
             found = _COLD  # There is no map to be had now: read the file.
         if found is _COLD:
+            if max_bytes > COLD_READ_BYTES_MAX:
+                asked = _Range(segment, offset, end_offset, COLD_READ_BYTES_MAX, min_one_batch)
             return _cold_read(log, segment, asked)
         if found is None:
             return ReadResult(CORRUPT_MESSAGE, EMPTY)

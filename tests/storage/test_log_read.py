@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pybroker import limits
 from pybroker.storage import log_reader, os_file
 from pybroker.storage import segment as segment_module
 from pybroker.storage.results import (
@@ -114,6 +115,17 @@ def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: FakeWor
         assert [piece[0] for piece in parse(one.records)] == [offset]
         bounded = read_cold(world, log.read(offset, 1 << 20, offset + 1, True))
         assert [piece[0] for piece in parse(bounded.records)] == [offset]
+
+
+def test_cold_read_is_small_whatever_is_asked_so_that_nobody_waits_for_its_buffer(
+    storage: Storage, world: FakeWorld, cold: None
+) -> None:
+    log = storage.log(internal_segment_bytes=1 << 23)
+    Client(log).fill(60, size=50_000)
+    found = read_cold(world, log.read(0, 55 << 20, 60, True)).records
+    assert limits.COLD_READ_BYTES_MAX - 60_000 < len(found) <= limits.COLD_READ_BYTES_MAX
+    rest = read_cold(world, log.read(len(parse(found)), 55 << 20, 60, True)).records
+    assert parse(rest)[0][0] == len(parse(found))
 
 
 def test_cold_read_without_minimum_may_be_empty(storage: Storage, world: FakeWorld, cold: None) -> None:
