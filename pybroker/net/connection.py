@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import struct
 from collections import deque
 from time import monotonic_ns
@@ -526,12 +525,6 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once, whatever is unsent."""
         self.closed = True
         self._transport.abort()
-
-    def set_no_delay(self) -> None:
-        """Replies are small and waited for: never hold one back to fill a packet."""
-        sock = self._transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def look_after(self, idle_since_sweep: int) -> None:
         """Called by the server now and then: close the idle, and those that take nothing of their replies."""

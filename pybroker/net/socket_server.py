@@ -141,7 +141,6 @@ class SocketServer:
         """Called by a connection when it is made; over a bound on connections the newcomer is closed."""
         self._connections.add(connection)
         self._idle.clear()
-        connection.set_no_delay()
         host = connection.peer_host
         self._connections_by_host[host] += 1
         if len(self._connections) > self._config.get_int("max.connections"):
