@@ -1,0 +1,44 @@
+"""What the transaction coordinator needs of the layers above it.
+
+Owns: ``MarkerWriter``, by which the coordinator ends a transaction in the partitions that were part of it, and
+``TransactionMarker``, what it writes there.  Owns no implementation: the replication layer has one, tests have another.
+
+Counterpart in Kafka: ``TransactionMarkerChannelManager`` and the ``WriteTxnMarkers`` request that it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+# (topic, partition index)
+TopicPartition = tuple[str, int]
+# done(error codes): one of Kafka's codes for each partition that was asked for, 0 for those that have their marker.
+MarkersDone = Callable[[dict[TopicPartition, int]], None]
+
+
+class TransactionMarker(NamedTuple):
+    """The end of one transaction, as it is written into each of its partitions.
+
+    ``producer_epoch`` is the epoch of the marker, which from transaction version 2 on is newer than that of the data.
+    ``transaction_version`` is the transaction's own (0 to 2): at 2 the partition insists on the newer epoch.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
+
+
+class MarkerWriter(Protocol):
+    """Writes markers to partitions, wherever they are led."""
+
+    def write(self, marker: TransactionMarker, partitions: Sequence[TopicPartition], done: MarkersDone) -> None:
+        """Append the marker to each of the partitions.
+
+        ``done`` runs exactly once, inside this call or later on the loop, when every partition either has the marker
+        in its leader's log or said why not.  A partition that does not exist any more answers
+        UNKNOWN_TOPIC_OR_PARTITION.  Writing a marker a second time does no harm.
+        """
+        ...
