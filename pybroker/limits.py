@@ -38,6 +38,9 @@ STARVED_FRAME_MS = 4_000
 REQUESTS_PER_TURN = 64
 TURN_NS = 1_000_000
 
+# Small Produce requests of one connection that go into the log with one write.
+PRODUCE_RUN_REQUESTS = 16
+
 # Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
 PIPELINED_PRODUCE_REQUESTS = 128
 PIPELINED_PRODUCE_BYTES = 64 << 20
@@ -99,6 +102,12 @@ REMEMBERED_GROUP_ID_CHARS = 256
 # operation to a few milliseconds and the batch far below max.message.bytes.  The next operation goes on from there.
 EXPIRY_GROUPS_PER_OPERATION = 256
 TOMBSTONES_PER_BATCH = 2_000
+
+# A regular expression of a subscription, in UTF-8, and what RE2 may use for it, compiled form and cache of states
+# together: 16,000 instructions, which match a topic's name in some milliseconds at the very worst.  RE2's module keeps
+# the 128 used last.
+REGULAR_EXPRESSION_BYTES_MAX = 32 << 10
+REGULAR_EXPRESSION_MEMORY_BYTES = 1 << 20
 
 # A slice of loading a coordinator's partition holds the loop for about this long, then everybody else has a turn.
 LOAD_SLICE_MS = 2

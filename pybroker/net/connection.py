@@ -199,16 +199,6 @@ class Connection(asyncio.BufferedProtocol):
         self._current.hold()
         return self._current
 
-    @property
-    def replies_wait(self) -> bool:
-        """Whether a reply would have to wait behind others."""
-        return bool(self._waiting)
-
-    def send_bytes(self, reply: bytes) -> None:
-        """Send a whole reply, header and all, at the end of this turn; no reply may be waiting."""
-        self._out.append(reply)
-        self._out_bytes += len(reply)
-
     # --- receiving -------------------------------------------------------------------------------------------------
 
     def _serve(self, buffer: ReceiveBuffer, pos: int, end: int) -> int:
@@ -217,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max = self._server.frame_bytes_max
         self._current = buffer
         self._serving = True
-        served = size = turn_ends_ns = 0
+        served = size = turn_ends_ns = next_look = 0
         while end - pos >= 4 and not self._write_paused:
             size = _LENGTH(view, pos)[0]
             if not 0 <= size <= frame_bytes_max:
@@ -226,13 +216,20 @@ class Connection(asyncio.BufferedProtocol):
             stop = pos + 4 + size
             if stop > end or (self._waiting and not self._may_overtake(view, pos, size)):
                 break
-            if served % _CLOCK_EVERY == 0:
+            if served >= next_look:
+                next_look = served + _CLOCK_EVERY
                 now_ns = monotonic_ns()
                 if served == 0:
                     turn_ends_ns = now_ns + limits.TURN_NS
                 elif now_ns > turn_ends_ns or served >= limits.REQUESTS_PER_TURN:
                     self._wait_for_next_turn()
                     break
+            if self._shortcut is not None and not self._waiting:
+                pos, requests = self._shortcut.serve(view, pos, end, self._out)
+                if requests:
+                    served += requests
+                    self._out_bytes += requests * self._shortcut.reply_bytes
+                    continue
             self._dispatch(view[pos + 4 : stop])
             pos = stop
             served += 1
@@ -355,9 +352,6 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(f"a request of {len(frame)} bytes has no header")
             return
         key_and_version, correlation_id, client_id_bytes = _REQUEST_HEADER(frame)
-        shortcut = self._shortcut
-        if shortcut is not None and shortcut.serve(self, frame, key_and_version, correlation_id):
-            return
         endpoints = self._server.dispatcher.endpoints
         context = self._context
         try:
@@ -416,6 +410,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._shortcut_pause:
             self._shortcut_pause -= 1
             return
+        if self._server.frame_bytes_max < 2 * limits.INLINE_WRITE_BYTES_MAX:
+            return  # the short way looks at no frame's length
         topics = response.responses
         if len(topics) == 1 and len(topics[0].partition_responses) == 1:
             reply = topics[0].partition_responses[0]

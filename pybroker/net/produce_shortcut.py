@@ -1,14 +1,14 @@
 """The short way for the request that a producer sends over and over: one batch for one partition.
 
-Owns: ``ProduceShortcut``, which recognizes a Produce request by its bytes in front of the batch (they were decoded
-once, and are the same every time), appends without decoding anything again, and fills the reply into a template.
-Owns no rule: whatever is not a plain success (another prefix, a large batch, a partition that is gone, an error) goes
-the ordinary way through ``handlers.produce``.
+Owns: ``ProduceShortcut``, which recognizes Produce requests by their bytes in front of the batch (they were decoded
+once, and are the same every time), appends those that have arrived behind one another with one write, and fills the
+replies into a template.
+Owns no rule: what ``Partition.append_run`` does not take (a rejected batch, a full segment, a busy log) and what has
+another prefix, a large batch or a partition that is gone goes the ordinary way through ``handlers.produce``.
 
 Deleting this module and its use in ``connection`` changes no behaviour; ``tests/net/test_produce_shortcut.py`` holds
-both ways to the same bytes.  Measured by ``bench/produce_path.py`` it halves the broker's CPU for a small batch, the
-write included (16.6 to 8.6 µs on a busy machine).  When ACLs or quotas are served, whoever changes them for a
-connection drops its shortcut.
+both ways to the same bytes.  ``bench/produce_path.py`` measures it.  When ACLs or quotas are served, whoever changes
+them for a connection drops its shortcut.
 
 Invariants: a shortcut is made only from a request that succeeded; it holds for one connection, API version, client id,
 acks, topic and partition object, and is dead once that object is gone.
@@ -20,46 +20,25 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
-from pybroker.handlers.context import Parked
-from pybroker.handlers.produce import fill, response_of
+from pybroker.handlers.produce import response_of
 from pybroker_protocol.messages.produce import ProduceRequest
-from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
+from pybroker_protocol.records import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from pybroker.handlers.context import HeldRequest
-    from pybroker.net.connection import Connection
     from pybroker.net.dispatch import Endpoint
     from pybroker.replication.partition import Partition
     from pybroker.replication.replica_manager import ReplicaManager
-    from pybroker.storage.results import AppendResult
 
 # The bytes that all requests of a connection differ in: the correlation id stands in front of the client id.
 PREFIX_AT = 8
+_FRAME_LENGTH_BYTES = 4
 _LOG_START_OFFSET_SINCE = 5
 _BY_ID_SINCE = 13
 _UVARINT_BYTES_MAX = 5
-_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _INT32 = Struct(">i").unpack_from
-_EMPTY_TAGS = bytes(3)  # of the partition, of the topic and of the request
+_TAGS_BYTES = 3  # empty tagged fields: of the partition, of the topic and of the request
 # Numbers that no encoding of a reply holds by chance, to find out where its offsets stand.
 _MARKS = (0x51A7E5C0FFEE1234, 0x51A7E5C0FFEE5678, 0x51A7E5C0FFEE9ABC)
-
-
-class LateAppend:
-    """An append that was not done at once: the reply is shaped in the ordinary way when it is."""
-
-    __slots__ = ("held", "parked", "shortcut")
-
-    def __init__(self, shortcut: ProduceShortcut) -> None:
-        self.shortcut = shortcut
-        self.parked: Parked | None = None
-        self.held: HeldRequest | None = None
-
-    def __call__(self, result: AppendResult) -> None:
-        assert self.parked is not None
-        assert self.held is not None
-        self.held.release()
-        self.parked.complete(self.shortcut.response(result))
 
 
 class ProduceShortcut:
@@ -67,82 +46,95 @@ class ProduceShortcut:
 
     __slots__ = (
         "_flexible",
-        "_head",
-        "_name",
+        "_frame_start",
+        "_frame_start_bytes",
         "_offsets",
+        "_prefix",
         "_reply",
-        "_reply_bytes",
-        "_tail",
-        "_topic_id",
-        "endpoint",
+        "_reply_head",
+        "_reply_tail",
+        "_version",
         "partition",
-        "prefix",
-        "prefix_end",
+        "reply_bytes",
     )
 
     def __init__(self, endpoint: Endpoint, partition: Partition, request: ProduceRequest, prefix: bytes) -> None:
-        self.endpoint = endpoint
         self.partition = partition
-        self.prefix = prefix
-        self.prefix_end = PREFIX_AT + len(prefix)
-        self._name = request.topic_data[0].name
-        self._topic_id = request.topic_data[0].topic_id
+        self._version = endpoint.api_version
         self._flexible = endpoint.flexible_request
+        self._prefix = prefix
+        # Length, key and version (the key of Produce is 0, so that both are the version), correlation id, prefix.
+        frame_start = Struct(f">iIi{len(prefix)}s")
+        self._frame_start = frame_start.unpack_from
+        self._frame_start_bytes = frame_start.size
         self._offsets = 3 if endpoint.api_version >= _LOG_START_OFFSET_SINCE else 2
+        topic = request.topic_data[0]
         parts: list[Any] = []
-        endpoint.encode(response_of(self._name, self._topic_id, partition.index, *_MARKS), parts)
+        endpoint.encode(response_of(topic.name, topic.topic_id, partition.index, *_MARKS), parts)
         body = b"".join(parts)
         marks = b"".join(mark.to_bytes(8, "big") for mark in _MARKS[: self._offsets])
         head, _, tail = body.partition(marks)
-        self._head = (b"\0" if endpoint.flexible_reply else b"") + head
-        self._tail = tail
-        self._reply_bytes = 4 + len(self._head) + len(marks) + len(tail)
-        self._reply = Struct(f">ii{len(self._head)}s{'q' * self._offsets}{len(tail)}s")
+        self._reply_head = (b"\0" if endpoint.flexible_reply else b"") + head
+        self._reply_tail = tail
+        reply = Struct(f">ii{len(self._reply_head)}s{'q' * self._offsets}{len(tail)}s")
+        self._reply = reply.pack
+        self.reply_bytes = reply.size - _FRAME_LENGTH_BYTES
 
-    def serve(self, connection: Connection, frame: memoryview, key_and_version: int, correlation_id: int) -> bool:
-        """Serve a request that is like the one this was made from; False when it is not."""
-        endpoint = self.endpoint
-        if (
-            key_and_version != endpoint.api_version  # the key of Produce is 0, so that the number is the version
-            or frame[PREFIX_AT : self.prefix_end] != self.prefix
-            or (records := self.records_of(frame)) is None
-        ):
-            return False
-        late = LateAppend(self)
-        result = self.partition.append_as_leader(records, endpoint.api_version, late)
-        if result is None:
-            late.held = connection.hold_request()
-            late.parked = Parked()
-            connection.park(endpoint, correlation_id, late.parked, len(frame))
-        elif result.error_code or connection.replies_wait:
-            connection.reply(endpoint, correlation_id, self.response(result))
+    def serve(self, view: memoryview, pos: int, end: int, replies: list[Any]) -> tuple[int, int]:
+        """Serve the frames of ``view[pos:end]`` from the first on as far as they are like the one this was made from.
+
+        Gives back the position behind them and their number, and adds their replies, header and all, to ``replies``.
+        """
+        partition = self.partition
+        if partition.gone:
+            return pos, 0
+        batches, correlation_ids, ends = self._cut(view, pos, end)
+        if not batches:
+            return pos, 0
+        base_offsets = partition.append_run(batches, self._version)
+        if not base_offsets:
+            return pos, 0
+        reply, reply_bytes, head, tail = self._reply, self.reply_bytes, self._reply_head, self._reply_tail
+        if self._offsets == len(_MARKS):
+            log_start_offset = partition.log.log_start_offset
+            for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=False):
+                replies.append(reply(reply_bytes, correlation_id, head, base_offset, -1, log_start_offset, tail))
         else:
-            connection.send_bytes(self.reply(correlation_id, result))
-        return True
+            for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=False):
+                replies.append(reply(reply_bytes, correlation_id, head, base_offset, -1, tail))
+        return ends[len(base_offsets) - 1], len(base_offsets)
 
-    def records_of(self, frame: memoryview) -> memoryview | None:
-        """The batch in a frame that begins with the prefix; None when the frame goes the ordinary way."""
-        size, start = _records_size(frame, self.prefix_end, self._flexible)
-        if not _ATTRIBUTES_LOW_BYTE < size <= limits.INLINE_WRITE_BYTES_MAX or self.partition.gone:
-            return None
-        end = start + size
-        tags = _EMPTY_TAGS if self._flexible else b""
-        if len(frame) - end != len(tags) or frame[end:] != tags:
-            return None
-        if frame[start + _ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
-            return None  # the handler refuses it: nothing would ever end its transaction
-        return frame[start:end]
-
-    def reply(self, correlation_id: int, result: AppendResult) -> bytes:
-        """The whole reply to an append that succeeded."""
-        offsets = (result.base_offset, result.log_append_time_ms, result.log_start_offset)[: self._offsets]
-        return self._reply.pack(self._reply_bytes, correlation_id, self._head, *offsets, self._tail)
-
-    def response(self, result: AppendResult) -> Any:
-        """The reply's message, for everything but an immediate success."""
-        response = response_of(self._name, self._topic_id, self.partition.index, -1, -1, -1)
-        fill(response.responses[0].partition_responses[0], result)
-        return response
+    def _cut(self, view: memoryview, pos: int, end: int) -> tuple[list[memoryview], list[int], list[int]]:
+        """(batches, correlation ids, ends) of the frames that begin with the prefix and hold one small batch."""
+        batches: list[memoryview] = []
+        correlation_ids: list[int] = []
+        ends: list[int] = []
+        frame_start, frame_start_bytes = self._frame_start, self._frame_start_bytes
+        version, prefix = self._version, self._prefix
+        flexible = self._flexible
+        batch_bytes_max = limits.INLINE_WRITE_BYTES_MAX
+        last_start = end - frame_start_bytes - HEADER_BYTES
+        for _ in range(limits.PRODUCE_RUN_REQUESTS):
+            if pos > last_start:
+                break
+            size, key_and_version, correlation_id, its_prefix = frame_start(view, pos)
+            stop = pos + _FRAME_LENGTH_BYTES + size
+            if stop > end or key_and_version != version or its_prefix != prefix:
+                break
+            batch_bytes, start = _batch_size(view, pos + frame_start_bytes, flexible)
+            batch_end = start + batch_bytes
+            if not HEADER_BYTES <= batch_bytes <= batch_bytes_max:
+                break
+            if flexible:
+                if batch_end + _TAGS_BYTES != stop or view[batch_end] or view[batch_end + 1] or view[batch_end + 2]:
+                    break
+            elif batch_end != stop:
+                break
+            batches.append(view[start:batch_end])
+            correlation_ids.append(correlation_id)
+            ends.append(stop)
+            pos = stop
+        return batches, correlation_ids, ends
 
 
 def shortcut_of(
@@ -150,7 +142,7 @@ def shortcut_of(
 ) -> ProduceShortcut | None:
     """The shortcut for requests like this one, which has just succeeded; None when it is not of the simple kind.
 
-    The request has one batch for one partition.
+    The request has one batch for one partition; ``frame`` is it without its length.
     """
     (topic,) = request.topic_data
     (data,) = topic.partition_data
@@ -161,24 +153,35 @@ def shortcut_of(
     if partition is None or not request.acks or not data.records:
         return None
     flexible = endpoint.flexible_request
-    start = len(frame) - len(data.records) - (len(_EMPTY_TAGS) if flexible else 0)
+    batch_bytes = len(data.records)
+    start = len(frame) - batch_bytes - (_TAGS_BYTES if flexible else 0)
+    if flexible and any(frame[start + batch_bytes :]):
+        return None
     for length_bytes in range(1, _UVARINT_BYTES_MAX + 1) if flexible else (4,):
         prefix_end = start - length_bytes
-        if prefix_end > PREFIX_AT and _records_size(frame, prefix_end, flexible) == (len(data.records), start):
-            shortcut = ProduceShortcut(endpoint, partition, request, bytes(frame[PREFIX_AT:prefix_end]))
-            return shortcut if shortcut.records_of(frame) is not None else None
+        if prefix_end > PREFIX_AT and _batch_size(frame, prefix_end, flexible) == (batch_bytes, start):
+            return ProduceShortcut(endpoint, partition, request, bytes(frame[PREFIX_AT:prefix_end]))
     return None
 
 
-def _records_size(frame: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
-    """(size of the batch whose length stands at ``pos``, where the batch begins); size -1 when there is none."""
+def _batch_size(view: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
+    """(size of the batch whose length stands at ``pos``, where the batch begins); size -1 when there is none.
+
+    At least five bytes follow ``pos``.
+    """
     if not flexible:
-        return _INT32(frame, pos)[0] if len(frame) >= pos + 4 else -1, pos + 4
-    value = shift = 0
-    for byte in frame[pos : pos + _UVARINT_BYTES_MAX]:
-        pos += 1
+        return _INT32(view, pos)[0], pos + 4
+    low = view[pos]
+    if low < 0x80:
+        return low - 1, pos + 1
+    high = view[pos + 1]
+    if high < 0x80:
+        return (high << 7 | low & 0x7F) - 1, pos + 2
+    value = low & 0x7F | (high & 0x7F) << 7
+    shift = 14
+    for byte in view[pos + 2 : pos + _UVARINT_BYTES_MAX]:
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value - 1, pos
         shift += 7
+        if byte < 0x80:
+            return value - 1, pos + shift // 7
     return -1, pos

@@ -11,8 +11,10 @@ Kafka counterpart: kafka.cluster.Partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from pybroker.storage.append_run import append_run
 
 if TYPE_CHECKING:
     from pybroker.replication.fetch import FetchOperation
@@ -62,6 +64,13 @@ class Partition:
         if result is not None:
             self._on_appended()
         return result
+
+    def append_run(self, batches: Sequence[memoryview], produce_version: int) -> list[int]:
+        """Append the batches of a client as far as they are plain (``storage.append_run``): their base offsets."""
+        base_offsets = append_run(self.log, batches, self.leader_epoch, produce_version)
+        if base_offsets:
+            self._on_appended()
+        return base_offsets
 
     def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
         """Append a batch that the broker itself built (coordinators)."""

@@ -94,7 +94,6 @@ class Log:
     __slots__ = (
         "_offline",
         "_restart_point",
-        "_sync_at_offset",
         "active",
         "config",
         "directory",
@@ -116,6 +115,7 @@ class Log:
         "roll_jitter_ms",
         "rules",
         "segments",
+        "sync_at_offset",
         "topic",
         "topic_id",
     )
@@ -130,6 +130,7 @@ class Log:
     producers: ProducerStateManager
     queue: AppendQueue
     segments: SegmentList
+    sync_at_offset: int  # an append that reaches it is answered after a sync
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class Log:
         self.last_flush_ms = environment.now_ms()
         self._restart_point = restart_point
         self._offline = False
-        self._sync_at_offset = 0
+        self.sync_at_offset = 0
         self.roll_jitter_ms = 0
 
     if not TYPE_CHECKING:
@@ -220,11 +221,11 @@ class Log:
     def _arm(self) -> None:
         """Recompute from the settings what the append path compares with."""
         if not self.directory.sync:
-            self._sync_at_offset = _NEVER
+            self.sync_at_offset = _NEVER
         elif self.environment.settings.fsync_before_ack:
-            self._sync_at_offset = 0
+            self.sync_at_offset = 0
         else:
-            self._sync_at_offset = self.recovery_point + self.config.flush_messages - 1
+            self.sync_at_offset = self.recovery_point + self.config.flush_messages - 1
 
     def arm_segment(self, segment: Segment) -> None:
         """Set the bounds past which an append rolls the active segment."""
@@ -453,7 +454,7 @@ class Log:
         self.log_end_offset = self.next_offset = last_offset + 1
         if producer_id >= 0:
             self.note_producer(header, base_offset, records)
-        if last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+        if last_offset >= self.sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
             return self._acknowledge(result, on_complete)
         return result
 
@@ -490,7 +491,7 @@ class Log:
         base_offset, last_offset = result.base_offset, result.last_offset
         segment.account(pending.position, pending.length, base_offset, last_offset, pending.max_timestamp)
         self.log_end_offset = last_offset + 1
-        if last_offset >= self._sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+        if last_offset >= self.sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
             acknowledged = self._acknowledge(result, pending.on_complete)
             if acknowledged is None:
                 return
@@ -498,7 +499,7 @@ class Log:
 
     def _acknowledge(self, result: AppendResult, on_complete: OnComplete) -> AppendResult | None:
         """Start the sync that is due; the result comes after it only if a setting says so."""
-        if result.last_offset >= self._sync_at_offset:
+        if result.last_offset >= self.sync_at_offset:
             self.flushes.acknowledge(result.last_offset + 1, result, on_complete)
             return None
         self.write_back_if_due()

@@ -348,6 +348,11 @@ class Segment:
             return max_timestamp - self.first_timestamp > self.roll_after_ms
         return position > 0 and self.cache.now_ms() - self.created_ms > self.roll_after_ms
 
+    def has_index_room(self, appends: int) -> bool:
+        """Whether so many appends cannot fill the indexes, whatever their sizes."""
+        index = self._offset_index
+        return index is not None and len(index.entries) + appends <= self.index_entries_max
+
     def append(self, data: ReadableBuffer, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end; OSError may leave a torn tail (``cut_torn_tail``), and nothing is accounted."""
         position = self.size

@@ -111,6 +111,28 @@ def answers(broker: Broker, version: int) -> list[bytes]:
     return [reply.replace(id_of_topic, bytes(16)) for reply in replies]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_that_arrive_together_are_answered_as_if_one_by_one(broker: Broker, version: int) -> None:
+    def answers(together: int) -> list[bytes]:
+        broker.create_topic("t")
+        producer = Producer(broker)
+        replies: list[bytes] = []
+        waiting = requests(broker, "t") + requests(broker, "t")
+        while waiting:
+            for request in waiting[:together]:
+                producer.post(request, version)
+            replies += [producer.reply(version)[0] for _ in waiting[:together]]
+            del waiting[:together]
+        producer.wire.close()
+        id_of_topic = topic_id(broker, "t")
+        broker.delete_topic("t")
+        return [reply.replace(id_of_topic, bytes(16)) for reply in replies]
+
+    expected = answers(1)
+    for together in (2, 5, 100):
+        assert answers(together) == expected
+
+
 def serves_short(broker: Broker) -> list[bool]:
     server = broker._running()._sockets
     assert server is not None
