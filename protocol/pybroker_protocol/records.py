@@ -148,6 +148,22 @@ def batches(view: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         pos += size_bytes
 
 
+def end_offset_of(view: Buffer) -> int:
+    """The offset after the last of the whole batches that ``view`` holds, which lie in the log; -1 without any."""
+    end, pos, last = len(view), 0, -1
+    unpack = _INT32.unpack_from
+    while end - pos >= HEADER_BYTES:
+        size_bytes = unpack(view, pos + BATCH_LENGTH_AT)[0] + LOG_OVERHEAD
+        if not HEADER_BYTES <= size_bytes <= end - pos:
+            break
+        last = pos
+        pos += size_bytes
+    if last < 0:
+        return -1
+    base_offset: int = _INT64.unpack_from(view, last + BASE_OFFSET_AT)[0]
+    return base_offset + int(unpack(view, last + LAST_OFFSET_DELTA_AT)[0]) + 1
+
+
 def compute_crc(batch: Buffer, pos: int = 0) -> int:
     """The CRC-32C of the batch at ``pos``, as its length has it, over all behind the checksum itself."""
     (length,) = _INT32.unpack_from(batch, pos + BATCH_LENGTH_AT)

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.replication.partition import Partition
     from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.storage.log import Log
 
 _NONE = int(ErrorCode.NONE)
 _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class FetchOperation:
@@ -83,9 +85,11 @@ class FetchOperation:
 
     def on_data(self, partition: Partition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
-        if not self._finished and (
-            partition.gone or self._min_bytes <= 1 or self._available_bytes() >= self._min_bytes
-        ):
+        if self._finished:
+            return
+        # Whatever is appended is more for a reader of everything, but not for one that stops at an open transaction.
+        anything_will_do = self._min_bytes <= 1 and not self._read_committed
+        if partition.gone or anything_will_do or self._available_bytes() >= max(self._min_bytes, 1):
             self.expire()
 
     def expire(self) -> None:
@@ -161,21 +165,27 @@ class FetchOperation:
     def _read_log(
         self, fetched: FetchPartition, partition: Partition, max_bytes: int, upper: int, min_one_batch: bool
     ) -> int:
-        result = partition.log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)
-        if self._read_committed:
-            aborted = partition.log.aborted_transactions(fetched.fetch_offset, upper)
-            fetched.aborted_transactions = [(entry.producer_id, entry.first_offset) for entry in aborted]
+        log = partition.log
+        result = log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)
         if isinstance(result, ColdRead):
             self._cold_reads += 1
-            result.start(lambda read: self._on_cold_read(fetched, read))
+            result.start(lambda read: self._on_cold_read(fetched, log, read))
             return result.max_bytes
-        fetched.error_code = result.error_code
-        fetched.records = result.records
+        self._take(fetched, log, result)
         return len(result.records)
 
-    def _on_cold_read(self, fetched: FetchPartition, read: ReadResult) -> None:
-        fetched.error_code = read.error_code
-        fetched.records = read.records
+    def _take(self, fetched: FetchPartition, log: Log, result: ReadResult) -> None:
+        fetched.error_code = result.error_code
+        fetched.records = result.records
+        if self._read_committed and len(result.records):
+            aborted = log.aborted_transactions_of(fetched.fetch_offset, result.records)
+            if aborted is None:
+                fetched.answer(_STORAGE_ERROR)
+            else:
+                fetched.aborted_transactions = [(entry.producer_id, entry.first_offset) for entry in aborted]
+
+    def _on_cold_read(self, fetched: FetchPartition, log: Log, read: ReadResult) -> None:
+        self._take(fetched, log, read)
         self._cold_reads -= 1
         if self._cold_reads == 0:
             self._finish()

@@ -14,12 +14,17 @@ from pybroker.storage.results import (
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TRANSACTION_COORDINATOR_FENCED,
 )
+from pybroker.storage.verification_state import VerificationStates
 
 BATCHES_RETAINED = 5
 NO_OFFSET = -1
 _SEQUENCES = 1 << 31  # sequence numbers wrap from 2**31 - 1 to 0
 _LAST_SEQUENCE = _SEQUENCES - 1
+_LAST_EPOCH = (1 << 15) - 1
+# From this transaction version on (KIP-890) a marker carries a larger epoch than the records of its transaction.
+EPOCH_BUMPING_TRANSACTION_VERSION = 2
 
 # (first sequence, last sequence, base offset, last offset, max timestamp)
 BatchMetadata = tuple[int, int, int, int, int]
@@ -69,7 +74,7 @@ class SequenceError:
 class ProducerStateManager:
     """The producers of one partition."""
 
-    __slots__ = ("expiration_ms", "map_end_offset", "ongoing_txns", "producers", "unreplicated_txns")
+    __slots__ = ("expiration_ms", "map_end_offset", "ongoing_txns", "producers", "unreplicated_txns", "verifications")
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
@@ -77,6 +82,7 @@ class ProducerStateManager:
         self.ongoing_txns: dict[int, int] = {}  # first offset -> producer id, in order of first offset
         self.unreplicated_txns: dict[int, int] = {}  # first offset -> marker's offset: decided, not replicated yet
         self.map_end_offset = 0
+        self.verifications = VerificationStates()
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything; the state is that of an empty log which begins at ``map_end_offset``."""
@@ -102,24 +108,34 @@ class ProducerStateManager:
     ) -> BatchMetadata | SequenceError | None:
         """``None`` if the batch is next in line, the original's metadata if it is a repeat, else why it is refused."""
         entry = self.producers.get(producer_id)
+        if transactional:
+            return self._check_transactional(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if entry is None:
             return None
+        verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
+        if verdict is None and entry.current_txn_first_offset >= 0:
+            return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
+        return verdict
+
+    def _check_sequence(
+        self,
+        entry: ProducerStateEntry,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+    ) -> BatchMetadata | SequenceError | None:
         batches = entry.batches
         if entry.producer_epoch == producer_epoch:
-            if not batches or base_sequence == (batches[-1][1] + 1) & _LAST_SEQUENCE:
-                if entry.current_txn_first_offset < 0 or transactional:
-                    return None
-                return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
+            if base_sequence == ((batches[-1][1] + 1) & _LAST_SEQUENCE if batches else 0):
+                return None
             last_sequence = (base_sequence + last_offset_delta) & _LAST_SEQUENCE
             for batch in batches:
                 if batch[0] == base_sequence and batch[1] == last_sequence:
                     return batch
             return self._out_of_order(producer_id, base_sequence, last_sequence, batches)
         if producer_epoch < entry.producer_epoch:
-            return SequenceError(
-                INVALID_PRODUCER_EPOCH,
-                f"Epoch {producer_epoch} of producer {producer_id} is older than its epoch {entry.producer_epoch}",
-            )
+            return _old_epoch(producer_id, producer_epoch, entry)
         if base_sequence != 0 and entry.producer_epoch >= 0:
             return SequenceError(
                 OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -127,10 +143,42 @@ class ProducerStateManager:
             )
         return None
 
+    def _check_transactional(
+        self,
+        entry: ProducerStateEntry | None,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+    ) -> BatchMetadata | SequenceError | None:
+        """As ``check``; the first batch of a transaction must have been verified (KIP-890)."""
+        verdict = None
+        if entry is not None:
+            verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
+        if isinstance(verdict, tuple) or self.has_ongoing_transaction(producer_id, producer_epoch):
+            return verdict
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            return verdict
+        verification = self.verifications.of(producer_id)
+        if verification is None or verification.verified_epoch != producer_epoch:
+            return SequenceError(INVALID_TXN_STATE, "The record was not part of an ongoing transaction")
+        is_new = entry is None or not entry.batches
+        if base_sequence > (0 if is_new and verification.supports_epoch_bump else verification.lowest_sequence):
+            return SequenceError(
+                OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Sequence {base_sequence} of producer {producer_id} comes before what has to precede it",
+            )
+        return verdict
+
     @staticmethod
     def _out_of_order(
         producer_id: int, base_sequence: int, last_sequence: int, batches: tuple[BatchMetadata, ...]
     ) -> SequenceError:
+        if not batches:
+            return SequenceError(
+                OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} begins its epoch with sequence {base_sequence}, not 0",
+            )
         # Older than what is remembered: it was appended once, where is forgotten.  In wrapping arithmetic "older" is
         # the half of the circle behind the oldest remembered batch.
         behind = (batches[0][0] - 1 - last_sequence) & _LAST_SEQUENCE
@@ -143,6 +191,52 @@ class ProducerStateManager:
             OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Sequence {base_sequence} of producer {producer_id} does not follow its last sequence {batches[-1][1]}",
         )
+
+    # The coordinators' appends ----------------------------------------------------------------------------------------
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has an open transaction here that it began, or went on with, in this epoch."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == producer_epoch
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> SequenceError | None:
+        """Why the producer may not write in this epoch any more, if it may not."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            return _old_epoch(producer_id, producer_epoch, entry)
+        return None
+
+    def check_unsequenced(self, producer_id: int, producer_epoch: int, transactional: int) -> SequenceError | None:
+        """Why a batch is refused that a coordinator writes for a producer (the offsets of a transaction)."""
+        refused = self.check_epoch(producer_id, producer_epoch)
+        if refused is not None or not transactional or self.has_ongoing_transaction(producer_id, producer_epoch):
+            return refused
+        verification = self.verifications.of(producer_id)
+        if verification is None or verification.verified_epoch != producer_epoch:
+            return SequenceError(INVALID_TXN_STATE, "The record was not part of an ongoing transaction")
+        return None
+
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> SequenceError | None:
+        """Why an end marker is refused, if it is.
+
+        In transaction version 2 the marker's epoch must be larger than that of the records; one with the same epoch
+        repeats a marker that is there already, or is the last that the producer id has (KAFKA-19999).
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return None
+        epoch, bumps = entry.producer_epoch, transaction_version >= EPOCH_BUMPING_TRANSACTION_VERSION
+        repeats = entry.current_txn_first_offset < 0 or epoch == _LAST_EPOCH
+        if producer_epoch < epoch or (producer_epoch == epoch and bumps and not repeats):
+            return _old_epoch(producer_id, producer_epoch, entry)
+        if coordinator_epoch < entry.coordinator_epoch:
+            return SequenceError(
+                TRANSACTION_COORDINATOR_FENCED,
+                f"The transaction coordinator's epoch {coordinator_epoch} is older than {entry.coordinator_epoch}",
+            )
+        return None
 
     # All appends ------------------------------------------------------------------------------------------------------
 
@@ -168,9 +262,12 @@ class ProducerStateManager:
             coordinator_epoch, txn_first_offset = former.coordinator_epoch, former.current_txn_first_offset
             if former.producer_epoch == producer_epoch:
                 batches = (*former.batches[1 - BATCHES_RETAINED :], batch)
-        if is_transactional and txn_first_offset < 0:
-            txn_first_offset = base_offset
-            self.ongoing_txns[base_offset] = producer_id
+        if is_transactional:
+            if self.verifications:
+                self.verifications.forget(producer_id)
+            if txn_first_offset < 0:
+                txn_first_offset = base_offset
+                self.ongoing_txns[base_offset] = producer_id
         self.producers[producer_id] = ProducerStateEntry(
             producer_epoch, batches, max_timestamp, coordinator_epoch, txn_first_offset
         )
@@ -184,11 +281,12 @@ class ProducerStateManager:
         first_offset = former.current_txn_first_offset if former is not None else NO_OFFSET
         batches = former.batches if former is not None and former.producer_epoch == producer_epoch else ()
         self.producers[producer_id] = ProducerStateEntry(producer_epoch, batches, timestamp, coordinator_epoch)
+        self.verifications.forget(producer_id)
         if first_offset < 0:
             return None
         del self.ongoing_txns[first_offset]
         self.unreplicated_txns[first_offset] = marker_offset
-        return first_offset, min(self.ongoing_txns, default=marker_offset + 1)
+        return first_offset, next(iter(self.ongoing_txns), marker_offset + 1)
 
     def restore(self, producer_id: int, former: ProducerStateEntry | None) -> None:
         """Undo an ``update`` whose batch was not written."""
@@ -206,7 +304,7 @@ class ProducerStateManager:
         """The first offset that belongs to a transaction which is open, or decided but not replicated; -1 if none."""
         if not self.ongoing_txns and not self.unreplicated_txns:
             return NO_OFFSET
-        return min(min(self.ongoing_txns, default=1 << 63), min(self.unreplicated_txns, default=1 << 63))
+        return min(next(iter(self.ongoing_txns), 1 << 63), min(self.unreplicated_txns, default=1 << 63))
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Drop the decided transactions whose marker is below the high watermark."""
@@ -218,6 +316,7 @@ class ProducerStateManager:
         expired = [producer_id for producer_id, entry in self.producers.items() if self._expired(entry, now_ms)]
         for producer_id in expired:
             del self.producers[producer_id]
+        self.verifications.remove_expired(now_ms - self.expiration_ms)
 
     def _expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         """Whether the producer has been idle for long enough, by the clock and by the timestamps of its records.
@@ -229,3 +328,10 @@ class ProducerStateManager:
             return False
         entry.seen_ms = entry.seen_ms or now_ms
         return now_ms - max(entry.seen_ms, entry.last_timestamp) >= self.expiration_ms
+
+
+def _old_epoch(producer_id: int, producer_epoch: int, entry: ProducerStateEntry) -> SequenceError:
+    return SequenceError(
+        INVALID_PRODUCER_EPOCH,
+        f"Epoch {producer_epoch} of producer {producer_id} is older than its epoch {entry.producer_epoch}",
+    )

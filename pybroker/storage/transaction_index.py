@@ -7,6 +7,9 @@ version 0, int64 producer id, int64 first offset, int64 last offset (the marker'
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from itertools import islice
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
+_last_offset = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
@@ -70,12 +74,19 @@ class TransactionIndex:
     def overlapping(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that touch [fetch_offset, upper_bound_offset), and whether later segments need not be asked."""
         found: list[AbortedTransaction] = []
-        for entry in self.entries:
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
+        entries = self.entries
+        first = bisect_left(entries, fetch_offset, key=_last_offset)
+        for entry in islice(entries, first, None):
+            if entry.first_offset < upper_bound_offset:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound_offset:
                 return found, True
         return found, False
+
+    def reaches(self, offset: int) -> bool:
+        """Whether a transaction was aborted at or past ``offset``."""
+        entries = self.entries
+        return bool(entries) and entries[-1].last_offset >= offset
 
     def truncate(self, offset: int) -> None:
         """Drop the entries whose marker lies at or past ``offset``."""

@@ -10,12 +10,13 @@ from pybroker.config.log_config import LogConfig
 from pybroker.storage.log import Log
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.results import AppendResult, ReadResult
-from tests.storage.batches import batch, parse
+from tests.storage.batches import batch, end_marker, parse
 from tests.storage.fake_env import FakeWorld
 
 TOPIC_ID = b"0123456789abcdef"
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
 LATEST_PRODUCE = 13
+TRANSACTIONAL_FLAG = 0x10
 
 
 def small_config(**attributes: Any) -> LogConfig:
@@ -76,9 +77,30 @@ class Client:
     def send(
         self, data: bytearray | None = None, version: int = LATEST_PRODUCE, **batch_fields: Any
     ) -> AppendResult | None:
-        """Append one batch; the result, or None when it comes later."""
+        """Append one batch; the result, or None when it comes later.  A transactional one is verified before."""
         data = batch(**batch_fields) if data is None else data
+        if batch_fields.get("attributes", 0) & TRANSACTIONAL_FLAG:
+            self.verify(batch_fields["producer_id"], batch_fields["producer_epoch"], batch_fields["sequence"])
         return self.log.append_as_leader(memoryview(data), self.leader_epoch, version, self.later.append)
+
+    def verify(
+        self, producer_id: int, producer_epoch: int, sequence: int = 0, supports_epoch_bump: bool = False
+    ) -> None:
+        """What the transaction coordinator's yes brings about."""
+        verifications = self.log.producers.verifications
+        asked = verifications.begin(producer_id, producer_epoch, sequence, supports_epoch_bump, 0)
+        verifications.succeed(producer_id, asked, producer_epoch)
+
+    def end(
+        self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int = 0, version: int = 1
+    ) -> AppendResult:
+        """Append the marker that ends a transaction; its result has to come at once."""
+        marker = bytes(end_marker(producer_id, producer_epoch, commit, coordinator_epoch))
+        result = self.log.append_end_transaction(
+            marker, coordinator_epoch, version, self.leader_epoch, self.later.append
+        )
+        assert result is not None
+        return result
 
     def send_now(self, data: bytearray | None = None, version: int = LATEST_PRODUCE, **fields: Any) -> AppendResult:
         """Append one batch whose result has to come at once."""

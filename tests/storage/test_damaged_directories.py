@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker.storage.results import StorageError
-from tests.storage.batches import end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_all
 
@@ -25,7 +24,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for sequence in range(30):
         client.send(values=[bytes(400)], producer_id=1, producer_epoch=0, sequence=sequence)
     client.send(attributes=0x10, producer_id=2, producer_epoch=0, sequence=0)
-    log.append_internal(end_marker(2, 0, commit=False), 0, lambda _: None)
+    assert Client(log).end(2, 0, commit=False).error_code == 0
     client.fill(10)
     log.update_high_watermark(42)
     storage.close()

@@ -17,7 +17,6 @@ from pybroker.storage.results import (
     INVALID_TXN_STATE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
-from tests.storage.batches import end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
@@ -161,10 +160,10 @@ def test_last_stable_offset_stops_at_the_first_open_transaction(storage: Storage
     log.update_high_watermark(3)
     assert (log.high_watermark, log.last_stable_offset) == (3, 1)
     assert client.send_now(producer_id=1, producer_epoch=0, sequence=1).error_code == INVALID_TXN_STATE
-    log.append_internal(end_marker(1, 0, commit=True), 0, lambda _: None)
+    assert Client(log).end(1, 0, commit=True).error_code == 0
     log.update_high_watermark(4)
     assert log.last_stable_offset == 2
-    log.append_internal(end_marker(2, 0, commit=False), 0, lambda _: None)
+    assert Client(log).end(2, 0, commit=False).error_code == 0
     assert log.last_stable_offset == 2  # decided, but the marker is not replicated yet
     log.update_high_watermark(5)
     assert log.last_stable_offset == 5

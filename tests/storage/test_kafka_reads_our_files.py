@@ -12,7 +12,6 @@ import pytest
 
 from pybroker.storage.log import Log
 from pybroker.storage.results import StorageError
-from tests.storage.batches import end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
@@ -45,7 +44,7 @@ def fill(storage: Storage, log: Log) -> None:
     for sequence in range(4):
         client.send(values=[b"x"], producer_id=77, producer_epoch=1, sequence=sequence, timestamp=start + 500)
     client.send(values=[b"t"], attributes=0x10, producer_id=78, producer_epoch=0, sequence=0, timestamp=start + 600)
-    log.append_internal(end_marker(78, 0, commit=False), 0, lambda _: None)
+    assert Client(log).end(78, 0, commit=False).error_code == 0
     client.send(values=[b"g"] * 5, attributes=1, timestamp=start + 700)
     storage.world.run()
 

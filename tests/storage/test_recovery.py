@@ -14,7 +14,7 @@ import pytest
 from pybroker.storage import os_file, recovery
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.results import StorageError
-from tests.storage.batches import batch, end_marker, parse
+from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
@@ -210,7 +210,7 @@ def test_aborted_transactions_survive_a_crash_without_their_index(make_storage: 
     storage = make_storage()
     log = storage.log()
     Client(log).send(values=[b"x"], attributes=0x10, producer_id=5, producer_epoch=0, sequence=0)
-    log.append_internal(end_marker(5, 0, commit=False), 0, lambda _: None)
+    assert Client(log).end(5, 0, commit=False).error_code == 0
     Client(log).send(values=[b"y"], attributes=0x10, producer_id=6, producer_epoch=0, sequence=0)
     log.update_high_watermark(3)
     assert log.last_stable_offset == 2
