@@ -41,6 +41,10 @@ TURN_NS = 1_000_000
 # Small Produce requests of one connection that go into the log with one write.
 PRODUCE_RUN_REQUESTS = 16
 
+# OffsetCommit requests of one connection that become one batch, and the longest that is recognized by its bytes: about
+# eighty small ones, far below ``TURN_NS``.
+COMMIT_RUN_BYTES = 8 << 10
+
 # Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
 PIPELINED_PRODUCE_REQUESTS = 128
 PIPELINED_PRODUCE_BYTES = 64 << 20
@@ -97,6 +101,10 @@ PENDING_JOINS_MAX = 10_000
 # of groups with absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
 GROUP_PARTITIONS_REMEMBERED = 16_384
 REMEMBERED_GROUP_ID_CHARS = 256
+
+# Producers of one partition that wait for the transaction coordinator's word at once, or could not be given it: each
+# costs an entry until ``producer.id.expiration.ms`` is over, and producer ids are the client's to invent.
+TRANSACTION_VERIFICATIONS_PER_PARTITION = 10_000
 
 # Groups whose offsets one operation looks at for expiry, and tombstones that one batch may hold: both keep the
 # operation to a few milliseconds and the batch far below max.message.bytes.  The next operation goes on from there.
@@ -155,6 +163,10 @@ WARM_TAIL_BYTES = 4 << 20
 
 # Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
 PARTITIONS_PER_TURN = 20
+
+# A full disk is reported when it begins and, with the number of refusals, when nothing was refused for this long: one
+# line per refused append would fill what room there is.
+ROOM_CHECK_INTERVAL_MS = 10_000
 
 # How often logs with ``flush.ms`` are looked at.  Kafka's ``log.flush.scheduler.interval.ms`` counts as the default of
 # ``flush.ms`` only: its own default would mean never.

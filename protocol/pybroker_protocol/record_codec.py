@@ -75,7 +75,7 @@ _END_TXN_MARKER = Struct(">hi")  # version, coordinator epoch
 _UNCOVERED = Struct(">qiibI")  # the batch header up to its checksum
 _COVERED = Struct(">hiqqqhii")  # and behind it
 _NULL = varint(-1)
-_SMALL_MAX = 64  # a zigzag varint below is one byte, twice the number
+_SMALL_MAX = 256  # varints below are kept encoded: lengths of what coordinators write, and most deltas
 
 
 def decode_records(batch: Buffer, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
@@ -258,23 +258,30 @@ def _encode_record(
     body = b"".join(
         (
             b"\x00",
-            _small_varint(timestamp_delta),
-            _small_varint(offset_delta),
-            _encode_bytes(key),
-            _encode_bytes(value),
-            _small_varint(len(headers)),
-            *[_encode_bytes(name.encode()) + _encode_bytes(data) for name, data in headers],
+            _SMALL[timestamp_delta] if 0 <= timestamp_delta < _SMALL_MAX else varint(timestamp_delta),
+            _SMALL[offset_delta] if offset_delta < _SMALL_MAX else varint(offset_delta),
+            *_sized(key),
+            *_sized(value),
+            _encode_headers(headers) if headers else b"\x00",
         )
     )
-    return varint(len(body)) + body
+    return _length(len(body)) + body
 
 
-def _small_varint(value: int) -> bytes:
-    return _SMALL[value] if 0 <= value < _SMALL_MAX else varint(value)
+def _encode_headers(headers: Headers) -> bytes:
+    parts: list[Buffer] = [_length(len(headers))]
+    for name, data in headers:
+        parts += (*_sized(name.encode()), *_sized(data))
+    return b"".join(parts)
 
 
-def _encode_bytes(data: Buffer | None) -> bytes:
-    return _NULL if data is None else _small_varint(len(data)) + data
+def _sized(data: Buffer | None) -> tuple[bytes, Buffer]:
+    """A length and what has it."""
+    return (_NULL, b"") if data is None else (_length(len(data)), data)
+
+
+def _length(length: int) -> bytes:
+    return _SMALL[length] if length < _SMALL_MAX else varint(length)
 
 
 _SMALL = [varint(value) for value in range(_SMALL_MAX)]

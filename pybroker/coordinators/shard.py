@@ -185,7 +185,8 @@ class Shard(Generic[S]):
             return self._append_failed(result, waiter, now_ms, response_error(error_code))
         self.last_written_offset = last_offset + 1
         self._replay(result.records, last_offset + 1 - len(result.records), now_ms)
-        self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
+        if self.high_watermark < self.last_written_offset:
+            self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
         self._publish(result, waiter)
         return None if result.then is None else self._go_on(result.then, now_ms, waiter)
 

@@ -5,7 +5,8 @@ directions.  Does not own what a request means (``dispatch`` and the handlers do
 
 Invariants
 - Replies leave in the order of their requests.  While a reply is parked no later request is started, except
-  Produce behind Produce: those are appended at once and answered in order through ``_waiting``.
+  Produce behind Produce: those are appended at once and answered in order through ``_waiting`` (not behind one that
+  waits for the transaction coordinator before it is appended).
 - An idle connection owns no buffer: it reads into the server's shared buffer, and only unserved bytes move to a
   buffer of its own, which grows as bytes arrive and is never sized by the length that the peer declares.
 - A view of a request dies when its handler returns, unless the handler holds the buffer (``hold_request``).
@@ -25,15 +26,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pybroker import limits
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext
-from pybroker.net.dispatch import API_VERSIONS_KEY, PRODUCE_KEY, Endpoint, UnknownApiKey, UnsupportedApiVersion
+from pybroker.net.dispatch import (
+    API_VERSIONS_KEY,
+    OFFSET_COMMIT_KEY,
+    PRODUCE_KEY,
+    Endpoint,
+    UnknownApiKey,
+    UnsupportedApiVersion,
+)
 from pybroker_protocol.codec import skip_tagged_fields
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from pybroker.net.buffers import ReceiveBuffer
+    from pybroker.net.commit_shortcut import CommitShortcut
     from pybroker.net.produce_shortcut import ProduceShortcut
     from pybroker.net.socket_server import Listener, SocketServer
-    from pybroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +51,7 @@ _REPLY_HEADER = struct.Struct(">ii").pack
 _FLEXIBLE_REPLY_HEADER = struct.Struct(">iib").pack
 _CLIENT_ID_AT = 10
 
+_SHORTCUT_KEYS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY))
 _SHORTCUT_PAUSE = 64  # requests between two shortcuts: making one costs more than a request
 
 _LARGE_FRAME_BYTES = 64 << 10
@@ -120,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[_WaitingReply] = deque()
         self._waiting_bytes = 0
         self._serving = False
-        self._shortcut: ProduceShortcut | None = None
+        self._shortcut: ProduceShortcut | CommitShortcut | None = None
         self._shortcut_pause = 0
         self._queued = False
         self._reading_paused = False
@@ -189,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
                 reply.parked.abandon()
         self._release_own()
         self._out.clear()
+        self._shortcut = None  # it may refer to us
         self._server.remove(self)
 
     # --- what handlers may ask of a connection ---------------------------------------------------------------------
@@ -243,11 +253,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_overtake(self, view: memoryview, pos: int, size: int) -> bool:
         """Whether the frame may be started while replies wait: Produce behind Produce, within bounds."""
+        last = self._waiting[-1]
         return (
             size >= 4
             and view[pos + 4] == 0
             and view[pos + 5] == PRODUCE_KEY
-            and self._waiting[-1].endpoint.api_key == PRODUCE_KEY
+            and last.endpoint.api_key == PRODUCE_KEY
+            and (last.parked is None or last.parked.completed or not last.parked.holds_back)
             and len(self._waiting) < limits.PIPELINED_PRODUCE_REQUESTS
             and self._waiting_bytes < limits.PIPELINED_PRODUCE_BYTES
         )
@@ -389,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.park(endpoint, correlation_id, response, len(frame))
                 return
             response = response.response  # parked, but completed before the handler returned
-        elif endpoint.api_key == PRODUCE_KEY and response is not None:
+        elif endpoint.api_key in _SHORTCUT_KEYS and response is not None:
             self._learn_shortcut(endpoint, request, response, frame)
         if response is not None:
             self.reply(endpoint, correlation_id, response)
@@ -403,12 +415,17 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._send(endpoint, correlation_id, response)
 
-    def _learn_shortcut(
-        self, endpoint: Endpoint, request: ProduceRequest, response: ProduceResponse, frame: memoryview
-    ) -> None:
-        """Remember a request with one batch, so that the next one like it is served the short way."""
+    def _learn_shortcut(self, endpoint: Endpoint, request: Any, response: Any, frame: memoryview) -> None:
+        """Remember a request with one batch, or offsets, so that the next one like it is served the short way."""
         if self._shortcut_pause:
             self._shortcut_pause -= 1
+            return
+        if endpoint.api_key == OFFSET_COMMIT_KEY:
+            from pybroker.net.commit_shortcut import shortcut_of_commit
+
+            self._shortcut_pause = _SHORTCUT_PAUSE
+            services = self._server.services
+            self._shortcut = shortcut_of_commit(self, endpoint, services, request, response, frame)
             return
         if self._server.frame_bytes_max < 2 * limits.INLINE_WRITE_BYTES_MAX:
             return  # the short way looks at no frame's length

@@ -8,6 +8,8 @@ Counterpart in Kafka: ``OffsetMetadataManager``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_rebalance import renew_session
 from pybroker.coordinators.group.classic_state import ClassicState
@@ -19,6 +21,7 @@ from pybroker.coordinators.group.records import (
     pack_partition,
     read_offset,
 )
+from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
@@ -45,6 +48,8 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 # The version of OffsetCommit that learned to say that the group does not exist.
 GROUP_ID_NOT_FOUND_VERSION = 9
+
+_STATES_WITH_SESSIONS = frozenset((ClassicState.STABLE, ClassicState.PREPARING_REBALANCE))
 
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
@@ -79,12 +84,10 @@ def commit_offsets(
     now_ms: int,
 ) -> Result:
     """Write offsets.  A group that nobody has heard of is fine as long as it claims no generation."""
-    error = _check_commit(group, request, api_version)
+    result = Result()
+    error = _accept(group, request, api_version, result)
     if error:
         return Result(offset_commit_error(request, error))
-    result = Result()
-    if isinstance(group, ClassicGroup) and group.state in {ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}:
-        renew_session(group, group.members[request.member_id], result)
     records, topics = result.records, []
     metadata_max = settings.offset_metadata_max_bytes
     for topic in request.topics:
@@ -101,6 +104,26 @@ def commit_offsets(
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     result.response = OffsetCommitResponse(throttle_time_ms=0, topics=topics)
     return result
+
+
+def commit_offsets_again(
+    group: Group | None, commit: RepeatedCommit, requests: Sequence[CommittedPositions], now_ms: int
+) -> Result:
+    """Requests of a member that differ in their offsets alone; the response is the error code of all of them."""
+    result = Result()
+    result.response = _accept(group, commit.request, commit.api_version, result)
+    if not result.response:
+        for positions in requests:
+            commit.add_records(result.records, positions, now_ms)
+    return result
+
+
+def _accept(group: Group | None, request: OffsetCommitRequest, api_version: int, result: Result) -> int:
+    """Why the request is refused, or 0: then it is a sign of life of its member."""
+    error = _check_commit(group, request, api_version)
+    if not error and isinstance(group, ClassicGroup) and group.state in _STATES_WITH_SESSIONS:
+        renew_session(group, group.members[request.member_id], result)
+    return error
 
 
 def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> int:

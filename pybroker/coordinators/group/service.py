@@ -12,7 +12,7 @@ Counterpart in Kafka: ``GroupCoordinatorService``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ from pybroker_protocol.messages.list_groups import ListedGroup, ListGroupsRespon
 if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
+    from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
     from pybroker.coordinators.shard import Operation
     from pybroker.env import Env
@@ -178,6 +179,16 @@ class GroupCoordinator:
         """OffsetCommit of topics that exist, each with its name and its topic id.  The empty group id is allowed."""
         waiter = Waiter(done, lambda code: offset_commit_error(request, code))
         self._submit(request.group_id, lambda shard, now_ms: shard.commit_offsets(request, api_version, now_ms), waiter)
+
+    def commit_offsets_again(
+        self, commit: RepeatedCommit, requests: Sequence[CommittedPositions], done: Callable[[int], None]
+    ) -> None:
+        """OffsetCommits that repeat an earlier one with other offsets: ``done`` gets one error code for all of them."""
+        self._submit(
+            commit.request.group_id,
+            lambda shard, now_ms: shard.commit_offsets_again(commit, requests, now_ms),
+            Waiter(done, int),
+        )
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool, done: Done) -> None:
         """OffsetFetch of one group: ``done`` gets an OffsetFetchResponseGroup.  The empty group id is allowed."""

@@ -12,7 +12,7 @@ Counterpart in Kafka: ``GroupCoordinatorShard``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pybroker import limits
 from pybroker.coordinators.group import classic_join, classic_membership, offset_operations
@@ -40,6 +40,7 @@ from pybroker.coordinators.group.records import (
     read_offset_key_prefix,
     read_partition,
 )
+from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.group.responses import join_error, sync_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, TimerKey, Waiter
@@ -225,6 +226,13 @@ class GroupShard:
         """OffsetCommit."""
         group = self.groups.get(request.group_id)
         return offset_operations.commit_offsets(group, self.offsets, request, api_version, self._settings, now_ms)
+
+    def commit_offsets_again(
+        self, commit: RepeatedCommit, requests: Sequence[CommittedPositions], now_ms: int
+    ) -> Result:
+        """OffsetCommits that repeat an earlier one with other offsets; the response is one error code for all."""
+        group = self.groups.get(commit.request.group_id)
+        return offset_operations.commit_offsets_again(group, commit, requests, now_ms)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch, of one group."""
