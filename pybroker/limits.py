@@ -168,6 +168,10 @@ PARTITIONS_PER_TURN = 20
 # line per refused append would fill what room there is.
 ROOM_CHECK_INTERVAL_MS = 10_000
 
+# A full disk is reported when it begins and, with the number of refusals, when nothing was refused for this long: one
+# line per refused append would fill what room there is.
+ROOM_CHECK_INTERVAL_MS = 10_000
+
 # How often logs with ``flush.ms`` are looked at.  Kafka's ``log.flush.scheduler.interval.ms`` counts as the default of
 # ``flush.ms`` only: its own default would mean never.
 FLUSH_CHECK_INTERVAL_MS = 1_000

@@ -77,9 +77,12 @@ class BrokerServer:
         logs.start()
         self._broker_epoch = logs.clean_broker_epoch()
         metadata = MetadataCache()
-        self._controller = controller = open_controller(env, config, metadata, str(logs.metadata_dir))
+        self._controller = controller = open_controller(
+            env, config, metadata, str(logs.metadata_dir), logs.partition_count
+        )
         controller.load()
         logs.set_cluster(controller.cluster_id, controller.node_id)
+        found = logs.settle(controller.loaded_image.replica_places(controller.node_id))
         services.env = env
         services.config = config
         services.broker_id = controller.node_id
@@ -99,9 +102,11 @@ class BrokerServer:
         services.configs = ConfigService(config, metadata, controller, services.broker_id)
         services.configs.subscribe(self._on_config_change)
         services.telemetry = ClientTelemetry(env, metadata, config)
+        clean_shutdown = logs.clean_broker_epoch() >= 0
         controller.register(
-            endpoints, config["broker.rack"], logs.directory_ids(), clean_shutdown=logs.clean_broker_epoch() >= 0
+            endpoints, config["broker.rack"], logs.directory_ids(), found, clean_shutdown=clean_shutdown
         )
+        logs.on_directory_failed = controller.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_groups(metadata)
         await sockets.accept()
@@ -128,7 +133,7 @@ class BrokerServer:
             self._logs.close(self._broker_epoch)
 
     def _on_all_dirs_failed(self) -> None:
-        log.critical("no log directory is left; the broker stops")
+        log.critical("no log directory is left, or not that of the metadata; the broker stops")
         self._on_failure()
 
     def _on_config_change(self, names: frozenset[str]) -> None:

@@ -22,16 +22,25 @@ from pybroker.storage.checkpoints import read_meta_properties
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
 
 
-def open_controller(env: Env, config: BrokerConfig, cache: MetadataCache, metadata_dir: str) -> Controller:
+def open_controller(
+    env: Env, config: BrokerConfig, cache: MetadataCache, metadata_dir: str, partition_count: int = 0
+) -> Controller:
     """The controller over the store in ``metadata_dir``; StoreError when the directory is another node's.
 
-    Nothing is opened yet: ``Controller.load`` and ``register`` do that.
+    ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.  Nothing is opened yet:
+    ``Controller.load`` and ``register`` do that.
     """
     meta = read_meta_properties(Path(metadata_dir)) or {}
     node_id = _node_id(meta, config)
     path = str(Path(metadata_dir) / sqlite_store.FILE_NAME)
     store = sqlite_store.SqliteStore(path, env, fsync=config.get_bool("pybroker.fsync.enable"))
-    return Controller(env, config, cache, store, node_id, lambda: _found(env, metadata_dir, meta, node_id))
+
+    def found() -> Founding:
+        if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
+            _check_nothing_is_forgotten(config, metadata_dir, partition_count)
+        return _found(env, metadata_dir, meta, node_id)
+
+    return Controller(env, config, cache, store, node_id, found)
 
 
 def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:
@@ -45,6 +54,19 @@ def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:
     if is_set and config.node_id != int(stored):
         raise StoreError(f"node.id is {config.node_id}, but the data directory belongs to node {stored}")
     return int(stored)
+
+
+def _check_nothing_is_forgotten(config: BrokerConfig, metadata_dir: str, partition_count: int) -> None:
+    """A new cluster knows no topics: beside partitions of an old one it would take them for strays."""
+    for log_dir in config.log_dirs:
+        path = Path(log_dir).absolute()
+        if path != Path(metadata_dir).absolute() and (path / sqlite_store.FILE_NAME).exists():
+            raise StoreError(f"the cluster's metadata lies in {log_dir}: set metadata.log.dir to it")
+    if partition_count:
+        raise StoreError(
+            f"the log dirs hold {partition_count} partitions, but {metadata_dir} has no metadata that knows them: "
+            "set metadata.log.dir to where it lies, or move the partitions away"
+        )
 
 
 def _found(env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int) -> Founding:

@@ -12,11 +12,13 @@ Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``, and ``Au
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from pybroker.cluster import store_codec
-from pybroker.cluster.decisions.brokers import register_broker
+from pybroker.cluster.decisions.brokers import FoundReplicas, register_broker, take_directories_offline
 from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
@@ -48,13 +50,15 @@ from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import ConfigChange
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.uuids import ZERO_UUID
+from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
 REQUEST_TIMEOUT_MS: Final = 30_000  # request.timeout.ms of Kafka's clients
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 PRODUCER_ID_MAX: Final = 2**63 - 1
 
 TopicDone = Callable[[int], None]
+
+log = logging.getLogger(__name__)
 
 
 class Controller:
@@ -106,25 +110,34 @@ class Controller:
             self._first_puts = {**store_codec.encode_retained(founding.retained_records), **first.puts}
         self.cluster_id = image.cluster_id
 
+    @property
+    def loaded_image(self) -> ClusterImage:
+        """What ``load`` found; the cache has it, and later ones, once ``register`` has run."""
+        return self._loaded
+
     def register(
         self,
         endpoints: Mapping[str, Endpoint],
         rack: str | None,
         log_dirs: Sequence[bytes],
+        found: FoundReplicas = MappingProxyType({}),
         *,
         clean_shutdown: bool = True,
     ) -> None:
         """Take the controller key, register this broker and publish the first image, in one transaction.
 
-        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs.  After an
-        unclean shutdown the leader epochs of this broker's partitions grow.  StoreError when the store fails.
+        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs that
+        work, ``found`` where replicas lie for which ``loaded_image`` names another log dir, or none.  After an unclean
+        shutdown the leader epochs of this broker's partitions grow.  StoreError when the store fails.
         """
         incarnation_id = self._env.new_uuid()
         registration = BrokerRegistration(
             self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
         )
         builder = ImageBuilder(self._loaded)
-        register_broker(builder, registration, clean_shutdown=clean_shutdown)
+        missing = register_broker(builder, registration, found, clean_shutdown=clean_shutdown)
+        for directory, count in missing.items():
+            log.error("no log dir here has the id %s: its %d partitions stay offline", uuid_text(directory), count)
         builder.set_controller(self.node_id)
         puts, deletes = store_codec.encode(self._loaded, builder.view(), builder.delta())
         key = _next_key(self._holder, builder.view().brokers[self.node_id])
@@ -143,6 +156,14 @@ class Controller:
         """Finish the transaction in flight and end the store's thread; what still waits is dropped.  Blocks."""
         self._queue.close()
         self._store.close()
+
+    def take_directory_offline(self, directory: bytes) -> None:
+        """A log dir of this broker failed: what lies in it loses its leader until a start finds the log dir again."""
+
+        def decide(builder: ImageBuilder) -> None:
+            take_directories_offline(builder, self.node_id, (directory,))
+
+        self._submit(decide, lambda code, message: None, lambda _: None)
 
     # ------------------------------------------------------------------ topics
 

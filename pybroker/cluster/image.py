@@ -12,12 +12,20 @@ Counterpart in Kafka: ``org.apache.kafka.image.MetadataImage`` and ``MetadataDel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 NO_LEADER: Final = -1
 NO_BROKER: Final = -1
+
+# Kafka's reserved directory ids (KIP-858): nobody has said yet where a replica lies (before and since the broker may be
+# asked to choose), and a replica whose log dir is lost for good.
+MIGRATING_DIRECTORY: Final = bytes(16)
+UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
+UNCHOSEN_DIRECTORIES: Final = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
+LOST_DIRECTORY: Final = bytes(15) + b"\x02"
 
 # Kafka's topics of its own (org.apache.kafka.common.internals.Topic).
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
@@ -40,7 +48,10 @@ class Endpoint(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing."""
+    """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing.
+
+    ``log_dirs`` has the ids of its log dirs that work.
+    """
 
     broker_id: int
     epoch: int
@@ -50,6 +61,12 @@ class BrokerRegistration(NamedTuple):
     fenced: bool = False
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
+
+    def has_online_dir(self, directory: bytes) -> bool:
+        """Whether a replica in ``directory`` can be served; a broker that named no log dirs is trusted, as in Kafka."""
+        if directory in self.log_dirs or directory in UNCHOSEN_DIRECTORIES:
+            return True
+        return directory != LOST_DIRECTORY and not self.log_dirs
 
 
 class PartitionImage(NamedTuple):
@@ -70,6 +87,16 @@ class PartitionImage(NamedTuple):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
+
+    def directory(self, broker_id: int) -> bytes:
+        """The log dir in which a broker's replica lies; ValueError if it has none."""
+        index = self.replicas.index(broker_id)
+        return self.directories[index] if index < len(self.directories) else UNASSIGNED_DIRECTORY
+
+    def in_directory(self, broker_id: int, directory: bytes) -> PartitionImage:
+        """The partition with a broker's replica in ``directory``."""
+        directories = tuple(directory if replica == broker_id else self.directory(replica) for replica in self.replicas)
+        return self._replace(directories=directories, partition_epoch=self.partition_epoch + 1)
 
 
 class TopicImage(NamedTuple):
@@ -130,6 +157,21 @@ class ClusterImage:
             return None
         return image.partitions[index]
 
+    def replica_places(self, broker_id: int) -> Callable[[str, int], tuple[bytes, bytes | None] | None]:
+        """Where the broker's replicas lie, as a function from a topic's name and an index.
+
+        It gives the topic's id and the log dir, None before one was chosen; None as a whole for what is no replica.
+        """
+
+        def place(topic: str, index: int) -> tuple[bytes, bytes | None] | None:
+            image = self.topics_by_name.get(topic)
+            if image is None or index >= len(image.partitions) or broker_id not in image.partitions[index].replicas:
+                return None
+            directory = image.partitions[index].directory(broker_id)
+            return image.topic_id, None if directory in UNCHOSEN_DIRECTORIES else directory
+
+        return place
+
     def live_broker_ids(self) -> list[int]:
         """Ids of the registered brokers that are not fenced, in order."""
         return sorted(broker_id for broker_id, broker in self.brokers.items() if not broker.fenced)
@@ -175,6 +217,19 @@ class ImageBuilder:
         self._fields: dict[str, Any] = {}
         # Keys written so far, by field and in order: what changed is found without a look at the 10,000 other topics.
         self._touched: dict[str, dict[Any, None]] = {}
+        self._replicas_per_directory: Counter[bytes] | None = None
+
+    @property
+    def replicas_per_directory(self) -> Counter[bytes]:
+        """How many replicas lie in each log dir: counted at first need, and kept up by whoever places more."""
+        counts = self._replicas_per_directory
+        if counts is None:
+            topics = self.view().topics_by_name.values()
+            counts = Counter(
+                directory for topic in topics for partition in topic.partitions for directory in partition.directories
+            )
+            self._replicas_per_directory = counts
+        return counts
 
     def _own(self, field: str, key: Any) -> dict[Any, Any]:
         self._touched.setdefault(field, {})[key] = None

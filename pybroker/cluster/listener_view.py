@@ -31,10 +31,10 @@ class ReachableBroker(NamedTuple):
 class ListenerView:
     """``live`` has the brokers that clients may be sent to, ``registered`` also those that are fenced."""
 
-    __slots__ = ("_registered_ids", "live", "metadata_frames", "registered", "topic_fragments")
+    __slots__ = ("_brokers", "live", "metadata_frames", "registered", "topic_fragments")
 
     def __init__(self, brokers: Mapping[int, BrokerRegistration], listener: str) -> None:
-        self._registered_ids = frozenset(brokers)
+        self._brokers = brokers
         self.registered = tuple(
             ReachableBroker(broker_id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
             for broker_id, broker in sorted(brokers.items())
@@ -51,7 +51,7 @@ class ListenerView:
         leader = partition.leader
         if leader in self.live:
             return leader, ErrorCode.NONE
-        if leader not in self._registered_ids:
+        if leader not in self._brokers:
             return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
         return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND
 
@@ -59,9 +59,13 @@ class ListenerView:
         """Those of the replicas that clients can be sent to."""
         return [broker_id for broker_id in replicas if broker_id in self.live]
 
-    def offline(self, replicas: Iterable[int]) -> list[int]:
-        """Those of the replicas that clients cannot be sent to."""
-        return [broker_id for broker_id in replicas if broker_id not in self.live]
+    def offline(self, partition: PartitionImage) -> list[int]:
+        """The replicas that clients cannot be sent to, and those in log dirs that do not work."""
+        return [
+            broker_id
+            for broker_id in partition.replicas
+            if broker_id not in self.live or not self._brokers[broker_id].has_online_dir(partition.directory(broker_id))
+        ]
 
     def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
         """Drop what was encoded of topics that have changed."""

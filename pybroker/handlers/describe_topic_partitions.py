@@ -108,7 +108,7 @@ def _row(index: int, partition: PartitionImage, view: ListenerView) -> DescribeT
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=view.offline(partition.replicas),
+        offline_replicas=view.offline(partition),
     )
 
 

@@ -240,7 +240,7 @@ def _partition(index: int, partition: PartitionImage, view: ListenerView, versio
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=view.offline(partition.replicas),
+        offline_replicas=view.offline(partition),
     )
 
 

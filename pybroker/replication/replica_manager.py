@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.cluster.image import NO_LEADER, UNCHOSEN_DIRECTORIES
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
 from pybroker.replication.fetch_session import FetchSessionCache
@@ -106,9 +107,11 @@ class ReplicaManager:
     def _error(self, topic: TopicImage | None, index: int) -> ErrorCode:
         if topic is None or not 0 <= index < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic.partitions[index].leader != self._broker_id:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        state = topic.partitions[index]
+        # Without a leader, a replica that is here lies in a log dir that is not.
+        if state.leader == self._broker_id or (state.leader == NO_LEADER and self._broker_id in state.replicas):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _make(self, topic: TopicImage | None, index: int) -> Partition | None:
         """Make the partition, at first use, if the image says that it is led here and its log can be had."""
@@ -117,10 +120,14 @@ class ReplicaManager:
         state = topic.partitions[index]
         if state.leader != self._broker_id:
             return None
-        log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name))
+        directory = state.directory(self._broker_id)
+        chosen = None if directory in UNCHOSEN_DIRECTORIES else directory
+        log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name), chosen)
         if log is None:
             return None
         log.update_high_watermark(log.log_end_offset)
+        if log.refuses:
+            return None  # opening it showed that its directory is gone: it must not look empty
         partition = Partition(self, topic.name, topic.topic_id, index, state.leader_epoch, log)
         self._by_name.setdefault(topic.name, {})[index] = partition
         self._by_id.setdefault(topic.topic_id, {})[index] = partition

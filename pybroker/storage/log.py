@@ -583,14 +583,14 @@ class Log:
         except OSError as cut_error:
             error = cut_error
         if os_file.is_passing(error):
-            logger.warning("No room to append to %s: %s", self.path, error)
+            self.directory.refused_for_room(error)
         else:
             self.directory.fail(error, f"a write to {self.path}")
 
     def sync_failed(self, error: BaseException) -> None:
         """A sync failed: what it covered may be lost, and only a restart can tell."""
         if os_file.is_passing(error):
-            logger.warning("No room to write the indexes of %s: %s", self.path, error)
+            self.directory.refused_for_room(error)
         else:
             self.directory.fail(error, f"a sync of {self.path}")
 

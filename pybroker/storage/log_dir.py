@@ -1,4 +1,4 @@
-"""One log directory: its lock, its identity, its threads, and whether it still works.
+"""One log directory: its lock, its identity, its threads, whether it still works, and whether it has room.
 
 Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
 threads (writer, reader, flusher, remover), each started by its first job, and the step from online to offline, which
@@ -9,6 +9,7 @@ Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from pybroker import limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage import os_file
 from pybroker.storage.results import StorageError
@@ -46,8 +48,11 @@ class LogDir:
     __slots__ = (
         "_env",
         "_executors",
+        "_identity",
         "_lock_fd",
+        "_refusals",
         "_removals",
+        "_room_timer",
         "clean_broker_epoch",
         "closing",
         "directory_id",
@@ -70,6 +75,9 @@ class LogDir:
         self._env = env
         self._executors: dict[str, Executor] = {}
         self._lock_fd: int | None = None
+        self._identity: tuple[int, int] | None = None  # from the lock on
+        self._refusals = 0  # since room began to lack
+        self._room_timer: Cancellable | None = None
         self._removals: dict[object, Cancellable] = {}
 
     def _executor(self, role: str) -> Executor:
@@ -109,16 +117,17 @@ class LogDir:
         self._removals[key] = self._env.timers.call_later(delay_ms, remove)
 
     def lock(self) -> None:
-        """Make the directory if need be and lock it; StorageError if another broker, Kafka's or ours, holds it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            real_path = self.path.resolve()
-            if real_path not in _locked_here:
-                self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
-        except OSError as error:
-            raise StorageError(f"The log directory {self.path} cannot be used: {error}") from error
+        """Make the directory if need be and lock it; StorageError if another broker, Kafka's or ours, holds it.
+
+        Raises OSError if the directory cannot be made or used.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        real_path = self.path.resolve()
+        if real_path not in _locked_here:
+            self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
         if self._lock_fd is not None:
             _locked_here.add(real_path)
+            self._identity = os_file.identity(self.path)
         else:
             raise StorageError(
                 f"The log directory {self.path} is locked: another broker, Kafka's or pybroker's, is using it"
@@ -145,20 +154,58 @@ class LogDir:
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         os_file.replace_file(self.path / CLEAN_SHUTDOWN_FILE, text.encode(), self.sync)
 
-    def fail(self, error: BaseException, what: str) -> None:
-        """Take the directory offline until restart.  Called on the loop."""
-        if self.offline:
+    def check_place(self) -> None:
+        """Raise OSError if the directory is not at its path any more: removed, unmounted, or something in its place.
+
+        What is written to open files afterwards goes nowhere that a restart would find, and a partition that is looked
+        for seems to have no files yet.
+        """
+        if self._identity is not None and os_file.identity(self.path) != self._identity:
+            raise OSError(errno.ESTALE, "another directory lies at its path")
+
+    def look_for_it(self) -> None:
+        """Take the directory offline if it is not at its path any more."""
+        try:
+            self.check_place()
+        except OSError as error:
+            self.fail(error, "looking for it")
+
+    def refused_for_room(self, error: BaseException) -> None:
+        """Something could not be written for want of room: say so when that begins, and how often when it has ended."""
+        self._refusals += 1
+        if self._room_timer is None:
+            logger.warning("There is no room in %s, writes to it are refused: %s", self.path, error)
+            self._look_for_room_later()
+
+    def _look_for_room_later(self) -> None:
+        interval_ms = limits.ROOM_CHECK_INTERVAL_MS
+        self._room_timer = self._env.timers.call_later(interval_ms, self._look_for_room, self._refusals)
+
+    def _look_for_room(self, refusals_before: int) -> None:
+        """Where nothing was refused for a while there is room again."""
+        if self._refusals > refusals_before:
+            self._look_for_room_later()
             return
-        self.offline = True
-        logger.error("Log directory %s goes offline: %s failed: %s", self.path, what, error)
-        if self.on_offline is not None:
-            self.on_offline(self)
+        logger.warning("There is room in %s again, %d writes to it were refused", self.path, self._refusals)
+        self._refusals, self._room_timer = 0, None
+
+    def fail(self, error: BaseException, what: str) -> str:
+        """Take the directory offline until restart.  Called on the loop; returns what is said of it."""
+        message = f"The log directory {self.path} cannot be used: {what} failed: {error}"
+        if not self.offline:
+            self.offline = True
+            logger.error("%s", message)
+            if self.on_offline is not None:
+                self.on_offline(self)
+        return message
 
     def close_executors(self) -> None:
         """Finish what the threads have queued and end them; blocks.  Removals that are not due yet are given up."""
         for timer in self._removals.values():
             timer.cancel()
         self._removals.clear()
+        if self._room_timer is not None:
+            self._room_timer.cancel()
         # What the writer completes may still want to be synced: its thread ends first.
         for role in ("writer", "flusher", "reader", "remover"):
             self.closing = self.closing or role == "flusher"

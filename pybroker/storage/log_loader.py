@@ -81,6 +81,7 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
 def _load(log: Log, restart_point: RestartPoint) -> bool:
     files = segment_files(log.path)
     if not files:
+        log.directory.check_place()
         log.become_empty(max(restart_point.log_start_offset, 0))
         return True
     log.leader_epochs.load()

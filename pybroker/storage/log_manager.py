@@ -5,7 +5,9 @@ partitions, the periodic tasks (retention, flush by time, checkpoints, expiry of
 stop.  Owns no batch.
 
 Invariants: after a clean stop a start reads only names and checkpoints; a partition's files come into being at its
-first append; a failed directory stays offline until restart, and with the last one ``on_all_dirs_failed`` is called.
+first append, in the directory that the cluster's metadata names, or not at all (KIP-858: a partition whose directory is
+not here must not begin anew in another); a failed directory stays offline until restart, and with the last one, or that
+of the metadata, ``on_all_dirs_failed`` is called.  Nothing that an unknown topic left is ever removed: it is renamed.
 """
 
 from __future__ import annotations
@@ -34,11 +36,17 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.log_config import LogConfig
     from pybroker.env import Cancellable, Env
+    from pybroker.storage.cleaner.log_cleaner import LogCleaner
 
 DELETE_DIR_SUFFIX = "-delete"
-_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", "-stray")
+STRAY_DIR_SUFFIX = "-stray"
+_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", STRAY_DIR_SUFFIX)
 # Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
 _CLUSTER_METADATA = "__cluster_metadata"
+
+# Says of a topic's name and a partition's index: the topic's id and the id of the directory of this node's replica
+# (``None`` where none was chosen yet), or ``None`` when this node has no such replica.
+Assigned = Callable[[str, int], tuple[bytes, bytes | None] | None]
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -132,12 +140,15 @@ class LogManager:
         self._on_all_dirs_failed = on_all_dirs_failed
         self._states = [_DirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
         metadata_dir = config["metadata.log.dir"]
-        self.metadata_dir = Path(metadata_dir) if metadata_dir else self._states[0].directory.path
+        self.metadata_dir = Path(metadata_dir).absolute() if metadata_dir else self._states[0].directory.path
         self._places: dict[TopicPartition, _DirState] = {}
+        self._found_again: list[tuple[TopicPartition, _DirState]] = []  # in one more directory, until ``settle``
         self._logs: dict[TopicPartition, Log] = {}
         self._timers: dict[str, Cancellable] = {}
         self._meta: dict[str, str] | None = None
         self._closed = False
+        # Hears of a directory that fails while others go on, by its id.
+        self.on_directory_failed: Callable[[bytes], None] | None = None
         # Opens a partition that lies on the disk and was not touched since the start, if it is still of use here: the
         # layer above knows its topic's id and settings.
         self.open_untouched: Callable[[str, int], object] | None = None
@@ -147,18 +158,28 @@ class LogManager:
     def start(self) -> None:
         """Lock and read the log directories, and recover what a crash left.
 
-        Raises StorageError when a directory is in use by another broker, or when none can be used.
+        A directory that cannot be used is offline, and the others go on.  Raises StorageError when a directory is in
+        use by another broker, when two are copies of each other, or when the metadata's or all cannot be used.
         """
+        reasons = []
         for state in self._states:
-            state.directory.lock()
-        for state in self._states:
+            try:
+                state.directory.lock()
+            except OSError as error:
+                reasons.append(state.directory.fail(error, "the start"))
+        for state in self._online():
             try:
                 self._load_directory(state)
             except (OSError, StorageError) as error:
-                state.directory.fail(error, "the start")
+                reasons.append(state.directory.fail(error, "the start"))
+        for state in self._states:
             state.directory.on_offline = self._directory_failed
-        if all(state.directory.offline for state in self._states):
-            raise StorageError("None of the log directories can be used")
+            if state.directory.offline and (state.directory.path == self.metadata_dir or not self._online()):
+                raise StorageError("; ".join(reasons))
+        ids = self.directory_ids()
+        if len(set(ids)) < len(ids):
+            # Which of them the metadata means cannot be told.
+            raise StorageError("Two log directories have the same directory.id: one is a copy of the other")
         self._schedule()
 
     def _load_directory(self, state: _DirState) -> None:
@@ -172,12 +193,12 @@ class LogManager:
             directory.directory_id = self._env.new_uuid()
         directory.take_clean_shutdown_marker()
         state.load()
-        for key in self._partitions_in(directory):
-            if key in self._places:
-                raise StorageError(f"Partition {key[0]}-{key[1]} lies in more than one log directory")
-            self._places[key] = state
+        keys = list(self._partitions_in(directory))
+        for key in keys:
+            if self._places.setdefault(key, state) is not state:
+                self._found_again.append((key, state))
         if not directory.had_clean_shutdown:
-            self._recover(state)
+            self._recover(state, keys)
         state.ready = True
 
     def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
@@ -201,10 +222,9 @@ class LogManager:
         if doomed:
             directory.remove_later(doomed, 0)
 
-    def _recover(self, state: _DirState) -> None:
+    def _recover(self, state: _DirState, keys: list[TopicPartition]) -> None:
         from pybroker.storage.recovery import recover_partition
 
-        keys = [key for key, place in self._places.items() if place is state]
         if keys:
             logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), state.directory.path)
         for key in keys:
@@ -242,6 +262,49 @@ class LogManager:
                     directory.path, MetaProperties(cluster_id, node_id, directory.directory_id)
                 )
 
+    def settle(self, assigned: Assigned) -> dict[tuple[bytes, int], bytes]:
+        """Sort out what lies on the disks by what the cluster knows.  Called once, before any log is opened.
+
+        What belongs to no replica of this node is renamed, as Kafka renames strays, for somebody to look at.  Returns
+        the directory ids, by topic id and partition, of replicas that lie elsewhere than ``assigned`` says.
+        """
+        for key, state in self._found_again:
+            self._choose_between(key, self._places[key], state, assigned(*key))
+        self._found_again.clear()
+        moved = {}
+        for key, state in list(self._places.items()):
+            expected = assigned(*key)
+            if expected is None:
+                self._put_aside(state, key)
+                continue
+            topic_id, directory_id = expected
+            if directory_id == state.directory.directory_id:
+                continue
+            found_id = self._topic_id_of(state, key)
+            if found_id == topic_id or found_id is directory_id is None:
+                moved[topic_id, key[1]] = state.directory.directory_id
+            else:
+                self._put_aside(state, key)
+        return moved
+
+    def _choose_between(
+        self, key: TopicPartition, first: _DirState, second: _DirState, expected: tuple[bytes, bytes | None] | None
+    ) -> None:
+        """A partition lies in two directories: one is what a deleted topic of that name left, or nobody can tell."""
+        ours = [state for state in (first, second) if expected and self._topic_id_of(state, key) == expected[0]]
+        if len(ours) == 2:
+            clash = StorageError(f"Partition {key[0]}-{key[1]} lies in {first.directory.path}, too")
+            second.directory.fail(clash, "the start")
+            return
+        kept = ours[0] if ours else first
+        self._put_aside(second if kept is first else first, key)
+        self._places[key] = kept
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions have a place here."""
+        return len(self._places)
+
     def directory_ids(self) -> list[bytes]:
         """The ids of the directories that work (KIP-858)."""
         return [state.directory.directory_id for state in self._online()]
@@ -260,10 +323,13 @@ class LogManager:
         """The log if ``open`` has given it out."""
         return self._logs.get((topic, partition))
 
-    def open(self, topic: str, topic_id: bytes, partition: int, config: LogConfig) -> Log | None:
-        """The partition's log; a new one gets a place but no files yet.  ``None`` if its directory is offline.
+    def open(
+        self, topic: str, topic_id: bytes, partition: int, config: LogConfig, directory_id: bytes | None = None
+    ) -> Log | None:
+        """The partition's log; a new one gets a place but no files yet.  ``None`` if its directory is not online.
 
-        What an earlier topic of the same name left is put away.
+        ``directory_id`` names the directory; with ``None`` a new log goes where the fewest are.  What an earlier topic
+        of the same name left is put aside.
         """
         key = (topic, partition)
         log = self._logs.get(key)
@@ -273,10 +339,10 @@ class LogManager:
             self._delete_log(key, log)
         state = self._places.get(key)
         if state is not None and not self._is_of_topic(state, key, topic_id):
-            self._put_away(state, key)
+            self._put_aside(state, key)
             state = None
         if state is None:
-            state = self._least_loaded()
+            state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
             if state is None:
                 return None
             self._places[key] = state
@@ -289,14 +355,20 @@ class LogManager:
         self._logs[key] = log
         return log
 
+    def _is_of_topic(self, state: _DirState, key: TopicPartition, topic_id: bytes) -> bool:
+        return self._topic_id_of(state, key) in (None, topic_id)
+
     @staticmethod
-    def _is_of_topic(state: _DirState, key: TopicPartition, topic_id: bytes) -> bool:
+    def _topic_id_of(state: _DirState, key: TopicPartition) -> bytes | None:
+        """Whose the partition's directory is; ``None`` if it does not say."""
         try:
-            found = checkpoints.read_partition_metadata(state.directory.path / f"{key[0]}-{key[1]}")
+            return checkpoints.read_partition_metadata(state.directory.path / f"{key[0]}-{key[1]}")
         except StorageError as error:
             logger.warning("%s", error)
-            return True
-        return found is None or found == topic_id
+            return None
+
+    def _online_by_id(self, directory_id: bytes) -> _DirState | None:
+        return next((state for state in self._online() if state.directory.directory_id == directory_id), None)
 
     def _least_loaded(self) -> _DirState | None:
         online = self._online()
@@ -327,18 +399,32 @@ class LogManager:
     def _put_away(self, state: _DirState, key: TopicPartition, delay_ms: int = 0) -> None:
         self._places.pop(key, None)
         state.forget(key)
+        target = self._rename(state, key, DELETE_DIR_SUFFIX)
+        if target is not None:
+            state.directory.remove_later([target], delay_ms)
+
+    def _put_aside(self, state: _DirState, key: TopicPartition) -> None:
+        """Take a stray out of the way."""
+        if self._places.get(key) is state:
+            del self._places[key]
+        state.forget(key)
+        target = self._rename(state, key, STRAY_DIR_SUFFIX)
+        if target is not None:
+            logger.warning("%s-%d in %s is of no topic here: it is now %s", *key, state.directory.path, target.name)
+
+    def _rename(self, state: _DirState, key: TopicPartition, suffix: str) -> Path | None:
         path = state.directory.path / f"{key[0]}-{key[1]}"
         unique = self._env.new_uuid().hex()
         # Kafka's form, with the topic cut so that the name fits into 255 bytes.
-        target = path.with_name(f"{key[0][: 255 - 60]}-{key[1]}.{unique}{DELETE_DIR_SUFFIX}")
+        target = path.with_name(f"{key[0][: 255 - 60]}-{key[1]}.{unique}{suffix}")
         try:
             os_file.rename(path, target)
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
-            state.directory.fail(error, f"the deletion of {path}")
-            return
-        state.directory.remove_later([target], delay_ms)
+            state.directory.fail(error, f"the renaming of {path}")
+            return None
+        return target
 
     def logs(self) -> list[Log]:
         """The logs that are in use."""
@@ -437,6 +523,9 @@ class LogManager:
             if log.is_open and log.on_disk:
                 self._places[key].high_watermarks[key] = log.high_watermark
         for state in self._online():
+            # Kafka writes this checkpoint every time, and so notices when a directory is gone; one look does as well.
+            state.directory.look_for_it()
+        for state in self._online():
             self._write_checkpoint(state, checkpoints.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks)
 
     def _write_checkpoint(self, state: _DirState, name: str, offsets: dict[TopicPartition, int]) -> None:
@@ -463,8 +552,10 @@ class LogManager:
         for log in self._logs.values():
             if log.directory is directory:
                 log.go_offline()
-        if not self._online():
+        if not self._online() or directory.path == self.metadata_dir:
             self._on_all_dirs_failed()
+        elif self.on_directory_failed is not None:
+            self.on_directory_failed(directory.directory_id)
 
     def close(self, broker_epoch: int = -1) -> None:
         """Stop cleanly: everything written and synced, checkpoints, the clean-shutdown marks, the locks let go.

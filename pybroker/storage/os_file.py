@@ -38,6 +38,12 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
+def identity(path: StrPath) -> tuple[int, int]:
+    """What tells a directory from every other that may come to lie at its path: device and inode."""
+    stat = os.stat(path)
+    return stat.st_dev, stat.st_ino
+
+
 def open_for_append(path: StrPath) -> int:
     """Open (and create) a data file for positional writes and reads; the descriptor is not inherited."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

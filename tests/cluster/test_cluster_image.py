@@ -131,7 +131,7 @@ def test_view_of_a_listener_has_the_live_brokers_that_it_leads_to() -> None:
         (1, "b", 2, "r")
     ]
     assert [broker.broker_id for broker in view.registered] == [1, 3]
-    assert view.offline((1, 2, 3, 4)) == [2, 3, 4]
+    assert view.offline(PartitionImage((1, 2, 3, 4), (), 1)) == [2, 3, 4]
     assert view.reachable((1, 2, 3, 4)) == [1]
 
 

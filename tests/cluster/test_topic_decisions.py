@@ -143,13 +143,25 @@ def test_manual_assignment_to_fenced_brokers_alone_is_refused() -> None:
     assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_only_the_directory_of_a_broker_with_one_log_dir_is_assigned() -> None:
+def test_each_replica_gets_the_log_dir_of_its_broker_that_has_the_fewest() -> None:
     one = broker(1)._replace(log_dirs=(b"d" * 16,))
     two = broker(2)._replace(log_dirs=(b"e" * 16, b"f" * 16))
     builder = builder_of(one, two)
-    create(builder, NewTopic("a", -1, -1, ((0, (1, 2)),)))
+    create(builder, NewTopic("a", -1, -1, tuple((index, (1, 2)) for index in range(5))))
+    image, _ = builder.build(1)
+    builder = ImageBuilder(image)
+    create(builder, NewTopic("b", 3, 2))
+    partitions = [p for topic in builder.view().topics_by_name.values() for p in topic.partitions]
+    assert {p.directory(1) for p in partitions} == {b"d" * 16}
+    counts = [sum(p.directory(2) == directory for p in partitions) for directory in two.log_dirs]
+    assert counts == [4, 4]
+
+
+def test_directory_of_a_broker_that_names_no_log_dirs_stays_unassigned() -> None:
+    builder = builder_of(broker(1))
+    create(builder, NewTopic("a"))
     (partition,) = builder.view().topics_by_name["a"].partitions
-    assert partition.directories == (b"d" * 16, bytes(15) + b"\x01")
+    assert partition.directories == (bytes(15) + b"\x01",)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,26 @@ def test_full_disk_at_the_first_append_leaves_a_log_that_works_later(storage: St
     assert (log.path / "partition.metadata").exists()
 
 
+def test_full_disk_is_reported_when_it_begins_and_when_it_has_ended(
+    storage: Storage, world: FakeWorld, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = [Client(storage.log(partition=partition)) for partition in range(3)]
+    for round_number in range(2):
+        caplog.clear()
+        disk.room = 0
+        for _ in range(4):
+            for client in clients:
+                assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+            world.advance(4_000)
+        assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+            f"There is no room in {storage.path}"
+        ], round_number
+        disk.room = None
+        world.advance(25_000)
+        assert caplog.messages[1:] == [f"There is room in {storage.path} again, 12 writes to it were refused"]
+    assert storage.all_failed == 0
+
+
 def test_failed_append_gives_its_sequence_number_back(storage: Storage, disk: Disk) -> None:
     client = Client(storage.log())
     disk.room = 0
@@ -147,7 +167,8 @@ def test_failing_write_takes_the_directory_offline_for_good(storage: Storage, di
 
 def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Storage], disk: Disk) -> None:
     storage = make_storage(dirs=2)
-    first, second = storage.log(partition=0), storage.log(partition=1)
+    # Partition 0 lies in the first directory, which the metadata is in, too.
+    second, first = storage.log(partition=0), storage.log(partition=1)
     assert first.directory is not second.directory
     Client(first).fill(1)
     Client(second).fill(1)
@@ -158,7 +179,7 @@ def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Stor
     assert Client(second).send_now().error_code == 0
     third = storage.log(partition=2)
     assert third.directory is second.directory
-    assert storage.manager.open("t", third.topic_id or b"", 0, small_config()) is None
+    assert storage.manager.open("t", third.topic_id or b"", 1, small_config()) is None
     assert len(storage.manager.directory_ids()) == 1
 
 

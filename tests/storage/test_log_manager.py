@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import pytest
 from pybroker.config.broker import BrokerConfig
 from pybroker.storage import checkpoints
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.results import StorageError
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, StorageError
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import CLUSTER_ID, TOPIC_ID, Client, Storage, read_all, small_config
@@ -136,14 +137,129 @@ def test_new_partitions_go_to_the_least_loaded_directory(make_storage: MakeStora
     assert per_directory == [3, 3, 3]
 
 
-def test_partition_in_two_directories_is_refused(make_storage: MakeStorage) -> None:
+def two_homes(make_storage: MakeStorage) -> tuple[Storage, Storage]:
+    """A partition's directory with a record in the first log dir, and a copy of it in the second; a restart later."""
     storage = make_storage(dirs=2)
     Client(storage.log()).fill(1)
     storage.close()
-    for name in ("data0", "data1"):
-        (storage.path.with_name(name) / "t-0").mkdir(exist_ok=True)
+    shutil.copytree(storage.path / "t-0", storage.path.with_name("data1") / "t-0")
+    return storage, make_storage(dirs=2)
+
+
+def test_partition_of_one_topic_in_two_directories_takes_the_second_offline(make_storage: MakeStorage) -> None:
+    _, again = two_homes(make_storage)
+    first, second = again.manager.directory_ids()
+    assert again.manager.settle(lambda topic, index: (TOPIC_ID, first)) == {}
+    assert [described.offline for described in again.manager.describe()] == [False, True]
+    assert again.manager.directory_ids() == [first] != [second]
+    assert len(read_all(again.log())) == 1
+
+
+@pytest.mark.parametrize("ours", [0, 1])
+def test_of_two_directories_the_one_of_the_topic_is_kept_and_the_other_renamed(
+    make_storage: MakeStorage, ours: int
+) -> None:
+    storage = make_storage(dirs=2)
+    Client(storage.log()).fill(1)
+    storage.close()
+    homes = [storage.path.with_name(f"data{number}") / "t-0" for number in (0, 1)]
+    shutil.copytree(homes[0], homes[1])
+    checkpoints.write_partition_metadata(homes[1 - ours], b"an-older-topicid")
     again = make_storage(dirs=2)
-    assert sorted(described.offline for described in again.manager.describe()) == [False, True]
+    ids = again.manager.directory_ids()
+    assert again.manager.settle(lambda topic, index: (TOPIC_ID, ids[0])) == ({(TOPIC_ID, 0): ids[1]} if ours else {})
+    assert [home.exists() for home in homes] == [ours == 0, ours == 1]
+    assert len(list(homes[1 - ours].parent.glob("t-0.*-stray"))) == 1
+    assert again.log().directory.path == homes[ours].parent
+
+
+def test_replicas_without_a_chosen_directory_tell_where_they_lie(make_storage: MakeStorage) -> None:
+    storage = make_storage(dirs=2)
+    for partition in range(2):
+        Client(storage.log(partition=partition)).fill(1)
+    storage.close()
+    (storage.path / "t-0" / "partition.metadata").unlink()  # as a loss of power may leave it
+    again = make_storage(dirs=2)
+    ids = again.manager.directory_ids()
+    assert again.manager.settle(lambda topic, index: (TOPIC_ID, None)) == {(TOPIC_ID, 0): ids[0], (TOPIC_ID, 1): ids[1]}
+
+
+def test_what_belongs_to_no_replica_is_renamed_and_kept(make_storage: MakeStorage, world: FakeWorld) -> None:
+    storage = make_storage()
+    Client(storage.log()).fill(1)
+    storage.close()
+    again = make_storage()
+    assert again.manager.settle(lambda topic, index: None) == {}
+    world.advance(120_000)
+    (stray,) = again.path.glob("t-0.*-stray")
+    assert (stray / f"{0:020}.log").stat().st_size > 0
+    assert again.log().log_end_offset == 0
+    again.close()
+    assert make_storage().manager.partition_count == 0
+
+
+def test_partition_whose_directory_is_not_here_gets_no_other(make_storage: MakeStorage) -> None:
+    storage = make_storage(dirs=2)
+    assert storage.manager.open("t", TOPIC_ID, 0, small_config(), b"of-a-missing-dir") is None
+    first, second = storage.manager.directory_ids()
+    for partition, directory_id in enumerate((second, second, first)):
+        log = storage.manager.open("t", TOPIC_ID, partition, small_config(), directory_id)
+        assert log is not None
+        assert log.directory.directory_id == directory_id
+
+
+def test_directories_with_one_id_are_refused(make_storage: MakeStorage) -> None:
+    storage = make_storage(dirs=2)
+    storage.close()
+    shutil.copy(storage.path / "meta.properties", storage.path.with_name("data1") / "meta.properties")
+    with pytest.raises(StorageError, match="copy of the other"):
+        make_storage(dirs=2)
+
+
+def test_directory_that_cannot_be_used_is_offline_unless_it_is_the_metadatas(make_storage: MakeStorage) -> None:
+    storage = make_storage(dirs=2)
+    storage.close()
+    for name in ("data1", "data0"):
+        path = storage.path.with_name(name)
+        path.rename(path.with_suffix(".away"))
+        path.write_text("not a directory")
+        if name == "data1":
+            again = make_storage(dirs=2)
+            assert [described.offline for described in again.manager.describe()] == [False, True]
+            again.close()
+    with pytest.raises(StorageError, match="data0 cannot be used"):
+        make_storage(dirs=2)
+
+
+@pytest.mark.parametrize("put_another", [False, True])
+def test_directory_that_is_gone_is_noticed_at_the_next_checkpoint(
+    make_storage: MakeStorage, world: FakeWorld, put_another: bool
+) -> None:
+    storage = make_storage(dirs=2)
+    failed: list[bytes] = []
+    storage.manager.on_directory_failed = failed.append
+    ids = storage.manager.directory_ids()
+    path = storage.path.with_name("data1")
+    path.rename(path.with_suffix(".away"))
+    if put_another:
+        path.mkdir()
+    world.advance(5_001)
+    assert (failed, storage.all_failed) == ([ids[1]], 0)
+    assert storage.manager.directory_ids() == [ids[0]]
+
+
+@pytest.mark.parametrize("put_another", [False, True])
+def test_no_log_begins_in_a_directory_that_is_gone(make_storage: MakeStorage, put_another: bool) -> None:
+    storage = make_storage()
+    untouched, opened = storage.log(partition=0), storage.log(partition=1)
+    assert opened.log_end_offset == 0
+    storage.path.rename(storage.path.with_suffix(".away"))
+    if put_another:
+        storage.path.mkdir()
+    assert Client(opened).send_now().error_code == KAFKA_STORAGE_ERROR
+    assert untouched.log_end_offset == 0
+    assert untouched.refuses
+    assert storage.all_failed == 1
 
 
 def test_second_broker_on_the_directory_is_refused(storage: Storage) -> None:

@@ -234,7 +234,7 @@ def test_logs_of_old_message_formats_are_refused_not_cut(make_storage: MakeStora
     path = log.path / "00000000000000000000.log"
     old = bytes(8) + len(message).to_bytes(4, "big") + message
     path.write_bytes(old)
-    with pytest.raises(StorageError, match="log directories"):
+    with pytest.raises(StorageError, match="messages of format 0 or 1"):
         make_storage()
     assert path.read_bytes() == old
 

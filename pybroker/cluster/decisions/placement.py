@@ -1,6 +1,8 @@
 """Which brokers hold the replicas of new partitions.
 
-Owns: spreading leaders and replicas evenly over brokers and racks, and checking assignments that clients bring.
+Owns: spreading leaders and replicas evenly over brokers, racks and log dirs, and checking assignments that clients
+bring.  The log dir is chosen, and committed, with the partition: so there is no moment at which a partition holds data
+and nobody knows where (Kafka's brokers choose, and report it afterwards).
 
 Invariants: the replicas of a partition are distinct; the first one is on a live broker; in a rack live brokers come
 before fenced ones; racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.
@@ -11,13 +13,10 @@ Counterpart in Kafka: ``StripedReplicaPlacer`` and ``ReplicationControlManager.v
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from pybroker.cluster.image import BrokerRegistration, PartitionImage
+from pybroker.cluster.image import UNASSIGNED_DIRECTORY, BrokerRegistration, ImageBuilder, PartitionImage
 from pybroker_protocol.errors import ErrorCode
-
-# Kafka's DirectoryId.UNASSIGNED: the broker chooses the log dir of the replica.
-UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
 
 
 class Shuffler(Protocol):
@@ -116,7 +115,12 @@ def check_assignment(
 
 
 def new_partition(
-    index: int, replicas: tuple[int, ...], brokers: Mapping[int, BrokerRegistration], *, manual: bool
+    builder: ImageBuilder,
+    index: int,
+    replicas: tuple[int, ...],
+    brokers: Mapping[int, BrokerRegistration],
+    *,
+    manual: bool,
 ) -> PartitionImage:
     """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives."""
     isr = tuple(
@@ -131,13 +135,20 @@ def new_partition(
         )
     if not isr:
         raise _cannot_replicate(len(replicas), "All brokers are currently fenced or in controlled shutdown.")
-    directories = tuple(_directory(brokers[broker_id]) for broker_id in replicas)
+    directories = tuple(choose_directory(builder, brokers[broker_id]) for broker_id in replicas)
     return PartitionImage(replicas, isr, isr[0], directories=directories)
 
 
-def _directory(broker: BrokerRegistration) -> bytes:
-    """Where there is one log dir there is nothing to choose."""
-    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+def choose_directory(builder: ImageBuilder, broker: BrokerRegistration) -> bytes:
+    """The log dir of the broker that holds the fewest replicas; one more is counted to it."""
+    if len(broker.log_dirs) == 1:
+        return broker.log_dirs[0]
+    if not broker.log_dirs:
+        return UNASSIGNED_DIRECTORY
+    counts = builder.replicas_per_directory
+    chosen = min(broker.log_dirs, key=counts.__getitem__)
+    counts[chosen] += 1
+    return chosen
 
 
 def _bad_assignment(message: str) -> Refused:

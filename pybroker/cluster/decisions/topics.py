@@ -70,7 +70,11 @@ def _create_topic(builder: ImageBuilder, topic: NewTopic, rules: TopicRules) -> 
     image = builder.view()
     _check_name(topic.name, image)
     overrides = _checked_overrides(topic, rules)
-    partitions = _assigned_partitions(topic, image) if topic.assignments else _placed_partitions(topic, image, rules)
+    partitions = (
+        _assigned_partitions(builder, topic, image)
+        if topic.assignments
+        else _placed_partitions(builder, topic, image, rules)
+    )
     topic_id = rules.new_uuid()
     builder.put_topic(TopicImage(topic.name, topic_id, partitions, topic.name in INTERNAL_TOPICS))
     builder.put_overrides((TOPIC, topic.name), overrides)
@@ -96,7 +100,7 @@ def _checked_overrides(topic: NewTopic, rules: TopicRules) -> dict[str, str]:
     return {name: value for name, value in topic.configs if value is not None}
 
 
-def _assigned_partitions(topic: NewTopic, image: ClusterImage) -> tuple[PartitionImage, ...]:
+def _assigned_partitions(builder: ImageBuilder, topic: NewTopic, image: ClusterImage) -> tuple[PartitionImage, ...]:
     prefix = "A manual partition assignment was specified, but"
     if topic.replication_factor != -1:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{prefix} replication factor was not set to -1.")
@@ -110,14 +114,16 @@ def _assigned_partitions(topic: NewTopic, image: ClusterImage) -> tuple[Partitio
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         check_assignment(replicas, image.brokers, replication_factor)
         replication_factor = len(replicas)
-        partitions[index] = new_partition(index, replicas, image.brokers, manual=True)
+        partitions[index] = new_partition(builder, index, replicas, image.brokers, manual=True)
     if sorted(partitions) != list(range(len(partitions))):
         message = "partitions should be a consecutive 0-based integer sequence"
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return tuple(partitions[index] for index in range(len(partitions)))
 
 
-def _placed_partitions(topic: NewTopic, image: ClusterImage, rules: TopicRules) -> tuple[PartitionImage, ...]:
+def _placed_partitions(
+    builder: ImageBuilder, topic: NewTopic, image: ClusterImage, rules: TopicRules
+) -> tuple[PartitionImage, ...]:
     replication_factor, count = topic.replication_factor, topic.num_partitions
     if replication_factor < -1 or replication_factor == 0:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -129,7 +135,9 @@ def _placed_partitions(topic: NewTopic, image: ClusterImage, rules: TopicRules) 
     if replication_factor == -1:
         replication_factor = rules.config.get_int("default.replication.factor")
     placed = place(image.brokers, count, replication_factor, rules.random)
-    return tuple(new_partition(index, replicas, image.brokers, manual=False) for index, replicas in enumerate(placed))
+    return tuple(
+        new_partition(builder, index, replicas, image.brokers, manual=False) for index, replicas in enumerate(placed)
+    )
 
 
 def delete_topics(builder: ImageBuilder, topics: Sequence[str | bytes]) -> list[TopicDeletion]:
@@ -203,7 +211,7 @@ def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -
             check_assignment(replicas, image.brokers, replication_factor)
     manual = more.assignments is not None
     added = tuple(
-        new_partition(index, replicas, image.brokers, manual=manual)
+        new_partition(builder, index, replicas, image.brokers, manual=manual)
         for index, replicas in enumerate(assignments, start=count)
     )
     builder.put_topic(topic._replace(partitions=topic.partitions + added))
