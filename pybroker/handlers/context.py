@@ -31,12 +31,13 @@ class Parked:
 
     ``complete(response)`` is called exactly once, by whoever owns the wait.  When the client goes away first,
     the connection calls ``abandon()``, which runs ``on_abandon`` so that the owner can forget the wait;
-    ``complete`` after that is ignored.
+    ``complete`` after that is ignored.  While ``holds_back`` is set not even Produce overtakes a Produce.
     """
 
-    __slots__ = ("_deliver", "abandoned", "completed", "on_abandon", "response")
+    __slots__ = ("_deliver", "abandoned", "completed", "holds_back", "on_abandon", "response")
 
     def __init__(self) -> None:
+        self.holds_back = False
         self.completed = False
         self.abandoned = False
         self.response: Any = None

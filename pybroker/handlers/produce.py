@@ -2,15 +2,17 @@
 
 Behaviour: one record batch per partition, validated from its header alone and never decoded unless a rule needs it;
 acks 0 (no reply, an error closes the connection), 1 and -1; topic ids from 13; errors per partition, and per record
-from 8 (KIP-467).
-Not done: transactions.  A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal to
-the client, so that it does not spin.
+from 8 (KIP-467).  The first batch of a transaction waits for the transaction coordinator's word, and what comes behind
+it on the connection waits for it: below 12 the coordinator verifies that the client has added the partition, from 12 it
+adds it; TRANSACTION_ABORTABLE from 11 (KIP-890).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import CloseConnection, HeldRequest, Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -25,6 +27,8 @@ from pybroker_protocol.messages.produce import (
 from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import AppendResult
 
@@ -35,41 +39,92 @@ _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")
 
 
-class _Produce:
+class Produce:
     """One request under way: the reply as far as it is known, and how many appends are still at the disk."""
 
-    __slots__ = ("held", "parked", "pending", "response")
+    __slots__ = ("api_version", "held", "on_complete", "pending", "response")
 
-    def __init__(self) -> None:
+    def __init__(self, api_version: int) -> None:
+        self.api_version = api_version
         self.response = ProduceResponse(responses=[], throttle_time_ms=0)
         self.pending = 0
-        self.parked: Parked | None = None
+        self.on_complete: Callable[[ProduceResponse], None] | None = None
         self.held: HeldRequest | None = None
 
-    def append(self, partition: Partition, records: memoryview, version: int, reply: PartitionProduceResponse) -> None:
+    def append(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
+        """Append a batch; its reply is filled in now or later."""
+
         def written(result: AppendResult) -> None:
             fill(reply, result)
             self.pending -= 1
-            if self.pending == 0:
-                self._complete()
+            self.complete_if_done()
 
-        result = partition.append_as_leader(records, version, written)
+        result = partition.append_as_leader(records, self.api_version, written)
         if result is None:
             self.pending += 1
         else:
             fill(reply, result)
 
-    def _complete(self) -> None:
+    def complete_if_done(self) -> None:
+        """Hand over the response, if somebody waits for it and nothing is missing."""
+        if self.pending:
+            return
         if self.held is not None:
             self.held.release()
-        if self.parked is not None:
-            self.parked.complete(self.response)
+            self.held = None
+        if self.on_complete is not None:
+            self.on_complete(self.response)
+
+    def answer(self, ctx: RequestContext, acks: int) -> ProduceResponse | Parked | None:
+        """The handler's answer, once every batch has been handed to its log."""
+        if acks == 0:
+            self._check_without_reply()
+        if not self.pending:
+            return self.response if acks else None
+        self.held = ctx.connection.hold_request()
+        if not acks:
+            return None
+        parked = Parked()
+        self.on_complete = parked.complete
+        return parked
+
+    def _check_without_reply(self) -> None:
+        """acks=0: the client learns of an error by the end of its connection, as in Kafka."""
+        for topic in self.response.responses:
+            for reply in topic.partition_responses:
+                if reply.error_code:
+                    name = f"{topic.name}-{reply.index}"
+                    raise CloseConnection(f"produce with acks=0 to {name}: error {reply.error_code}")
+
+
+# What becomes of a batch whose partition was found.
+_Place = Callable[["Partition", memoryview, PartitionProduceResponse], None]
 
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Parked | None:
     """Append every partition's batch; the reply waits for those that go to the writer thread."""
-    produce = _Produce()
-    refusal = _refusal(request)
+    produce = Produce(ctx.api_version)
+    is_transactional = _has_transactional_records(request)
+    refusal = _refusal(ctx, request, is_transactional)
+    if refusal or not is_transactional:
+        _place_batches(ctx, request, refusal, produce.response, produce.append)
+        return produce.answer(ctx, request.acks)
+    from pybroker.handlers.transactional_produce import TransactionalProduce
+
+    places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
+    _place_batches(ctx, request, refusal, produce.response, lambda *place: places.append(place))
+    assert request.transactional_id is not None
+    transactional = TransactionalProduce(produce, places)
+    transactional.start(ctx, request.transactional_id)
+    if transactional.is_appended:
+        return produce.answer(ctx, request.acks)
+    return transactional.wait(ctx, request.acks)
+
+
+def _place_batches(
+    ctx: RequestContext, request: ProduceRequest, refusal: int, response: ProduceResponse, place: _Place
+) -> None:
+    """Find the partition of every batch, and answer for those that may not be appended."""
     by_id = ctx.api_version >= _BY_ID
     replicas = ctx.services.replicas
     for topic in request.topic_data:
@@ -85,52 +140,57 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
             else:
                 partition = replicas.partition(topic.name, data.index)
             if partition is not None:
-                records = cast(memoryview, data.records) if data.records is not None else _NO_RECORDS
-                if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
-                    # Nothing would ever end the transaction that this batch begins.
-                    reply.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                    continue
                 if partition.topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
                     # What a client wrote there, a coordinator would replay as its own state.
                     reply.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
                     continue
-                produce.append(partition, records, ctx.api_version, reply)
+                place(partition, cast(memoryview, data.records) if data.records is not None else _NO_RECORDS, reply)
                 continue
             reply.error_code = (
                 replicas.error_of_id(topic.topic_id, data.index) if by_id else replicas.error_of(topic.name, data.index)
             )
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _name_leader(ctx, reply, topic.name, data.index)
-        produce.response.responses.append(
+        response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
         )
-    if request.acks == 0:
-        _check_without_reply(ctx, produce)
-        return None
-    if not produce.pending:
-        return produce.response
-    produce.held = ctx.connection.hold_request()
-    produce.parked = Parked()
-    return produce.parked
 
 
-def _refusal(request: ProduceRequest) -> int:
+def _records_of(request: ProduceRequest) -> Iterator[memoryview]:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                yield cast(memoryview, data.records)
+
+
+def _has_transactional_records(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records is not None
+                and len(records) > _ATTRIBUTES_LOW_BYTE
+                and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
+            ):
+                return True
+    return False
+
+
+def _refusal(ctx: RequestContext, request: ProduceRequest, is_transactional: bool) -> int:
     """The error of the whole request, or 0."""
-    if request.transactional_id is not None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if is_transactional:
+        transactional_id = request.transactional_id
+        if transactional_id is None or not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
+    if is_transactional:
+        from pybroker.handlers.transactional_produce import transactional_headers
+
+        headers = transactional_headers(_records_of(request))
+        if len({(header.producer_id, header.producer_epoch) for header in headers}) > 1:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return 0
-
-
-def _check_without_reply(ctx: RequestContext, produce: _Produce) -> None:
-    """acks=0: the client learns of an error by the end of its connection, as in Kafka."""
-    for topic in produce.response.responses:
-        for reply in topic.partition_responses:
-            if reply.error_code:
-                raise CloseConnection(f"produce with acks=0 to {topic.name}-{reply.index}: error {reply.error_code}")
-    if produce.pending:
-        produce.held = ctx.connection.hold_request()
 
 
 def response_of(

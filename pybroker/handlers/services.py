@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.replication.producer_ids import ProducerIds
     from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.replication.transaction_markers import TransactionMarkers
+    from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.storage.log_manager import LogManager
     from pybroker.telemetry import ClientTelemetry
 
@@ -36,6 +38,8 @@ class Services:
         "producer_ids",
         "replicas",
         "telemetry",
+        "transaction_markers",
+        "transaction_verification",
     )
 
     broker_id: int
@@ -50,3 +54,5 @@ class Services:
     replicas: ReplicaManager
     groups: GroupCoordinator
     telemetry: ClientTelemetry
+    transaction_markers: TransactionMarkers
+    transaction_verification: TransactionVerification

@@ -150,7 +150,7 @@ def shortcut_of(
         partition = replicas.partition_by_id(topic.topic_id, data.index)
     else:
         partition = replicas.partition(topic.name, data.index)
-    if partition is None or not request.acks or not data.records:
+    if partition is None or not request.acks or not data.records or request.transactional_id is not None:
         return None
     flexible = endpoint.flexible_request
     batch_bytes = len(data.records)

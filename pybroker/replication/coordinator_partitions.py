@@ -18,6 +18,7 @@ from pybroker_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.replication.ports import EndOfTransaction
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.storage.results import AppendResult
 
@@ -58,6 +59,22 @@ class CoordinatorPartitions:
             done(result.error_code, result.last_offset)
 
         result = here.append_internal(batch, written)
+        if result is not None:
+            written(result)
+
+    def append_end_transaction(
+        self, topic: str, partition: int, batch: bytes, marker: EndOfTransaction, done: Callable[[int, int], None]
+    ) -> None:
+        """See ``PartitionWriter.append_end_transaction``."""
+        here = self._replicas.partition(topic, partition)
+        if here is None:
+            done(self._replicas.error_of(topic, partition), -1)
+            return
+
+        def written(result: AppendResult) -> None:
+            done(result.error_code, result.last_offset)
+
+        result = here.append_end_transaction(batch, marker, written)
         if result is not None:
             written(result)
 

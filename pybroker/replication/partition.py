@@ -18,6 +18,7 @@ from pybroker.storage.append_run import append_run
 
 if TYPE_CHECKING:
     from pybroker.replication.fetch import FetchOperation
+    from pybroker.replication.ports import EndOfTransaction
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.storage.log import Log
     from pybroker.storage.results import AppendResult
@@ -75,6 +76,15 @@ class Partition:
     def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
         """Append a batch that the broker itself built (coordinators)."""
         result = self.log.append_internal(records, self.leader_epoch, self._then(done))
+        if result is not None:
+            self._on_appended()
+        return result
+
+    def append_end_transaction(self, batch: bytes, marker: EndOfTransaction, done: AppendDone) -> AppendResult | None:
+        """Append the control batch of a marker; see ``Log.append_end_transaction``."""
+        result = self.log.append_end_transaction(
+            batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, self._then(done)
+        )
         if result is not None:
             self._on_appended()
         return result

@@ -426,6 +426,10 @@ class Log:
             verdict = self.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
             if verdict is not None:
                 return self._answer_verdict(verdict, records, header, leader_epoch, log_append_time_ms, on_complete)
+        elif producer_id >= 0 and not attributes & CONTROL_FLAG:
+            unwanted = self.producers.check_unsequenced(producer_id, epoch, attributes & TRANSACTIONAL_FLAG)
+            if unwanted is not None:
+                return self.failure(unwanted.error_code, unwanted.message)
         queue = self.queue
         segment = self.active
         base_offset = self.next_offset

@@ -182,11 +182,43 @@ def test_unknown_partition_fails_beside_a_good_one(wire: WireClient, kafka_topic
     assert (bad.error_code, bad.base_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-def test_transactional_produce_is_refused_fatally(wire: WireClient, kafka_topic: str) -> None:
+def transactional_batch(producer_id: int) -> bytes:
+    return build_batch(
+        [(b"k", b"v")],
+        timestamp_ms=1,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+
+
+def test_transactional_batch_needs_a_transactional_id_or_nothing_of_the_request_is_appended(
+    wire: WireClient, kafka_topic: str
+) -> None:
+    request = produce_request(kafka_topic, batch(b"plain"))
+    other = produce_request(kafka_topic, transactional_batch(7))
+    request.topic_data[0].partition_data += other.topic_data[0].partition_data
+    replies = wire.ask(request, 9).responses[0].partition_responses
+    assert [reply.error_code for reply in replies] == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert wire.produce(kafka_topic, batch(b"first")).base_offset == 0
+
+
+def test_transactional_batches_of_two_producers_in_one_request_are_refused(wire: WireClient, kafka_topic: str) -> None:
+    request = produce_request(kafka_topic, transactional_batch(7))
+    other = produce_request(kafka_topic, transactional_batch(8))
+    request.topic_data[0].partition_data += other.topic_data[0].partition_data
+    request.transactional_id = "tx"
+    replies = wire.ask(request, 9).responses[0].partition_responses
+    assert [reply.error_code for reply in replies] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
+def test_transactional_id_without_transactional_batches_is_an_ordinary_produce(
+    wire: WireClient, kafka_topic: str
+) -> None:
     request = produce_request(kafka_topic, batch(b"a"))
     request.transactional_id = "tx"
-    reply = wire.ask(request, 9).responses[0].partition_responses[0]
-    assert reply.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert wire.ask(request, 9).responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 def test_follower_fetch_is_refused(wire: WireClient, kafka_topic: str) -> None:
@@ -218,6 +250,8 @@ def test_read_committed_fetch_names_the_aborted_transactions_of_a_log_that_was_t
     def append(server: BrokerServer, done: Callable[[None], None]) -> None:
         partition = server.services.replicas.partition(kafka_topic, 0)
         assert partition is not None
+        verifications = partition.log.producers.verifications
+        verifications.succeed(7, verifications.begin(7, 0, 0, False, 0), 0)
         for one in (aborted, marker):
             partition.append_internal(one, lambda _: None)
         done(None)

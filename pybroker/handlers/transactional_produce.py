@@ -1,0 +1,104 @@
+"""Produce (key 0), when there are transactional batches in the request: they wait for the transaction coordinator.
+
+Owns: keeping a request's batches until the coordinator has been heard, and which of them are appended then.  The rules
+of Produce are in ``produce``, which loads this module at the first such request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker.replication.transaction_verification import (
+    ProducerOfTransaction,
+    TransactionOperation,
+    produce_error,
+    produce_operation,
+)
+from pybroker_protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pybroker.handlers.produce import Produce
+    from pybroker.replication.partition import Partition
+    from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+
+# A batch with its place: the partition, and where its fate is written.
+Place = tuple["Partition", memoryview, "PartitionProduceResponse"]
+
+
+def transactional_headers(batches: Iterable[memoryview]) -> Iterator[BatchHeader]:
+    """The headers of those batches that a producer wrote inside of a transaction."""
+    for records in batches:
+        if len(records) >= HEADER_BYTES:
+            header = read_batch_header(records)
+            if header.is_transactional and header.producer_id >= 0:
+                yield header
+
+
+class TransactionalProduce:
+    """One request under way."""
+
+    __slots__ = ("_operation", "_places", "_produce", "is_appended")
+
+    def __init__(self, produce: Produce, places: list[Place]) -> None:
+        self._produce = produce
+        self._places = places
+        self._operation: TransactionOperation = produce_operation(produce.api_version)
+        self.is_appended = False
+
+    def start(self, ctx: RequestContext, transactional_id: str) -> None:
+        """Append what may be appended, at once or when the coordinator has answered."""
+        producer: ProducerOfTransaction | None = None
+        batches: list[tuple[Partition, int]] = []
+        for partition, records, _ in self._places:
+            for header in transactional_headers([records]):
+                producer = ProducerOfTransaction(transactional_id, header.producer_id, header.producer_epoch)
+                batches.append((partition, header.base_sequence))
+        if producer is None:
+            self._append({})
+        else:
+            verification = ctx.services.transaction_verification
+            verification.verify(producer, batches, self._operation, self._append, retries=True)
+
+    def wait(self, ctx: RequestContext, acks: int) -> Parked | None:
+        """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
+        produce = self._produce
+        if sum(len(records) for _, records, _ in self._places) > limits.INLINE_WRITE_BYTES_MAX:
+            produce.held = ctx.connection.hold_request()
+        else:
+            self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
+        if acks == 0:
+            connection = ctx.connection
+            produce.on_complete = lambda response: _close_on_error(connection, response)
+            return None
+        parked = Parked()
+        parked.holds_back = True
+        produce.on_complete = parked.complete
+        return parked
+
+    def _append(self, errors: dict[tuple[str, int], int]) -> None:
+        self.is_appended = True
+        produce = self._produce
+        produce.pending += 1  # so that no append which completes in here is taken for the last one
+        for partition, records, reply in self._places:
+            error = errors.get((partition.topic, partition.index))
+            if error:
+                reply.error_code = produce_error(self._operation, error)
+                reply.error_message = "The partition could not be verified to be part of the transaction"
+            else:
+                produce.append(partition, records, reply)
+        self._places = []
+        produce.pending -= 1
+        produce.complete_if_done()
+
+
+def _close_on_error(connection: object, response: ProduceResponse) -> None:
+    for topic in response.responses:
+        for reply in topic.partition_responses:
+            if reply.error_code:
+                reason = f"produce with acks=0 to {topic.name}-{reply.index}: error {reply.error_code}"
+                connection.refuse(reason)  # type: ignore[attr-defined]  # opaque to handlers
+                return

@@ -1,0 +1,93 @@
+"""Ending transactions in the partitions that are led here.
+
+Owns: ``TransactionMarkers``, which appends the control batch that commits or aborts a producer's transaction to each
+partition, and has the group coordinator do so for partitions of ``__consumer_offsets``, whose pending offsets it ends in
+the order of the log.  Owns neither the rules that refuse a marker (``storage.producer_state``) nor trying again (the
+transaction coordinator).
+
+Kafka counterpart: KafkaApis.handleWriteTxnMarkersRequest, ReplicaManager.appendRecords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.record_codec import end_transaction_batch
+
+if TYPE_CHECKING:
+    from pybroker.env import Clock
+    from pybroker.replication.ports import EndOfTransaction, PartitionErrors, TopicPartition
+    from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.storage.results import AppendResult
+
+# end(partition of __consumer_offsets, marker, done(error code))
+EndGroupTransaction = Callable[[int, "EndOfTransaction", Callable[[int], None]], None]
+
+# The transaction coordinator tries these again by the code that it knows from partitions.
+_GROUP_COORDINATOR_NOT_READY = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+
+
+class TransactionMarkers:
+    """One per broker; the transaction coordinator's ``MarkerWriter``, and what WriteTxnMarkers asks."""
+
+    def __init__(self, clock: Clock, replicas: ReplicaManager, end_group_transaction: EndGroupTransaction) -> None:
+        self._clock = clock
+        self._replicas = replicas
+        self._end_group_transaction = end_group_transaction
+
+    def write(
+        self, marker: EndOfTransaction, partitions: Sequence[TopicPartition], done: Callable[[PartitionErrors], None]
+    ) -> None:
+        """Append the marker to each of the partitions; a partition that is named twice gets it once.
+
+        ``done(errors)`` runs exactly once, inside the call or later on the loop, with one code for each partition.
+        """
+        errors: PartitionErrors = {}
+        missing = dict.fromkeys(partitions)
+        if not missing:
+            done(errors)
+            return
+        count = len(missing)
+
+        def written(key: TopicPartition, error_code: int) -> None:
+            errors[key] = error_code
+            if len(errors) == count:
+                done(errors)
+
+        batch = end_transaction_batch(
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=self._clock.now_ms(),
+        )
+        for key in missing:
+            self._write_one(marker, batch, key, written)
+
+    def _write_one(
+        self,
+        marker: EndOfTransaction,
+        batch: bytes,
+        key: TopicPartition,
+        written: Callable[[TopicPartition, int], None],
+    ) -> None:
+        topic, index = key
+        if topic == GROUP_METADATA_TOPIC:
+            self._end_group_transaction(index, marker, lambda code: written(key, _of_partition(code)))
+            return
+        partition = self._replicas.partition(topic, index)
+        if partition is None:
+            written(key, self._replicas.error_of(topic, index))
+            return
+        result = partition.append_end_transaction(batch, marker, lambda later: written(key, later.error_code))
+        if result is not None:
+            written(key, result.error_code)
+
+
+def _of_partition(error_code: int) -> int:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error_code in _GROUP_COORDINATOR_NOT_READY else error_code
