@@ -1,7 +1,7 @@
 """Ending transactions in the partitions that are led here.
 
 Owns: ``TransactionMarkers``, which appends the control batch that commits or aborts a producer's transaction to each
-partition, and has the group coordinator do so for partitions of ``__consumer_offsets``, whose pending offsets it ends in
+partition, and has the group coordinator do so for partitions of ``__consumer_offsets``, whose pending offsets end in
 the order of the log.  Owns neither the rules that refuse a marker (``storage.producer_state``) nor trying again (the
 transaction coordinator).
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pybroker.env import Clock
     from pybroker.replication.ports import EndOfTransaction, PartitionErrors, TopicPartition
     from pybroker.replication.replica_manager import ReplicaManager
-    from pybroker.storage.results import AppendResult
 
 # end(partition of __consumer_offsets, marker, done(error code))
 EndGroupTransaction = Callable[[int, "EndOfTransaction", Callable[[int], None]], None]

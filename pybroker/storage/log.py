@@ -54,7 +54,7 @@ from pybroker.storage.validator import (
     stamp_log_append_time,
     validate,
 )
-from pybroker_protocol.records import CONTROL_FLAG, HEADER, LOG_OVERHEAD, TRANSACTIONAL_FLAG
+from pybroker_protocol.records import CONTROL_FLAG, HEADER, LOG_OVERHEAD, TRANSACTIONAL_FLAG, end_offset_of
 
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
@@ -276,6 +276,8 @@ class Log:
         """Forget the state of an idle log; the next touch opens it again."""
         if not self.is_open or self.queue.busy or self.flushes.in_flight or any(s.pins for s in self.segments):
             return
+        if self.producers.verifications:
+            return  # what the transaction coordinator answers is remembered nowhere else
         self._restart_point = RestartPoint(self.recovery_point, self.log_start_offset, self.high_watermark)
         self.close_files()
         self.is_open = False
@@ -384,6 +386,41 @@ class Log:
             records = bytearray(records)
         view = memoryview(records)
         return self._append(view, HEADER.unpack_from(view), leader_epoch, -1, on_complete)
+
+    def append_end_transaction(
+        self,
+        marker: bytes,
+        coordinator_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+        on_complete: OnComplete,
+    ) -> AppendResult | None:
+        """Append the control batch that ends a producer's transaction; otherwise as ``append_as_leader``.
+
+        INVALID_PRODUCER_EPOCH for a marker that comes late, TRANSACTION_COORDINATOR_FENCED for one of a former
+        coordinator.  It is decided, and written, when nothing is in flight: failed writes could not be told apart from
+        the open transaction that they belong to.
+        """
+        view = memoryview(bytearray(marker))
+        header = HEADER.unpack_from(view)
+
+        def append() -> AppendResult | None:
+            if self._offline:
+                return self.storage_error()
+            refused = self.producers.check_marker(header[9], header[10], coordinator_epoch, transaction_version)
+            if refused is not None:
+                return self.failure(refused.error_code, refused.message)
+            return self._append_in_turn(view, header, leader_epoch, -1, on_complete)
+
+        def append_later() -> None:
+            result = append()
+            if result is not None:
+                on_complete(result)
+
+        if not self.queue.busy:
+            return append()
+        self.queue.when_idle(append_later)
+        return None
 
     def append_as_follower(self, records: memoryview) -> AppendResult:
         """Append the leader's batches as they are, with their offsets and epochs.
@@ -668,6 +705,18 @@ class Log:
             if complete:
                 break
         return found
+
+    def aborted_transactions_of(self, fetch_offset: int, records: memoryview) -> list[AbortedTransaction] | None:
+        """Those that touch what a read from ``fetch_offset`` on has returned; ``None`` if the disk does not say."""
+        segments = self.segments
+        try:
+            for i in range(segments.floor(fetch_offset), len(segments)):
+                if segments[i].txn_index.reaches(fetch_offset):
+                    return self.aborted_transactions(fetch_offset, end_offset_of(records))
+        except OSError as error:
+            self.read_failed(error)
+            return None
+        return []
 
     # Truncating -------------------------------------------------------------------------------------------------------
 
