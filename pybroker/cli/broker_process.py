@@ -21,8 +21,8 @@ from pybroker.storage.results import StorageError
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# Collections are rare once the broker is up: what it allocates per request is not cyclic.
-GC_THRESHOLDS = (50_000, 50, 100)
+# Collections are rare once the broker is up: what it allocates per request is not cyclic.  What is, is deleted topics.
+GC_THRESHOLDS = (10_000, 20, 50)
 
 
 def run_broker(
@@ -58,7 +58,7 @@ async def _serve(config: BrokerConfig) -> int:
         exit_code = 1
         stopping.set()
 
-    server = BrokerServer(config, on_failure=fail)
+    server = BrokerServer(config, on_failure=fail, cleaner_process=True)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)

@@ -198,8 +198,10 @@ class Connection(asyncio.BufferedProtocol):
                 reply.parked.abandon()
         self._release_own()
         self._out.clear()
-        self._shortcut = None  # it may refer to us
         self._server.remove(self)
+        # Both refer to us: without them our memory goes at once, not when the garbage collector comes.
+        self._shortcut = None
+        del self._context
 
     # --- what handlers may ask of a connection ---------------------------------------------------------------------
 

@@ -248,9 +248,10 @@ class Segment:
             self.fd = -1
             self.cache.forget(self)
         self.warm_from = self.size  # nobody has asked for a while: the pages may be gone
-        if self.sealed:
+        if self.sealed or self.retired:
             self._offset_index = None
             self._time_index = None
+            self.tail = array("Q")
 
     def retire(self) -> None:
         """The segment is out of the log; what reads from it still goes on, and the last to leave closes it."""
@@ -417,7 +418,8 @@ class Segment:
 
     def _replace_by_prefix(self, length: int) -> None:
         """Put a copy of the first ``length`` bytes in the file's place; the views that are out keep the former file."""
-        replacement = self.path(LOG_SUFFIX + CLEANED_SUFFIX)
+        # A start removes what such a name has; the cleaner's names are its own.
+        replacement = self.path(LOG_SUFFIX + ".cut" + DELETED_SUFFIX)
         fd = os_file.copy_prefix(self.fd, replacement, length)
         os_file.rename(replacement, self.path())
         self._replaced_fds.append(self.fd)
