@@ -79,6 +79,10 @@ BARS: tuple[Bar, ...] = (
     Bar("10,000 partitions start", "memory", "10,000 partitions start", Kind.AT_MOST, 5),
     Bar("10,000 partitions idle", "memory", "10,000 partitions RssAnon", Kind.AT_MOST, 150),
     Bar("tail p99 beside a cold reader, against without", "cold", "tail p99 factor", Kind.AT_MOST, 2),
+    *(
+        Bar(f"offset commits, {shape}", "commits", f"{shape} commits", Kind.RATIO_AT_LEAST, 2)
+        for shape in ("1×1", "8×1", "8×5")
+    ),
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),
 )
 

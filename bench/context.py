@@ -18,7 +18,7 @@ from bench.process_stats import cpu_seconds, load_average
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """How much is done: rounds per broker, seconds per measurement, bytes per bulk transfer."""
+    """How much is done: rounds per broker, seconds per measurement, bytes per bulk transfer, offsets committed."""
 
     rounds: int
     seconds: float
@@ -26,6 +26,7 @@ class Volume:
     bulk_bytes: int
     recovery_bytes: int
     growth_seconds: float
+    commits: int
 
 
 QUICK = Volume(
@@ -35,6 +36,7 @@ QUICK = Volume(
     bulk_bytes=1_000_000_000,
     recovery_bytes=5_000_000_000,
     growth_seconds=300,
+    commits=200_000,
 )
 FULL = Volume(
     rounds=7,
@@ -43,6 +45,7 @@ FULL = Volume(
     bulk_bytes=4_000_000_000,
     recovery_bytes=5_000_000_000,
     growth_seconds=300,
+    commits=1_000_000,
 )
 
 

@@ -19,13 +19,22 @@ from collections import deque
 from dataclasses import asdict, dataclass
 
 from bench.raw_load import LENGTH, Connection, percentile
-from bench.raw_load import Job as ProduceJob
-from bench.wire import FETCH, check_produce_reply, connect, decode_reply, exchange, fetch_frame, record_batch
+from bench.wire import (
+    FETCH,
+    check_produce_reply,
+    connect,
+    decode_reply,
+    exchange,
+    fetch_frame,
+    produce_frame,
+    record_batch,
+)
 from pybroker_protocol.records import batches
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 RECEIVE_BYTES = 1024 * 1024
 DRAIN_S = 5.0
+IN_FLIGHT_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +107,9 @@ class Run:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        produce_job = ProduceJob(job.bootstrap, job.topic, in_flight=64)
         batch = record_batch(1, job.record_bytes)
-        self.connections = [Connection(produce_job, index, batch) for index in range(job.connections)]
+        frames = [produce_frame(job.topic, {index: batch}) for index in range(job.connections)]
+        self.connections = [Connection(job.bootstrap, frame, IN_FLIGHT_MAX) for frame in frames]
         for connection in self.connections:
             # The first record of each partition has offset 0 and no place in the schedule.
             check_produce_reply(exchange(connection.socket, connection.frame))

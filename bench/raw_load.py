@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bench.wire import check_produce_reply, connect, exchange, produce_frame, record_batch
@@ -93,16 +94,20 @@ class Recorder:
 class Connection:
     """One connection and the requests in flight on it."""
 
-    def __init__(self, job: Job, partition: int, batch: bytes) -> None:
-        self.socket = connect(job.bootstrap)
+    def __init__(self, bootstrap: str, frame: bytes, in_flight: int) -> None:
+        self.socket = connect(bootstrap)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        self.frame = produce_frame(job.topic, {partition: batch})
+        self.frame = frame
         small = len(self.frame) < SMALL_FRAME_BYTES
-        self.bursts = [self.frame * count for count in range(job.in_flight + 1)] if small else []
+        self.bursts = [self.frame * count for count in range(in_flight + 1)] if small else []
         self.sent: deque[float] = deque()
         self._unsent: deque[memoryview] = deque()
         self._received = b""
         self._reply_bytes = 0  # of the last reply, length included: nearly all are alike
+
+    def next_frame(self) -> bytes:
+        """The request that is to be sent next; here always the same."""
+        return self.frame
 
     def send(self, count: int, now: float) -> bool:
         """Send ``count`` requests; returns whether bytes are left that the socket did not take."""
@@ -152,12 +157,12 @@ def run_one_at_a_time(connection: Connection, recorder: Recorder) -> None:
     """One connection, one request in flight: blocking calls, the least that a client can do."""
     now = time.perf_counter()
     while not recorder.is_over(now):
-        exchange(connection.socket, connection.frame)
+        exchange(connection.socket, connection.next_frame())
         sent, now = now, time.perf_counter()
         recorder.add(sent, now)
 
 
-def run_pipelined(connections: list[Connection], in_flight: int, recorder: Recorder) -> None:
+def run_pipelined(connections: Sequence[Connection], in_flight: int, recorder: Recorder) -> None:
     """Several connections behind one epoll, each refilled as soon as replies come in."""
     both = select.EPOLLIN | select.EPOLLOUT
     by_fd = {connection.socket.fileno(): connection for connection in connections}
@@ -192,9 +197,16 @@ def percentile(ordered: list[float], share: float) -> float:
 def run(job: Job) -> Outcome:
     """Do the job in this process."""
     batch = record_batch(job.records, job.record_bytes)
-    connections = [Connection(job, job.first_partition + index, batch) for index in range(job.connections)]
+    partitions = range(job.first_partition, job.first_partition + job.connections)
+    frames = [produce_frame(job.topic, {partition: batch}) for partition in partitions]
+    connections = [Connection(job.bootstrap, frame, job.in_flight) for frame in frames]
     for connection in connections:
         check_produce_reply(exchange(connection.socket, connection.frame))
+    return drive(job, connections, len(batch))
+
+
+def drive(job: Job, connections: Sequence[Connection], batch_bytes: int) -> Outcome:
+    """Send and receive on connections that have had one reply each."""
     recorder = Recorder(job)
     cpu_started = time.process_time()
     if job.connections == 1 and job.in_flight == 1:
@@ -209,7 +221,7 @@ def run(job: Job) -> Outcome:
         requests=len(ordered),
         acknowledged=recorder.acknowledged + len(connections),
         seconds=seconds,
-        batch_bytes=len(batch),
+        batch_bytes=batch_bytes,
         client_cpu_seconds=time.process_time() - cpu_started,
         p50_us=percentile(ordered, 0.5) * 1e6,
         p99_us=percentile(ordered, 0.99) * 1e6,

@@ -25,11 +25,14 @@ from pybroker_protocol.messages.delete_topics import DeleteTopicState
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from pybroker_protocol.record_codec import NewRecord, build_batch
 from pybroker_protocol.schema import Buffer
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 8, 9, 10, 11, 12, 14
+INIT_PRODUCER_ID, CONSUMER_GROUP_HEARTBEAT = 22, 68
 
 # The versions that librdkafka 2.x and Kafka 3.x clients speak; topics by name, so that a frame needs no topic id.
 VERSIONS: Mapping[int, int] = {
@@ -38,13 +41,22 @@ VERSIONS: Mapping[int, int] = {
     LIST_OFFSETS: 7,
     METADATA: 12,
     API_VERSIONS: 3,
+    OFFSET_COMMIT: 9,
+    OFFSET_FETCH: 9,
+    FIND_COORDINATOR: 4,
+    JOIN_GROUP: 9,
+    HEARTBEAT: 4,
+    SYNC_GROUP: 5,
     CREATE_TOPICS: 7,
     DELETE_TOPICS: 6,
+    CONSUMER_GROUP_HEARTBEAT: 1,
 }
 LATEST = -1
 ACKS_ALL = -1
 # How a broker answers for a partition that is still coming up: unknown topic, no leader yet, not the leader yet.
 COMING_UP = {3, 5, 6}
+# And how a coordinator answers that is still coming up: loading, not available, not here.
+COORDINATOR_COMING_UP = {14, 15, 16}
 TOPIC_READY_S = 60
 
 
@@ -182,6 +194,38 @@ class Client:
         ).responses
         if result.error_code:
             raise RuntimeError(f"delete {name}: error {result.error_code}")
+
+    def serves(self, api_key: int) -> bool:
+        """Whether the broker announces the API."""
+        reply = self.call(API_VERSIONS, client_software_name="bench", client_software_version="1")
+        return api_key in {api.api_key for api in reply.api_keys}
+
+    def await_coordinator(self, group_id: str) -> None:
+        """Wait until the group's coordinator is found and serves."""
+        deadline_s = time.monotonic() + TOPIC_READY_S
+        while True:
+            [found] = self.call(FIND_COORDINATOR, key_type=0, coordinator_keys=[group_id]).coordinators
+            error = found.error_code
+            if not error:
+                asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+                error = self.call(OFFSET_FETCH, groups=[asked], require_stable=False).groups[0].error_code
+            if not error:
+                return
+            if error not in COORDINATOR_COMING_UP or time.monotonic() > deadline_s:
+                raise RuntimeError(f"the coordinator of {group_id} does not come up: error {error}")
+            time.sleep(0.05)
+
+    def committed_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
+        """All offsets of a group by topic and partition."""
+        asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+        [group] = self.call(OFFSET_FETCH, groups=[asked], require_stable=False).groups
+        if group.error_code:
+            raise RuntimeError(f"offsets of {group_id}: error {group.error_code}")
+        return {
+            (topic.name, partition.partition_index): partition.committed_offset
+            for topic in group.topics
+            for partition in topic.partitions
+        }
 
     def end_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         """The log end of each partition."""

@@ -13,6 +13,7 @@ PARTS = {
     "memory": "resident memory: idle, 1,000 connections, 10,000 partitions",
     "cold": "a tail consumer's latency while another consumer reads cold data",
     "recovery": "start after kill -9 with a log of 5 GB",
+    "commits": "offsets committed by 1×1, 8×1 and 8×5 members × requests in flight",
     "growth": "memory over five minutes of mixed load",
 }
 FULL_ONLY = ("growth",)
