@@ -168,10 +168,24 @@ PARTITIONS_PER_TURN = 20
 # line per refused append would fill what room there is.
 ROOM_CHECK_INTERVAL_MS = 10_000
 
-# A full disk is reported when it begins and, with the number of refusals, when nothing was refused for this long: one
-# line per refused append would fill what room there is.
-ROOM_CHECK_INTERVAL_MS = 10_000
+# With more unsynced logs than this in a log dir, a clean stop syncs their file system as a whole: that also waits for
+# what others have written to it, but syncing five files each takes 2 ms a log and more.
+LOGS_SYNCED_ONE_BY_ONE_MAX = 100
 
 # How often logs with ``flush.ms`` are looked at.  Kafka's ``log.flush.scheduler.interval.ms`` counts as the default of
 # ``flush.ms`` only: its own default would mean never.
 FLUSH_CHECK_INTERVAL_MS = 1_000
+
+# --- cleaning ----------------------------------------------------------------------------------------------------
+
+# Segments that are cleaned into one at a time: swapping them is a few renames for each, on the loop.
+CLEANED_GROUP_SEGMENTS_MAX = 32
+
+# The cleaner syncs what it writes in portions of this size: more dirty pages, and the kernel throttles all writers.
+CLEANER_SYNC_BYTES = 8 << 20
+
+# A cleaner on a thread shares the interpreter with the broker and its host: it goes by small pieces, rests so many times
+# as long as each took, and has room for some 300,000 keys a round.
+IN_PROCESS_CLEANER_BUFFER_BYTES = 32 << 10
+IN_PROCESS_CLEANER_REST = 3
+IN_PROCESS_CLEANER_MAP_BYTES = 8 << 20

@@ -48,10 +48,14 @@ class BrokerServer:
     """One broker on the running loop.  ``start`` and ``stop`` are each called once.
 
     ``on_failure()`` is called when no log dir is left: then the process must end with exit code 1.
+    ``cleaner_process``: logs are cleaned in a process of its own, else on a thread with a small budget.
     """
 
-    def __init__(self, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None, *, cleaner_process: bool = False
+    ) -> None:
         self.config = config
+        self._cleaner_process = cleaner_process
         self.services = Services()
         self.endpoints: list[AdvertisedListener] = []
         self._on_failure = on_failure
@@ -73,7 +77,7 @@ class BrokerServer:
         config, services = self.config, self.services
         env = loop_env()
         listeners = listeners_of(config)
-        self._logs = logs = LogManager(env, config, on_all_dirs_failed=self._on_all_dirs_failed)
+        self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._cleaner_process)
         logs.start()
         self._broker_epoch = logs.clean_broker_epoch()
         metadata = MetadataCache()

@@ -114,6 +114,12 @@ class LogConfig:
         """Size at which a segment rolls: ``segment.bytes``, unless the internal setting of tests says otherwise."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
+    @property
+    def segment_age_max_ms(self) -> int:
+        """Age at which a segment rolls: ``segment.ms``, or earlier where it is to be compacted by then."""
+        compact_by_ms = self.max_compaction_lag_ms if self.compact else 0
+        return min(self.segment_ms, compact_by_ms) if compact_by_ms > 0 else self.segment_ms
+
     def value(self, name: str) -> Any:
         """The value of one of Kafka's names."""
         return getattr(self, _ATTRIBUTES[name])

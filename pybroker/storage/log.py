@@ -233,7 +233,7 @@ class Log:
         segment.index_interval_bytes = config.index_interval_bytes
         segment.index_entries_max = min(config.segment_index_bytes // 8, config.segment_index_bytes // 12 - 1)
         segment.limit(config.segment_size_bytes)
-        segment.roll_after_ms = config.segment_ms - self.roll_jitter_ms
+        segment.roll_after_ms = config.segment_age_max_ms - self.roll_jitter_ms
 
     def update_config(self, config: LogConfig) -> None:
         """Take changed topic settings into use at once."""
@@ -260,15 +260,20 @@ class Log:
     def retire(self) -> None:
         """The partition is deleted: what waits fails, reads that have begun go on."""
         self._offline = True
+        if self.environment.cleaner is not None:
+            self.environment.cleaner.abort(self)
         if self.is_open:
             self.flushes.retire()
             for segment in self.segments:
                 segment.retire()
 
-    def close_cleanly(self) -> None:
-        """Sync everything and write a snapshot of the producers: the next start need not look.  Raises OSError."""
+    def close_cleanly(self, sync: bool) -> None:
+        """Write everything, and a snapshot of the producers, so that the next start need not look.  Raises OSError.
+
+        Without ``sync`` the caller syncs the whole file system, before it says anywhere that this log is whole.
+        """
         self.active.seal()
-        self.flushes.flush_now()
+        self.flushes.flush_now(sync)
         write_snapshot(self.path, self.log_end_offset, self.producers.producers, sync=False)
         delete_snapshots(self.path, below=self.segments[0].base_offset)
 
@@ -770,7 +775,8 @@ class Log:
         from pybroker.storage.retention import apply_retention
 
         dropped = 0
-        if self.is_idle and not self._offline and self.on_disk:
+        cleaner = self.environment.cleaner
+        if self.is_idle and not self._offline and self.on_disk and not (cleaner and cleaner.is_cleaning(self)):
             dropped = self._guarded(lambda: apply_retention(self), "retention") or 0
         return dropped
 

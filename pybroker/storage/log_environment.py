@@ -12,6 +12,7 @@ from pybroker.storage.segment import SegmentCache
 
 if TYPE_CHECKING:
     from pybroker.env import Env
+    from pybroker.storage.cleaner.log_cleaner import LogCleaner
 
 
 class StorageSettings:
@@ -50,12 +51,13 @@ class StorageSettings:
 class LogEnvironment:
     """Handed to every log; one per broker."""
 
-    __slots__ = ("env", "now_ms", "segments", "settings")
+    __slots__ = ("cleaner", "env", "now_ms", "segments", "settings")
 
     def __init__(self, env: Env, settings: StorageSettings, segments_open_max: int = limits.SEGMENTS_OPEN_MAX) -> None:
         self.env = env
         self.now_ms = env.clock.now_ms
         self.settings = settings
+        self.cleaner: LogCleaner | None = None  # made when it first looks for work
         self.segments = SegmentCache(segments_open_max, env.clock.now_ms)
 
 

@@ -132,8 +132,16 @@ class _DirState:
 class LogManager:
     """The logs of one broker.  Everything runs on the broker's loop."""
 
-    def __init__(self, env: Env, config: BrokerConfig, on_all_dirs_failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        on_all_dirs_failed: Callable[[], None],
+        cleaner_process: bool = False,
+    ) -> None:
         self._env = env
+        self._config = config
+        self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
         settings = settings_of(config)
         open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // 8)
         self._environment = LogEnvironment(env, settings, open_max)
@@ -413,6 +421,7 @@ class LogManager:
             logger.warning("%s-%d in %s is of no topic here: it is now %s", *key, state.directory.path, target.name)
 
     def _rename(self, state: _DirState, key: TopicPartition, suffix: str) -> Path | None:
+        self._cleaner().forget(state.directory, key)
         path = state.directory.path / f"{key[0]}-{key[1]}"
         unique = self._env.new_uuid().hex()
         # Kafka's form, with the topic cut so that the name fits into 255 bytes.
@@ -457,6 +466,19 @@ class LogManager:
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", interval_ms, self._checkpoint_high_watermarks)
         self._every("producers", settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        if self._config.get_bool("log.cleaner.enable"):
+            backoff_ms = self._config.get_int("log.cleaner.backoff.ms")
+            self._timers["cleaner"] = self._env.timers.call_later(backoff_ms, lambda: self._cleaner().start())
+
+    def _cleaner(self) -> LogCleaner:
+        """The cleaner, made at first need, which is not before the start is over."""
+        if self._environment.cleaner is None:
+            from pybroker.storage.cleaner.log_cleaner import LogCleaner
+            from pybroker.storage.cleaner.runners import ProcessRunner, ThreadRunner
+
+            make_runner = ProcessRunner if self._cleaner_process else ThreadRunner
+            self._environment.cleaner = LogCleaner(self._env, self._config, self.logs, make_runner)
+        return self._environment.cleaner
 
     def _every(self, name: str, interval_ms: int, task: Callable[[], None]) -> None:
         def run() -> None:
@@ -567,6 +589,8 @@ class LogManager:
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
+        if self._environment.cleaner is not None:
+            self._environment.cleaner.close()
         for log in self._logs.values():
             log.refuse_appends()
         for state in self._states:
@@ -586,11 +610,19 @@ class LogManager:
 
     def _close_directory(self, state: _DirState, broker_epoch: int) -> None:
         directory = state.directory
-        for key, log in self._logs.items():
-            if log.directory is directory and log.is_open and log.on_disk:
-                log.close_cleanly()
-                self._note_offsets(key, log)
-                state.high_watermarks[key] = log.high_watermark
+        logs = [
+            (key, log) for key, log in self._logs.items() if log.directory is directory and log.is_open and log.on_disk
+        ]
+        unsynced = sum(log.recovery_point < log.log_end_offset for _, log in logs)
+        # One sync of the whole file system costs as much as that of some dozen logs, each of which syncs five files.
+        at_once = directory.sync and unsynced > limits.LOGS_SYNCED_ONE_BY_ONE_MAX
+        at_once = at_once and os_file.can_sync_file_system(directory.path)
+        for key, log in logs:
+            log.close_cleanly(directory.sync and not at_once)
+            self._note_offsets(key, log)
+            state.high_watermarks[key] = log.high_watermark
+        if at_once:
+            directory.sync_file_system()
         for name, offsets in (
             (checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points),
             (checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets),

@@ -22,7 +22,7 @@ from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
 from pybroker.storage.log_loader import SegmentFile, segment_files
 from pybroker.storage.offset_index import OffsetIndex
-from pybroker.storage.producer_snapshot import delete_snapshots, latest_snapshot, write_snapshot
+from pybroker.storage.producer_snapshot import SNAPSHOT_SUFFIX, delete_snapshots, latest_snapshot, write_snapshot
 from pybroker.storage.producer_state import ProducerStateManager
 from pybroker.storage.results import StorageError
 from pybroker.storage.segment import (
@@ -306,9 +306,9 @@ def _finish_swaps(directory: Path, swaps: list[str]) -> None:
             finally:
                 os.close(fd)
             low, high = min(low, int(name[:20])), max(high, end_offset)
-    for base_offset, _, _ in segment_files(directory):
-        if low <= base_offset < high:
-            for suffix in SUFFIXES:
-                (directory / file_name(base_offset, suffix)).unlink(missing_ok=True)
+    # By name, as a data file may have been renamed already and its indexes not: they would speak of what is gone.
+    for path in list(directory.iterdir()):
+        if path.suffix in {*SUFFIXES, SNAPSHOT_SUFFIX} and path.stem.isdigit() and low <= int(path.stem) < high:
+            path.unlink(missing_ok=True)
     for name in swaps:
         os_file.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))

@@ -40,6 +40,13 @@ class SegmentList:
         i = self._segments.index(segment)
         del self._base_offsets[i], self._segments[i]
 
+    def replace(self, former: list[Segment], segment: Segment) -> None:
+        """Put ``segment`` in the place of neighbours of which the first begins where it does."""
+        i = self._segments.index(former[0])
+        assert self._segments[i : i + len(former)] == former, "not neighbours"
+        self._segments[i : i + len(former)] = [segment]
+        self._base_offsets[i : i + len(former)] = [segment.base_offset]
+
     def floor(self, offset: int) -> int:
         """The index of the segment whose range ``offset`` falls into; 0 for what lies before the first."""
         return max(bisect_right(self._base_offsets, offset) - 1, 0)

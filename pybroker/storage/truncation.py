@@ -23,6 +23,7 @@ def truncate_log(log: Log, offset: int) -> None:
     if offset < log.segments[0].base_offset:
         truncate_fully(log, offset)
         return
+    _leave_uncleaned(log)
     log.flushes.truncated()
     log.log_end_offset = log.next_offset = offset
     log.high_watermark = min(log.high_watermark, offset)
@@ -38,10 +39,24 @@ def truncate_log(log: Log, offset: int) -> None:
     delete_snapshots(log.path, above=offset)
     log.log_start_offset = min(log.log_start_offset, offset)
     load_producers(log)
+    _forget_clean(log)
+
+
+def _leave_uncleaned(log: Log) -> None:
+    """Before the cut: what is being cleaned of the log may be cut."""
+    if log.environment.cleaner is not None:
+        log.environment.cleaner.abort(log)
+
+
+def _forget_clean(log: Log) -> None:
+    """After the cut: what follows is dirty."""
+    if log.environment.cleaner is not None:
+        log.environment.cleaner.truncated(log, log.active.base_offset)
 
 
 def truncate_fully(log: Log, offset: int) -> None:
     """Drop everything and begin anew at ``offset``.  Raises OSError."""
+    _leave_uncleaned(log)
     former = list(log.segments)
     on_disk = log.on_disk
     log.flushes.truncated()
@@ -57,3 +72,4 @@ def truncate_fully(log: Log, offset: int) -> None:
         log.directory.remove_later(doomed, log.config.file_delete_delay_ms)
         delete_snapshots(log.path, below=1 << 63)
         make_files(log)
+    _forget_clean(log)

@@ -1,0 +1,70 @@
+"""The cleaner's process: jobs come as lines on standard input, ``next`` asks on, answers go to standard output.
+
+Owns the throttling (``log.cleaner.io.max.bytes.per.second``) and the process's low priority.  Ends with its standard
+input, even in the middle of a round: then the broker is gone, or stops.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from pybroker.storage.cleaner.jobs import CleaningJob, Progress, Step
+from pybroker.storage.cleaner.round import Round
+from pybroker.storage.cleaner.runners import encode
+
+_LOWEST_PRIORITY = 19
+
+
+def _read_lines(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)
+
+
+def _throttled(job: CleaningJob) -> Iterator[Step]:
+    """The steps of a round but its progress, no faster than the job allows."""
+    started, done_bytes = time.monotonic(), 0
+    for step in Round(job).steps():
+        if not isinstance(step, Progress):
+            yield step
+            continue
+        done_bytes += step.bytes
+        ahead_s = done_bytes / job.bytes_per_second - (time.monotonic() - started)
+        if ahead_s > 0:
+            time.sleep(ahead_s)
+
+
+def _answer(steps: Iterator[Step]) -> str:
+    try:
+        step = next(steps)
+        assert not isinstance(step, Progress)
+        return encode(step)
+    except Exception as error:
+        return encode(error)
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    os.nice(_LOWEST_PRIORITY)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the whole terminal; the broker ends us
+    gc.disable()  # nothing here makes cycles
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
+    steps: Iterator[Step] = iter(())
+    while True:
+        line = lines.get()
+        if line != "next\n":
+            steps = _throttled(CleaningJob.from_json(line))
+        sys.stdout.write(_answer(steps) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

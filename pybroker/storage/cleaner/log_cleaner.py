@@ -1,0 +1,384 @@
+"""The broker's side of log cleaning: when, which log, and what comes of it.  Kafka's LogCleaner and its manager.
+
+Owns the timer, the workers (``log.cleaner.threads`` of them, each with a runner), what is being cleaned, which
+partitions turned out not to be cleanable, and the checkpoints.  Everything here runs on the broker's loop but the
+runners' steps.
+
+Invariants: one round per log at a time; retention leaves a log alone while it is cleaned; a truncation, a deletion or a
+failure of the log's directory aborts its round, and nothing of an aborted round is swapped in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.storage import os_file
+from pybroker.storage.checkpoints import TopicPartition
+from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
+from pybroker.storage.cleaner.jobs import (
+    CleanedGroup,
+    CleanerDied,
+    CleaningAborted,
+    CleaningJob,
+    Progress,
+    RoundEnd,
+    SourceSegment,
+    Step,
+)
+from pybroker.storage.cleaner.runners import Runner
+from pybroker.storage.cleaner.selection import LogToClean, examine
+from pybroker.storage.cleaner.swap import SwapFailed, swap_in
+from pybroker.storage.segment import CLEANED_SUFFIX
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Cancellable, Env, Executor
+    from pybroker.storage.log import Log
+    from pybroker.storage.log_dir import LogDir
+    from pybroker.storage.segment import Segment
+
+DEATHS_MAX = 3
+BUFFER_BYTES_MIN = 1024
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class _Worker:
+    """A thread with its runner, and the round that it is at."""
+
+    def __init__(self, executor: Executor, runner: Runner) -> None:
+        self.executor = executor
+        self.runner = runner
+        self.round: _Round | None = None
+        self.resting = True
+
+
+class _Round:
+    """A round under way."""
+
+    def __init__(self, chosen: LogToClean, sources: list[Segment], worker: _Worker, now_ms: int) -> None:
+        self.log = chosen.log
+        self.chosen = chosen
+        self.sources = {segment.base_offset: segment for segment in sources}
+        self.worker = worker
+        self.started_ms = now_ms
+        self.step_started_ms = now_ms
+        self.aborted = False
+        self.pause: Cancellable | None = None
+
+
+class LogCleaner:
+    """See the module's docstring; one per broker."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        logs: Callable[[], list[Log]],
+        make_runner: Callable[[], Runner],
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._logs = logs
+        self._make_runner = make_runner
+        self._checkpoints = CleanerCheckpoints()
+        self._workers: list[_Worker] = []
+        self._rounds: dict[Log, _Round] = {}
+        self._deaths: dict[Log, int] = {}
+        self._uncleanable: set[Log] = set()
+        self._due: list[LogToClean] = []
+        self._parked_looked_at_ms = -1
+        self._timer: Cancellable | None = None
+        self._closed = False
+
+    # Looking for work -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look at all logs, a few per turn of the loop, clean what is due, and come again after the backoff."""
+        if self._closed:
+            return
+        interval_ms = self._config.get_int("log.retention.check.interval.ms")
+        now_ms = self._env.clock.monotonic_ms()
+        parked_too = self._parked_looked_at_ms < 0 or now_ms - self._parked_looked_at_ms >= interval_ms
+        if parked_too:
+            self._parked_looked_at_ms = now_ms
+        self._look(self._logs(), [], parked_too)
+
+    def _look(self, logs: list[Log], found: list[LogToClean], parked_too: bool) -> None:
+        for log in logs[: limits.PARTITIONS_PER_TURN]:
+            if log.config.compact and (log.is_open or parked_too):
+                found += self._examine(log)
+        rest = logs[limits.PARTITIONS_PER_TURN :]
+        if rest:
+            self._timer = self._env.timers.call_soon(self._look, rest, found, parked_too)
+            return
+        self._due = sorted(found, key=lambda candidate: candidate.dirty_ratio)
+        self._timer = self._env.timers.call_later(self._config.get_int("log.cleaner.backoff.ms"), self.start)
+        self._employ()
+
+    def _examine(self, log: Log) -> list[LogToClean]:
+        """The log, if it is to be cleaned now.  One that nobody uses is closed again."""
+        if log.refuses or log in self._uncleanable or any(at.log.path == log.path for at in self._rounds.values()):
+            return []
+        was_open = log.is_open
+        candidate = None
+        try:
+            if len(log.segments) > 1 and log.on_disk:
+                checkpoint = self._checkpoints.of(log.directory).get((log.topic, log.partition))
+                candidate = examine(log, checkpoint, self._env.clock.now_ms())
+        except OSError as error:
+            self._mark_uncleanable(log, error)
+        if candidate is not None and candidate.due:
+            return [candidate]
+        if not was_open:
+            log.park()
+        return []
+
+    def _employ(self) -> None:
+        """Give idle workers the filthiest logs."""
+        for _ in range(self._config.get_int("log.cleaner.threads")):
+            worker = self._idle_worker()
+            chosen = self._next_due() if worker is not None else None
+            if worker is None or chosen is None:
+                break
+            self._begin(worker, chosen)
+        for worker in self._workers:
+            if worker.round is None and not worker.resting:
+                worker.resting = True
+                worker.executor.submit(worker.runner.rest, lambda _result, _error: None)
+
+    def _idle_worker(self) -> _Worker | None:
+        busy = sum(worker.round is not None for worker in self._workers)
+        if busy >= self._config.get_int("log.cleaner.threads") or not self._due:
+            return None
+        for worker in self._workers:
+            if worker.round is None:
+                return worker
+        self._workers.append(_Worker(self._env.executor(f"log-cleaner-{len(self._workers)}"), self._make_runner()))
+        return self._workers[-1]
+
+    def _next_due(self) -> LogToClean | None:
+        """The filthiest log of the last look that is still due."""
+        while self._due:
+            found = self._examine(self._due.pop().log)
+            if found:
+                return found[0]
+        return None
+
+    # A round ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, worker: _Worker, chosen: LogToClean) -> None:
+        log = chosen.log
+        sources = [segment for segment in log.segments if segment.base_offset < chosen.first_uncleanable_offset]
+        worker.round = round_ = _Round(chosen, sources, worker, self._env.clock.monotonic_ms())
+        worker.resting = False
+        self._rounds[log] = round_
+        worker.runner.begin(self._job(chosen, sources, worker.runner.shares_interpreter))
+        self._submit_step(round_)
+
+    def _job(self, chosen: LogToClean, sources: list[Segment], small: bool) -> CleaningJob:
+        log, config, broker = chosen.log, chosen.log.config, self._config
+        bound = chosen.first_uncleanable_offset
+        threads = max(broker.get_int("log.cleaner.threads"), 1)
+        map_bytes = broker.get_int("log.cleaner.dedupe.buffer.size") // threads
+        buffer_bytes = max(broker.get_int("log.cleaner.io.buffer.size") // threads // 2, BUFFER_BYTES_MIN)
+        return CleaningJob(
+            directory=str(log.path),
+            segments=[SourceSegment(segment.base_offset, segment.size) for segment in sources],
+            later_aborted=[
+                aborted
+                for segment in log.segments
+                if segment.base_offset >= bound
+                for aborted in segment.txn_index.entries
+                if aborted.first_offset < bound
+            ],
+            producers={
+                producer_id: (entry.batches[-1][3] if entry.batches else -1, entry.producer_epoch)
+                for producer_id, entry in log.producers.producers.items()
+            },
+            first_dirty_offset=chosen.first_dirty_offset,
+            first_uncleanable_offset=bound,
+            now_ms=self._env.clock.now_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_size_bytes,
+            index_bytes_max=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            offset_map_bytes=min(map_bytes, limits.IN_PROCESS_CLEANER_MAP_BYTES) if small else map_bytes,
+            offset_map_load_factor=broker.get_float("log.cleaner.io.buffer.load.factor"),
+            io_buffer_bytes=min(buffer_bytes, limits.IN_PROCESS_CLEANER_BUFFER_BYTES) if small else buffer_bytes,
+            bytes_per_second=broker.get_float("log.cleaner.io.max.bytes.per.second"),
+            sync=log.directory.sync,
+        )
+
+    def _submit_step(self, round_: _Round) -> None:
+        round_.pause = None
+        round_.step_started_ms = self._env.clock.monotonic_ms()
+        worker = round_.worker
+        worker.executor.submit(worker.runner.step, lambda step, error: self._on_step(round_, step, error))
+
+    def _on_step(self, round_: _Round, step: Step | None, error: BaseException | None) -> None:
+        if error is not None:
+            self._on_error(round_, error)
+        elif round_.aborted or round_.log.refuses:
+            self._give_up(round_)
+        elif isinstance(step, Progress):
+            round_.pause = self._env.timers.call_later(self._pause_ms(round_, step), self._submit_step, round_)
+        elif isinstance(step, CleanedGroup):
+            if self._swap(round_, step):
+                self._submit_step(round_)
+            else:
+                self._give_up(round_)
+        elif isinstance(step, RoundEnd):
+            self._finish(round_, step)
+
+    def _pause_ms(self, round_: _Round, progress: Progress) -> float:
+        """How long the thread rests, so that the broker has the interpreter, and the disk is not used too fast."""
+        took_ms = self._env.clock.monotonic_ms() - round_.step_started_ms
+        throttled_ms = 1000 * progress.bytes / self._config.get_float("log.cleaner.io.max.bytes.per.second")
+        return max(limits.IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
+
+    def _swap(self, round_: _Round, group: CleanedGroup) -> bool:
+        """Put a cleaned segment in its place; whether the round goes on."""
+        log = round_.log
+        try:
+            swap_in(log, group, [round_.sources[base_offset] for base_offset in group.replaced])
+        except SwapFailed as error:
+            log.directory.fail(error.__cause__ or error, f"swapping cleaned segments of {log.path}")
+        except OSError as error:
+            self._on_os_error(log, error)
+        else:
+            return True
+        return False
+
+    def _finish(self, round_: _Round, end: RoundEnd) -> None:
+        log, stats = round_.log, end.stats
+        self._deaths.pop(log, None)
+        self._checkpoints.set(log.directory, (log.topic, log.partition), end.clean_offset)
+        logger.info(
+            "Cleaned %s-%d from offset %d to %d in %.1f s: %d of %d records stay, %.1f of %.1f MB; %d dirty keys",
+            log.topic,
+            log.partition,
+            round_.chosen.first_dirty_offset,
+            end.clean_offset,
+            (self._env.clock.monotonic_ms() - round_.started_ms) / 1000,
+            stats.records_kept,
+            stats.records_read,
+            stats.bytes_written / 1e6,
+            stats.bytes_read / 1e6,
+            stats.keys,
+        )
+        self._end(round_)
+        # Where the map had no room for all keys there is more to do.
+        self._due += self._examine(log)
+        self._employ()
+
+    def _end(self, round_: _Round) -> None:
+        round_.worker.round = None
+        del self._rounds[round_.log]
+
+    def _give_up(self, round_: _Round) -> None:
+        """End a round in the middle, and remove what it left half written before anybody cleans the log again."""
+        path = round_.log.path
+
+        def remove() -> None:
+            for leftover in path.glob("*" + CLEANED_SUFFIX):
+                leftover.unlink(missing_ok=True)
+
+        def removed(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                logger.warning("What cleaning left in %s stays until the next start: %s", path, error)
+            self._end(round_)
+            if not self._closed:
+                self._employ()
+
+        if self._closed:
+            removed(None, _outcome_of(remove))
+        else:
+            round_.worker.executor.submit(remove, removed)
+
+    # Failures and aborts ----------------------------------------------------------------------------------------------
+
+    def _on_error(self, round_: _Round, error: BaseException) -> None:
+        log = round_.log
+        if not round_.aborted:
+            if isinstance(error, CleanerDied):
+                self._on_death(log, error)
+            elif isinstance(error, OSError):
+                self._on_os_error(log, error)
+            elif not isinstance(error, CleaningAborted):
+                self._mark_uncleanable(log, error)
+        self._give_up(round_)
+
+    def _on_death(self, log: Log, error: CleanerDied) -> None:
+        """Somebody killed the process, or the log makes it die: then other logs shall have their turn."""
+        self._deaths[log] = self._deaths.get(log, 0) + 1
+        logger.warning("Cleaning %s: %s", log.path, error)
+        if self._deaths[log] >= DEATHS_MAX:
+            self._mark_uncleanable(log, error)
+
+    def _on_os_error(self, log: Log, error: OSError) -> None:
+        if os_file.is_passing(error):
+            logger.warning("Cleaning %s has to wait: %s", log.path, error)
+        elif isinstance(error, FileNotFoundError):
+            self._mark_uncleanable(log, error)
+        else:
+            log.directory.fail(error, f"cleaning {log.path}")
+
+    def _mark_uncleanable(self, log: Log, error: BaseException) -> None:
+        logger.warning("%s is not cleaned any more until the next start: %s", log.path, error)
+        self._uncleanable.add(log)
+
+    def is_cleaning(self, log: Log) -> bool:
+        """Whether a round over the log is under way: then its segments have to stay."""
+        return log in self._rounds
+
+    def is_uncleanable(self, log: Log) -> bool:
+        """Whether the log is left alone since cleaning it failed."""
+        return log in self._uncleanable
+
+    def abort(self, log: Log) -> None:
+        """Give up the round over the log, if there is one: its segments are about to change, or go."""
+        round_ = self._rounds.get(log)
+        if round_ is None or round_.aborted:
+            return
+        round_.aborted = True
+        round_.worker.runner.abort()
+        if round_.pause is not None:
+            round_.pause.cancel()
+            self._submit_step(round_)
+
+    def truncated(self, log: Log, offset: int) -> None:
+        """The log was cut at ``offset``: what comes there now is dirty.  Kafka's maybeTruncateCheckpoint."""
+        key = (log.topic, log.partition)
+        checkpoint = self._checkpoints.of(log.directory).get(key)
+        if checkpoint is not None and checkpoint > offset:
+            self._checkpoints.set(log.directory, key, offset)
+
+    def forget(self, directory: LogDir, key: TopicPartition) -> None:
+        """The partition is gone; another one may come under its name."""
+        self._checkpoints.set(directory, key, None)
+        for log in [log for log in (*self._uncleanable, *self._deaths) if (log.topic, log.partition) == key]:
+            self._uncleanable.discard(log)
+            self._deaths.pop(log, None)
+
+    def close(self) -> None:
+        """Abort everything and end the threads and processes; blocks."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for log in list(self._rounds):
+            self.abort(log)
+        for worker in self._workers:
+            worker.executor.submit(worker.runner.rest, lambda _result, _error: None)
+            worker.executor.close()
+
+
+def _outcome_of(work: Callable[[], None]) -> BaseException | None:
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None

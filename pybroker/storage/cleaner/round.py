@@ -1,0 +1,202 @@
+"""One round of cleaning over one log: the offsets of the dirty keys, then every segment anew.  Kafka's Cleaner.
+
+Owns the two passes and the grouping of small segments.  Reads sealed segments and writes ``.cleaned`` ones; swaps
+nothing, and knows neither clock nor thread: whoever drives the generator sees to throttling and to aborts.
+
+Invariant: what was begun is removed when the generator is closed or fails; a group that was handed out is the
+driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pybroker.limits import CLEANED_GROUP_SEGMENTS_MAX
+from pybroker.storage.cleaner.batch_filter import BatchFilter, spans_of
+from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
+from pybroker.storage.cleaner.jobs import (
+    CleanedGroup,
+    CleaningFailed,
+    CleaningJob,
+    Progress,
+    RoundEnd,
+    RoundStats,
+    SourceSegment,
+    Step,
+)
+from pybroker.storage.cleaner.offset_map import OffsetMap
+from pybroker.storage.cleaner.segment_files import CleanedSegment, read_chunks
+from pybroker.storage.offset_index import OffsetIndex
+from pybroker.storage.segment import (
+    INDEX_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
+from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
+from pybroker_protocol.errors import ProtocolError
+from pybroker_protocol.records import BatchHeader
+
+
+class Round:
+    """``steps`` does it all, a piece per step."""
+
+    def __init__(self, job: CleaningJob) -> None:
+        self._job = job
+        self._directory = Path(job.directory)
+        self._map = OffsetMap(job.offset_map_bytes, job.offset_map_load_factor)
+        self._target: CleanedSegment | None = None
+        self._bytes_read = self._bytes_written = 0
+
+    def steps(self) -> Iterator[Step]:
+        """Progress, cleaned groups from the lowest offsets up, and the end.  Raises CleaningFailed and OSError."""
+        try:
+            yield from self._build_map()
+            yield from self._clean()
+        except ProtocolError as error:
+            raise CleaningFailed(f"a batch in {self._directory} cannot be read: {error}") from error
+        finally:
+            if self._target is not None:
+                self._target.discard()
+
+    # The offset map ---------------------------------------------------------------------------------------------------
+
+    def _build_map(self) -> Iterator[Step]:
+        """Map the dirty part, as much of it as there is room for: at least all batches of one more than before."""
+        job = self._job
+        transactions = CleanedTransactions(self._aborted_transactions(), lambda _: None)
+        dirty = [i for i in range(len(job.segments)) if self._end_of(i) > job.first_dirty_offset]
+        for i in dirty:
+            segment = job.segments[i]
+            for size, chunk in read_chunks(
+                self._directory, segment, self._dirty_position(segment), job.io_buffer_bytes
+            ):
+                for header, batch in chunk:
+                    if not self._map_batch(header, batch, transactions):
+                        return
+                self._bytes_read += size
+                yield Progress(size)
+            # Behind the last batch of a segment offsets may be missing.
+            self._map.latest_offset = self._end_of(i) - 1
+
+    def _map_batch(self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions) -> bool:
+        """Take the keys of a batch; whether there was room for them."""
+        if header.is_control:
+            _, spans = spans_of(header, batch)
+            key = spans[0][4] if spans else None
+            transactions.on_control(header.producer_id, header.last_offset, key, not spans)
+        elif not transactions.on_data(header.producer_id, header.last_offset, header.is_transactional):
+            put, base_offset, start = self._map.put, header.base_offset, self._job.first_dirty_offset
+            for span in spans_of(header, batch)[1]:
+                key, offset = span[4], base_offset + span[3]
+                if key is not None and offset >= start and not put(key, offset):
+                    if self._map.latest_offset < 0:
+                        raise CleaningFailed(
+                            f"log.cleaner.dedupe.buffer.size has no room for one batch in {self._directory}"
+                        )
+                    return False
+        if header.last_offset >= self._job.first_dirty_offset:
+            self._map.latest_offset = header.last_offset
+        return True
+
+    def _end_of(self, i: int) -> int:
+        segments = self._job.segments
+        return segments[i + 1].base_offset if i + 1 < len(segments) else self._job.first_uncleanable_offset
+
+    def _dirty_position(self, segment: SourceSegment) -> int:
+        """Where to begin in the first dirty segment."""
+        start = self._job.first_dirty_offset
+        if start <= segment.base_offset:
+            return 0
+        path = self._directory / file_name(segment.base_offset, INDEX_SUFFIX)
+        index = OffsetIndex.load(path, segment.base_offset, segment.size)
+        return index.floor(start) if index is not None else 0
+
+    def _aborted_transactions(self) -> list[AbortedTransaction]:
+        """Those that touch the segments; their markers may lie behind them."""
+        found = list(self._job.later_aborted)
+        for segment in self._job.segments:
+            found += TransactionIndex(self._directory / file_name(segment.base_offset, TXN_INDEX_SUFFIX)).entries
+        return found
+
+    # The segments -----------------------------------------------------------------------------------------------------
+
+    def _clean(self) -> Iterator[Step]:
+        job = self._job
+        clean_offset = max(self._map.latest_offset + 1, job.first_dirty_offset)
+        transactions = CleanedTransactions(self._aborted_transactions(), self._note_aborted)
+        batch_filter = BatchFilter(
+            self._map,
+            transactions,
+            job.producers,
+            job.first_uncleanable_offset,
+            job.now_ms,
+            job.delete_retention_ms,
+        )
+        for group in self._groups(clean_offset):
+            yield from self._clean_group(group, batch_filter)
+        stats = RoundStats(
+            self._bytes_read, self._bytes_written, batch_filter.records_read, batch_filter.records_kept, self._map.size
+        )
+        yield RoundEnd(clean_offset, stats)
+
+    def _note_aborted(self, transaction: AbortedTransaction) -> None:
+        assert self._target is not None
+        self._target.note_aborted(transaction)
+
+    def _clean_group(self, group: list[SourceSegment], batch_filter: BatchFilter) -> Iterator[Step]:
+        job = self._job
+        target = CleanedSegment(self._directory, group[0].base_offset, job.index_interval_bytes, job.sync)
+        self._target = target
+        for segment in group:
+            for size, chunk in read_chunks(self._directory, segment, 0, job.io_buffer_bytes):
+                kept = [left for header, batch in chunk if (left := batch_filter.filter(header, batch)) is not None]
+                before = target.size
+                if kept:
+                    target.append(kept)
+                self._bytes_read += size
+                yield Progress(size + target.size - before)
+        self._bytes_written += target.size
+        target.finish(modified_like=self._directory / file_name(group[-1].base_offset))
+        self._target = None
+        yield CleanedGroup(target.base_offset, target.size, [segment.base_offset for segment in group])
+
+    def _groups(self, clean_offset: int) -> Iterator[list[SourceSegment]]:
+        """Neighbours that fit into one segment together, data and indexes, whatever is left of them.
+
+        Unlike Kafka's, a group has a bounded number of members, so that its swap is short; the next round goes on.
+        """
+        job = self._job
+        segments = [segment for segment in job.segments if segment.base_offset < clean_offset]
+        group: list[SourceSegment] = []
+        sizes = [0, 0, 0]
+        for i, segment in enumerate(segments):
+            added = [
+                segment.size,
+                self._index_size(segment, INDEX_SUFFIX),
+                self._index_size(segment, TIME_INDEX_SUFFIX),
+            ]
+            together = [size + more for size, more in zip(sizes, added, strict=True)]
+            if (
+                group
+                and len(group) < CLEANED_GROUP_SEGMENTS_MAX
+                and together[0] <= job.segment_bytes
+                and max(together[1:]) <= job.index_bytes_max
+                and (segment.size == 0 or self._end_of(i) - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX)
+            ):
+                group.append(segment)
+                sizes = together
+                continue
+            if group:
+                yield group
+            group, sizes = [segment], added
+        if group:
+            yield group
+
+    def _index_size(self, segment: SourceSegment, suffix: str) -> int:
+        try:
+            return (self._directory / file_name(segment.base_offset, suffix)).stat().st_size
+        except FileNotFoundError:
+            return 0
