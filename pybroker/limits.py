@@ -111,6 +111,17 @@ TRANSACTION_VERIFICATIONS_PER_PARTITION = 10_000
 EXPIRY_GROUPS_PER_OPERATION = 256
 TOMBSTONES_PER_BATCH = 2_000
 
+# --- transactions ------------------------------------------------------------------------------------------------
+
+# Transactional ids that one operation looks at for expiry, and tombstones that it may write, for the same reasons.
+EXPIRY_IDS_PER_OPERATION = 1_000
+
+# The partitions of so many transactional ids are remembered, as those of groups are.
+TRANSACTIONAL_IDS_REMEMBERED = 16_384
+REMEMBERED_TRANSACTIONAL_ID_CHARS = 256
+
+# --- subscriptions and loading -----------------------------------------------------------------------------------
+
 # A regular expression of a subscription, in UTF-8, and what RE2 may use for it, compiled form and cache of states
 # together: 16,000 instructions, which match a topic's name in some milliseconds at the very worst.  RE2's module keeps
 # the 128 used last.
