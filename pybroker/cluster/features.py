@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 
 
 class VersionRange(NamedTuple):

@@ -42,3 +42,11 @@ class MarkerWriter(Protocol):
         UNKNOWN_TOPIC_OR_PARTITION.  Writing a marker a second time does no harm.
         """
         ...
+
+
+class ProducerIdSource(Protocol):
+    """Producer ids that nobody had before."""
+
+    def next(self, done: Callable[[int | None], None]) -> None:
+        """``done(producer_id)``, inside the call or later on the loop; ``done(None)`` when none could be had."""
+        ...

@@ -1,0 +1,127 @@
+"""Sees the end of transactions through: markers into every partition, again and again until each has one.
+
+Owns: which partitions still need the marker of which transaction, and when they are asked again.  Owns no state of a
+transaction: the shard says what to send, and is told when all is written.
+
+Invariant: ``completed`` is called once for each end that was handed over, unless the coordinator's partition is lost
+meanwhile; then whoever leads it sends the markers again.
+
+Counterpart in Kafka: ``TransactionMarkerChannelManager`` and ``TransactionMarkerRequestCompletionHandler``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from pybroker.coordinators.transaction.metadata import TransactionMetadata
+from pybroker.coordinators.transaction.ports import MarkerWriter, TopicPartition, TransactionMarker
+from pybroker.env import Cancellable, Env
+from pybroker_protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+
+# The transaction was ended there by another epoch (an administrator's, or a fence), or the partition never took any
+# data of it: nothing is open there, and to wait would keep the transactional id from ever being used again.
+_HOPELESS = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+
+
+class Cluster(Protocol):
+    """What the sender asks about the cluster."""
+
+    def coordinator_epoch(self, partition: int) -> int | None:
+        """The epoch by which this broker coordinates that partition; None when it does not."""
+        ...
+
+    def exists(self, partition: TopicPartition) -> bool:
+        """Whether there is such a partition, of any topic."""
+        ...
+
+
+class MarkerSender:
+    """``completed(partition, txn)`` is called when every partition of ``txn`` has its marker, or will never."""
+
+    __slots__ = ("_cluster", "_completed", "_env", "_markers", "_timers")
+
+    def __init__(
+        self,
+        env: Env,
+        markers: MarkerWriter,
+        cluster: Cluster,
+        completed: Callable[[int, TransactionMetadata], None],
+    ) -> None:
+        self._env = env
+        self._markers = markers
+        self._cluster = cluster
+        self._completed = completed
+        self._timers: dict[int, Cancellable] = {}
+
+    def send(self, partition: int, txn: TransactionMetadata) -> None:
+        """Begin with a transaction whose end is committed to ``partition`` of the coordinator's topic."""
+        epoch = self._cluster.coordinator_epoch(partition)
+        if epoch is None:
+            return
+        if not txn.partitions:
+            self._completed(partition, txn)
+            return
+        marker = TransactionMarker(txn.producer_id, txn.producer_epoch, epoch, txn.is_committing, txn.client_version)
+        self._write(partition, txn, marker, sorted(txn.partitions))
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Run ``action`` after the pause between two attempts, unless the sender is closed by then."""
+
+        def run() -> None:
+            self._timers.pop(id(run), None)
+            action()
+
+        self._timers[id(run)] = self._env.timers.call_later(RETRY_MS, run)
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _write(
+        self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]
+    ) -> None:
+        self._markers.write(marker, missing, partial(self._written, partition, txn, marker))
+
+    def _written(
+        self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, errors: dict[TopicPartition, int]
+    ) -> None:
+        missing = [target for target, error in errors.items() if error and self._needs_another(txn, target, error)]
+        if missing:
+            self.later(partial(self._again, partition, txn, marker, missing))
+        else:
+            self._completed(partition, txn)
+
+    def _needs_another(self, txn: TransactionMetadata, target: TopicPartition, error: int) -> bool:
+        needed = error not in _HOPELESS and self._cluster.exists(target)
+        logger.log(
+            logging.INFO if needed else logging.WARNING,
+            "%s the marker of transactional id %s for %s-%d: error %d",
+            "will send again" if needed else "gave up on",
+            txn.transactional_id,
+            *target,
+            error,
+        )
+        return needed
+
+    def _again(
+        self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]
+    ) -> None:
+        if self._cluster.coordinator_epoch(partition) == marker.coordinator_epoch:
+            self._write(partition, txn, marker, missing)

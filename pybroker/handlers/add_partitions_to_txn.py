@@ -1,0 +1,103 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5.
+
+Behaviour: partitions become part of the producer's transaction, all of them or none: where one does not exist, the
+others are OPERATION_NOT_ATTEMPTED.  From 2 a fenced producer hears PRODUCER_FENCED.  From 4 brokers ask for partitions
+that they lead, many transactions at once, and may only want to know whether a partition belongs to one (KIP-890).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.coordinators.gather import Gather
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BATCHED_VERSION = 4
+
+Errors = dict[tuple[str, int], int]
+
+
+def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | Parked:
+    """Check each transaction's partitions and hand it to the coordinator."""
+    batched = ctx.api_version >= BATCHED_VERSION
+    if batched and not ctx.authorize(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        return AddPartitionsToTxnResponse(
+            throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=[]
+        )
+    transactions = request.transactions if batched else [_of_client(request)]
+    parked = Parked()
+
+    def answer(answers: list[Errors]) -> None:
+        if not batched:
+            (errors,) = answers
+            parked.complete(
+                AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=_by_topic(errors))
+            )
+            return
+        results = [
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=_by_topic(errors))
+            for transaction, errors in zip(transactions, answers, strict=True)
+        ]
+        parked.complete(
+            AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results_by_transaction=results)
+        )
+
+    gather = Gather(len(transactions), answer)
+    for position, transaction in enumerate(transactions):
+        refused = _refused(ctx, transaction)
+        if refused is not None:
+            gather.slot(position)(refused)
+        else:
+            ctx.services.transactions.add_partitions(transaction, ctx.api_version, gather.slot(position))
+    return parked
+
+
+def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        verify_only=False,
+        topics=request.v3_and_below_topics,
+    )
+
+
+def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Errors | None:
+    """What is said of the partitions if the coordinator is not to be asked at all."""
+    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    is_client = ctx.api_version < BATCHED_VERSION
+    if is_client and not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
+        return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    exists = ctx.services.metadata.partition
+    errors: Errors = {}
+    for name, index in partitions:
+        if is_client and not ctx.authorize(Operation.WRITE, Resource.TOPIC, name):
+            errors[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif exists(name, index) is None:
+            errors[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not errors:
+        return None
+    return dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | errors
+
+
+def _by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[name, index])
+                for _, index in partitions
+            ],
+        )
+        for name, partitions in groupby(sorted(errors), lambda partition: partition[0])
+    ]

@@ -1,0 +1,36 @@
+"""DescribeTransactions (key 65), version 0.
+
+Behaviour: producer, state, time-out, begin and partitions of each transactional id (KIP-664); one that does not exist
+is TRANSACTIONAL_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.transaction.responses import describe_error
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Parked:
+    """Describe what the client may see, with those topics that it may see; the rest comes first, with an error each."""
+    allowed, refused = [], []
+    for transactional_id in request.transactional_ids:
+        if ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
+            allowed.append(transactional_id)
+        else:
+            refused.append(describe_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    parked = Parked()
+
+    def done(described: list[TransactionState]) -> None:
+        for state in described:
+            state.topics = [t for t in state.topics if ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, t.topic)]
+        parked.complete(DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=[*refused, *described]))
+
+    ctx.services.transactions.describe(allowed, done)
+    return parked
