@@ -141,6 +141,27 @@ def test_each_newcomer_extends_the_first_wait_up_to_the_rebalance_timeout() -> N
     assert [reply.error for reply in replies] == [0, 0, 0]
 
 
+def test_first_wait_ends_when_whom_it_waits_for_does_not_come() -> None:
+    cluster = Cluster(group_initial_rebalance_delay_ms=60_000)
+    asked = cluster.join(session_ms=10_000)
+    _, joined = cluster.new_member(session_ms=30_000)
+    assert asked.error == ErrorCode.MEMBER_ID_REQUIRED
+    cluster.world.advance(9_999)
+    assert joined.parked
+    cluster.world.advance(1)
+    assert joined.error == 0
+
+
+def test_first_wait_goes_on_when_a_member_leaves() -> None:
+    cluster = Cluster(group_initial_rebalance_delay_ms=3_000)
+    leaver, _ = cluster.new_member()
+    _, stayer = cluster.new_member()
+    cluster.leave((leaver, None))
+    assert stayer.parked
+    cluster.world.advance(6_000)
+    assert stayer.error == 0
+
+
 def test_protocol_with_most_votes_among_the_common_ones_is_selected(cluster: Cluster) -> None:
     joins = [(STICKY, RANGE, ROUND_ROBIN), (ROUND_ROBIN, RANGE), (ROUND_ROBIN, RANGE, STICKY)]
     replies = [cluster.new_member(protocols=protocols)[1] for protocols in joins]
@@ -291,6 +312,40 @@ def test_parked_join_of_a_replaced_static_member_is_fenced(cluster: Cluster) -> 
     assert first.error == ErrorCode.FENCED_INSTANCE_ID
     cluster.world.advance()
     assert second.error == 0
+
+
+def test_parked_join_keeps_a_static_member_alive_that_came_back_before_the_group_formed() -> None:
+    cluster = Cluster(group_initial_rebalance_delay_ms=60_000)
+    cluster.join(instance="a", session_ms=10_000)
+    back = cluster.join(instance="a", session_ms=10_000)
+    cluster.world.advance(30_000)
+    assert back.parked
+    cluster.world.advance(30_000)
+    assert back.error == 0
+
+
+def test_static_member_that_comes_back_before_it_synced_syncs_under_its_new_id(cluster: Cluster) -> None:
+    how: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 20_000}
+    leader, follower = [cluster.join(instance=instance, **how) for instance in "ab"]
+    cluster.world.advance()
+    cluster.sync(leader.response.member_id, 1, {follower.response.member_id: b"share"}, instance="a")
+    back = cluster.join(instance="b", **how)
+    synced = cluster.sync(back.response.member_id, 1, instance="b")
+    assert synced.response.assignment == b"share"
+    cluster.world.advance(20_000)
+    assert cluster.state() == "Stable"
+
+
+def test_static_member_that_comes_back_and_never_syncs_is_removed(cluster: Cluster) -> None:
+    how: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 20_000}
+    leader = cluster.join(instance="a", **how)
+    cluster.join(instance="b", **how)
+    cluster.world.advance()
+    cluster.sync(leader.response.member_id, 1, instance="a")
+    back = cluster.join(instance="b", **how)
+    cluster.world.advance(20_000)
+    assert cluster.state() == "PreparingRebalance"
+    assert cluster.heartbeat(back.response.member_id, 1, instance="b").error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_static_member_that_comes_back_while_the_leader_assigns_rebalances(cluster: Cluster) -> None:

@@ -158,7 +158,11 @@ class ClassicGroup(Group):
         renamed = {new_member_id if key == old_member_id else key: value for key, value in self.members.items()}
         self.members = renamed
         member.member_id = new_member_id
+        member.is_new = False  # its client has shown that it can find the group again
         self.static_members[member.group_instance_id] = new_member_id
+        if old_member_id in self.pending_syncs:
+            # The new id has to ask for the assignment.  Kafka goes on waiting for the old one, then rebalances.
+            self.pending_syncs = {new_member_id if key == old_member_id else key: None for key in self.pending_syncs}
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_rebalance import (
-    after_leaving,
     discard_assignments,
     prepare_rebalance,
     propagate_assignments,
+    rebalance,
     remove_member,
     renew_session,
     session_timer,
@@ -136,8 +136,8 @@ def leave(group: ClassicGroup, request: LeaveGroupRequest, settings: GroupSettin
         members.append(
             MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
         )
-    if any(not member.error_code for member in members):
-        after_leaving(group, True, settings, now_ms, result)
+    if group.state is not ClassicState.EMPTY and any(not member.error_code for member in members):
+        rebalance(group, settings, now_ms, result)
     return result
 
 

@@ -168,17 +168,12 @@ def on_session_timer(group: ClassicGroup, member_id: str, settings: GroupSetting
         remove_member(group, member, result)
     else:
         group.remove(member_id)
-    after_leaving(group, member is not None, settings, now_ms, result)
-
-
-def after_leaving(
-    group: ClassicGroup, members_left: bool, settings: GroupSettings, now_ms: int, result: Result
-) -> None:
-    """Somebody is gone: a settled group rebalances if it was a member, a join phase may have got complete."""
     if group.state is ClassicState.PREPARING_REBALANCE:
-        maybe_complete_join(group, now_ms, result)
-    elif members_left and group.state is not ClassicState.EMPTY:
-        prepare_rebalance(group, settings, now_ms, result)
+        # The first phase, too: whoever was to be waited for does not come.
+        if group.has_all_members_joined:
+            complete_join(group, now_ms, result)
+    elif member is not None:
+        rebalance(group, settings, now_ms, result)
 
 
 def on_sync_timer(group: ClassicGroup, settings: GroupSettings, now_ms: int, result: Result) -> None:
