@@ -83,6 +83,11 @@ BARS: tuple[Bar, ...] = (
         Bar(f"offset commits, {shape}", "commits", f"{shape} commits", Kind.RATIO_AT_LEAST, 2)
         for shape in ("1×1", "8×1", "8×5")
     ),
+    *(
+        Bar(f"100 members of a {protocol} group {what}", "groups", f"{protocol} {what}", Kind.RATIO_AT_MOST, 1)
+        for protocol in ("classic", "consumer")
+        for what in ("join", "settle")
+    ),
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),
 )
 

@@ -14,6 +14,7 @@ PARTS = {
     "cold": "a tail consumer's latency while another consumer reads cold data",
     "recovery": "start after kill -9 with a log of 5 GB",
     "commits": "offsets committed by 1×1, 8×1 and 8×5 members × requests in flight",
+    "groups": "a group of 100 members over 300 partitions joins, and settles after one died, in both protocols",
     "growth": "memory over five minutes of mixed load",
 }
 FULL_ONLY = ("growth",)
