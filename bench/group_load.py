@@ -6,8 +6,8 @@ Members speak the raw protocol, each over a connection of its own, all in this p
 timed is the broker's and not a client's back-off.  They do what the protocol asks of a member and nothing else: a
 classic one joins, syncs and sends heartbeats, and joins again when it is told to; a member of a consumer group
 (KIP-848) sends heartbeats and takes over what it is assigned at once.  Settled is a group when its living members
-have all partitions between them, each partition once and everybody as many, in one generation or epoch.  The member that dies closes its
-connection without a word.
+have all partitions between them, each partition once and everybody as many, in one generation or epoch.  The member
+that dies closes its connection without a word.
 """
 
 from __future__ import annotations
