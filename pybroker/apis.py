@@ -97,6 +97,8 @@ APIS: tuple[Api, ...] = (
     Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER, (Operation.DELETE, Resource.TOPIC)),
     Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY, (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)),
     Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
+    Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, (Operation.CLUSTER_ACTION, Resource.CLUSTER)),
+    Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
     Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
     Api(33, "AlterConfigs", (0, 2), "alter_configs", ANY, (Operation.ALTER_CONFIGS, Resource.CLUSTER)),
     Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
@@ -113,6 +115,7 @@ APIS: tuple[Api, ...] = (
     Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP, (Operation.DELETE, Resource.GROUP)),
     Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER)),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
+    Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER, (Operation.READ, Resource.TOPIC)),
     Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(

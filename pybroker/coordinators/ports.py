@@ -9,12 +9,22 @@ Counterpart in Kafka: ``PartitionWriter`` and ``CoordinatorLoader`` of coordinat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from pybroker.coordinators.result import Marker
 
 # done(error_code, last_offset): last_offset is -1 when error_code is not 0.
 AppendDone = Callable[[int, int], None]
 # done(error_code, records): whole record batches; the view is valid only during the call.
 ReadDone = Callable[[int, memoryview], None]
+
+
+class TransactionalProducer(NamedTuple):
+    """Whose transaction it is."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 class PartitionWriter(Protocol):
@@ -27,6 +37,28 @@ class PartitionWriter(Protocol):
         log or is known not to.  Errors are Kafka's codes (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
         KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...), never exceptions.
         """
+        ...
+
+    def verify_transaction(
+        self,
+        topic: str,
+        partition: int,
+        producer: TransactionalProducer,
+        api_version: int,
+        done: Callable[[int], None],
+    ) -> None:
+        """Make sure that the partition is part of the producer's open transaction, before a batch of it is appended.
+
+        ``api_version`` is that of the TxnOffsetCommit request.  ``done(error_code)`` runs exactly once, inside this
+        call or later on the loop.
+        """
+        ...
+
+    def append_end_transaction(
+        self, topic: str, partition: int, batch: bytes, marker: Marker, done: AppendDone
+    ) -> None:
+        """Append the control batch of a marker; as ``append``, and INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED for one that comes too late."""
         ...
 
     def high_watermark(self, topic: str, partition: int) -> int:

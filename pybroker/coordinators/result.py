@@ -13,7 +13,7 @@ Counterpart in Kafka: ``CoordinatorResult`` and ``CoordinatorTimer``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 # (key, value): the bytes of one record; a value of None is a tombstone.
 Record = tuple[bytes, bytes | None]
@@ -40,10 +40,38 @@ class TimerChange(NamedTuple):
     delay_ms: int | None
 
 
+class ProducerOfRecords(NamedTuple):
+    """The producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Marker(Protocol):
+    """The end of a producer's transaction: ``transaction.ports.TransactionMarker``."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    @property
+    def coordinator_epoch(self) -> int: ...
+
+    @property
+    def commit(self) -> bool: ...
+
+    @property
+    def transaction_version(self) -> int: ...
+
+
 class Result:
     """The outcome of one operation.
 
     ``records``: to be appended as one batch, then replayed.
+    ``producer``: whose transaction the records are part of; None for most.
+    ``marker``: in place of records, the end of a transaction to be appended, then replayed.
     ``response``: the answer to the request that caused the operation; None while that request stays parked.
     ``replies`` and ``timers``: answers to requests that were parked before, and changes of timers, in order; they
     belong to what the operation has changed itself, so they are carried out whatever becomes of the records.
@@ -54,11 +82,13 @@ class Result:
     Nothing of a result with records reaches a client before those records are committed.
     """
 
-    __slots__ = ("on_failure", "records", "replies", "response", "then", "timers")
+    __slots__ = ("marker", "on_failure", "producer", "records", "replies", "response", "then", "timers")
 
     def __init__(self, response: Any = None, records: list[Record] | None = None) -> None:
         self.response = response
         self.records: list[Record] = [] if records is None else records
+        self.producer: ProducerOfRecords | None = None
+        self.marker: Marker | None = None
         self.replies: list[tuple[Waiter, Any]] = []
         self.timers: list[TimerChange] = []
         self.then: Continuation | None = None

@@ -23,12 +23,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
-from pybroker.coordinators.result import Continuation, Record, Result, TimerKey, Waiter
+from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
 from pybroker.coordinators.state import CoordinatorState
 from pybroker.coordinators.timers import TimerTable
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.record_codec import build_batch
+from pybroker_protocol.record_codec import build_batch, end_transaction_batch
 from pybroker_protocol.records import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
@@ -155,18 +155,42 @@ class Shard(Generic[S]):
     def _settle(self, result: Result | None, waiter: Waiter | None, now_ms: int) -> bool:
         """See the result and what follows from it through; False when an append is on its way."""
         while result is not None:
-            if not result.records:
+            if not result.records and result.marker is None:
                 self._publish(result, waiter)
                 return True
             append = _Append(self, result, waiter, now_ms)
-            batch = build_batch(result.records, timestamp_ms=now_ms)
-            self._writer.append(self._topic, self._partition, batch, append.done)
+            self._write(append)
             if append.outcome is None:
                 append.pending = True
                 self._append = append
                 return False
             result = self._appended(append)
         return True
+
+    def _write(self, append: _Append) -> None:
+        result, now_ms = append.result, append.now_ms
+        marker, producer = result.marker, result.producer
+        if marker is not None:
+            batch = end_transaction_batch(
+                commit=marker.commit,
+                coordinator_epoch=marker.coordinator_epoch,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                timestamp_ms=now_ms,
+            )
+            self._writer.append_end_transaction(self._topic, self._partition, batch, marker, append.done)
+            return
+        if producer is None:
+            batch = build_batch(result.records, timestamp_ms=now_ms)
+        else:
+            batch = build_batch(
+                result.records,
+                timestamp_ms=now_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                is_transactional=True,
+            )
+        self._writer.append(self._topic, self._partition, batch, append.done)
 
     def resume(self, append: _Append) -> None:
         """An append that had not ended inside its call has ended now."""
@@ -184,7 +208,7 @@ class Shard(Generic[S]):
         if error_code != 0:
             return self._append_failed(result, waiter, now_ms, response_error(error_code))
         self.last_written_offset = last_offset + 1
-        self._replay(result.records, last_offset + 1 - len(result.records), now_ms)
+        self._replay(result, last_offset + 1 - len(result.records), now_ms)
         if self.high_watermark < self.last_written_offset:
             self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
         self._publish(result, waiter)
@@ -196,11 +220,14 @@ class Shard(Generic[S]):
         except Exception:
             return self._broken(waiter)
 
-    def _replay(self, records: list[Record], offset: int, now_ms: int) -> None:
+    def _replay(self, result: Result, offset: int, now_ms: int) -> None:
         replay = self.state.replay
-        for key, value in records:
+        if result.marker is not None:
+            self.state.replay_end_transaction(result.marker.producer_id, result.marker.commit)
+        producer_id = NO_PRODUCER_ID if result.producer is None else result.producer.producer_id
+        for key, value in result.records:
             try:
-                replay(key, value, offset, NO_PRODUCER_ID, now_ms)
+                replay(key, value, offset, producer_id, now_ms)
             except Exception:
                 # It lies in the log, so loading will meet it too, and pass over it as is done here.
                 logger.exception("cannot replay offset %d of %s-%d", offset, self._topic, self._partition)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from pybroker.storage.results import EMPTY, ColdRead, ReadResult
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.replication.ports import EndOfTransaction
     from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.storage.results import AppendResult
 
 
@@ -41,6 +43,8 @@ class CoordinatorPartitions:
         self._topic = topic
         self._led: set[int] = set()
         self._coordinator: Coordinator | None = None
+        # Set where producers' transactions may write to the topic.
+        self.verification: TransactionVerification | None = None
 
     def follow(self, coordinator: Coordinator) -> None:
         """Tell ``coordinator`` which partitions are led here, now and at every change."""
@@ -61,6 +65,28 @@ class CoordinatorPartitions:
         result = here.append_internal(batch, written)
         if result is not None:
             written(result)
+
+    def verify_transaction(
+        self,
+        topic: str,
+        partition: int,
+        producer: tuple[str, int, int],
+        api_version: int,
+        done: Callable[[int], None],
+    ) -> None:
+        """See ``PartitionWriter.verify_transaction``."""
+        from pybroker.replication.transaction_verification import ProducerOfTransaction, offset_commit_operation
+
+        here = self._replicas.partition(topic, partition)
+        if here is None or self.verification is None:
+            done(self._replicas.error_of(topic, partition))
+            return
+        self.verification.verify(
+            ProducerOfTransaction._make(producer),
+            [(here, NO_SEQUENCE)],
+            offset_commit_operation(api_version),
+            lambda errors: done(errors.get((topic, partition), 0)),
+        )
 
     def append_end_transaction(
         self, topic: str, partition: int, batch: bytes, marker: EndOfTransaction, done: Callable[[int, int], None]

@@ -76,12 +76,12 @@ class TransactionMarkers:
         written: Callable[[TopicPartition, int], None],
     ) -> None:
         topic, index = key
-        if topic == GROUP_METADATA_TOPIC:
-            self._end_group_transaction(index, marker, lambda code: written(key, _of_partition(code)))
-            return
         partition = self._replicas.partition(topic, index)
         if partition is None:
             written(key, self._replicas.error_of(topic, index))
+            return
+        if topic == GROUP_METADATA_TOPIC:
+            self._end_group_transaction(index, marker, lambda code: written(key, _of_partition(code)))
             return
         result = partition.append_end_transaction(batch, marker, lambda later: written(key, later.error_code))
         if result is not None:

@@ -60,6 +60,11 @@ class ProducerStateEntry:
         self.current_txn_first_offset = current_txn_first_offset
         self.seen_ms = 0
 
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record, -1 where none is remembered."""
+        return self.batches[-1][1] if self.batches else -1
+
 
 class SequenceError:
     """Why a batch was refused: Kafka's error code and a message for the client."""

@@ -66,6 +66,8 @@ class World:
         self.ends: dict[int, int] = {}
         self.high_watermarks: dict[int, int] = {}
         self.append_error = 0
+        self.verification_error = 0
+        self.verifications: list[tuple[int, tuple[Any, ...], int]] = []
         self.read_error = 0
         self.hold_appends = False
         self.hold_commits = False
@@ -134,6 +136,18 @@ class World:
             self._held.append(finish)
         else:
             finish()
+
+    def append_end_transaction(
+        self, topic: str, partition: int, batch: bytes, _marker: Any, done: Callable[[int, int], None]
+    ) -> None:
+        self.append(topic, partition, batch, done)
+
+    def verify_transaction(
+        self, topic: str, partition: int, producer: Any, api_version: int, done: Callable[[int], None]
+    ) -> None:
+        assert topic == GROUP_METADATA_TOPIC
+        self.verifications.append((partition, tuple(producer), api_version))
+        done(self.verification_error)
 
     def write(self, partition: int, batch: bytes) -> int:
         """Put a batch into the log; returns its last offset."""

@@ -342,20 +342,22 @@ class ClassicGroup(Group):
                 return ErrorCode.FENCED_INSTANCE_ID
         return 0 if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
+    def check_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, *, is_transactional: bool = False
+    ) -> int:
         state = self.state
         if state is ClassicState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and state is ClassicState.EMPTY:
             return 0  # an admin client, or a consumer that assigns its partitions itself
         if generation_id < 0 and not member_id and group_instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return 0 if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self.check_member(member_id, group_instance_id)
         if error:
             return error
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        if state is ClassicState.COMPLETING_REBALANCE:
+        if state is ClassicState.COMPLETING_REBALANCE and not is_transactional:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return 0
 

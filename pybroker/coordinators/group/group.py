@@ -40,8 +40,10 @@ class Group(ABC):
         """Whether some member may be reading the topic; then its offsets neither expire nor may be deleted."""
 
     @abstractmethod
-    def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
-        """Whether a commit by this member of this generation is accepted."""
+    def check_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, *, is_transactional: bool = False
+    ) -> int:
+        """Whether a commit by this member of this generation is accepted, or one of a producer on its behalf."""
 
     @abstractmethod
     def check_offset_delete(self) -> int:

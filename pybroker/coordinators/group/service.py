@@ -34,8 +34,11 @@ from pybroker.coordinators.group.responses import (
 )
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.shard import GroupShard
-from pybroker.coordinators.result import Result, Waiter
+from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
+from pybroker.coordinators.ports import TransactionalProducer
+from pybroker.coordinators.result import Marker, Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
+from pybroker.coordinators.shard import response_error
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from pybroker_protocol.messages.offset_delete import OffsetDeleteRequest
     from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
     from pybroker_protocol.messages.sync_group import SyncGroupRequest
+    from pybroker_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 Done = Callable[[Any], None]
 
@@ -87,6 +91,7 @@ class GroupCoordinator:
         settings = GroupSettings.of(config)
         self._env = env
         self._settings = settings
+        self._writer = writer
         self._metadata = metadata
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             env,
@@ -190,6 +195,30 @@ class GroupCoordinator:
             Waiter(done, int),
         )
 
+    def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, api_version: int, done: Done) -> None:
+        """TxnOffsetCommit of topics that exist; the offsets become current when the transaction is committed."""
+        waiter = Waiter(done, partial(txn_offset_commit_error, request))
+        if not request.group_id:
+            done(txn_offset_commit_error(request, ErrorCode.INVALID_GROUP_ID))
+            return
+        partition = self.partition_of(request.group_id)
+
+        def verified(error_code: int) -> None:
+            if error_code:
+                done(txn_offset_commit_error(request, _unverified(error_code)))
+            else:
+                self._runtime.submit(
+                    partition, lambda shard, now_ms: shard.commit_transactional_offsets(request, now_ms), waiter
+                )
+
+        producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
+        self._writer.verify_transaction(GROUP_METADATA_TOPIC, partition, producer, api_version, verified)
+
+    def end_transaction(self, partition: int, marker: Marker, done: Callable[[int], None]) -> None:
+        """Write the marker into a partition of ``__consumer_offsets``, and make the pending offsets current or forget
+        them; ``done`` gets an error code."""
+        self._runtime.submit(partition, lambda _shard, _now_ms: _end_transaction(marker), Waiter(done, int))
+
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool, done: Done) -> None:
         """OffsetFetch of one group: ``done`` gets an OffsetFetchResponseGroup.  The empty group id is allowed."""
         waiter = Waiter(done, lambda code: fetch_error(request.group_id, code))
@@ -243,6 +272,19 @@ class GroupCoordinator:
 
     def _submit(self, group_id: str, operation: Operation[GroupShard], waiter: Waiter) -> None:
         self._runtime.submit(self.partition_of(group_id), operation, waiter)
+
+
+def _end_transaction(marker: Marker) -> Result:
+    result = Result(0)
+    result.marker = marker
+    return result
+
+
+def _unverified(error_code: int) -> int:
+    """Why a transaction could not be verified, as clients of a group coordinator understand it."""
+    if error_code == ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return response_error(error_code)
 
 
 def _describe(group_id: str, api_version: int, shard: GroupShard, _now_ms: int) -> Result:

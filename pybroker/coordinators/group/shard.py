@@ -15,7 +15,12 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from pybroker import limits
-from pybroker.coordinators.group import classic_join, classic_membership, offset_operations
+from pybroker.coordinators.group import (
+    classic_join,
+    classic_membership,
+    offset_operations,
+    transactional_offsets,
+)
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_rebalance import (
     JOIN_TIMER,
@@ -53,6 +58,7 @@ from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 from pybroker_protocol.messages.offset_delete import OffsetDeleteRequest
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
+from pybroker_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pybroker_protocol.records import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
@@ -233,6 +239,11 @@ class GroupShard:
         """OffsetCommits that repeat an earlier one with other offsets; the response is one error code for all."""
         group = self.groups.get(commit.request.group_id)
         return offset_operations.commit_offsets_again(group, commit, requests, now_ms)
+
+    def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, now_ms: int) -> Result:
+        """TxnOffsetCommit."""
+        group = self.groups.get(request.group_id)
+        return transactional_offsets.commit_transactional_offsets(group, self.offsets, request, self._settings, now_ms)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch, of one group."""

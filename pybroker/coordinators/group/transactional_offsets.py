@@ -1,0 +1,84 @@
+"""TxnOffsetCommit and the end of its transactions: offsets that become current with the transaction, or never.
+
+Owns: the decisions of TxnOffsetCommit v0-5, given names of topics that exist.  The pending offsets themselves, and what
+the end of a transaction does to them, are in ``offsets``; whether the transaction is open is the log's to know.
+
+Counterpart in Kafka: ``OffsetMetadataManager.commitTransactionalOffset``.
+"""
+
+from __future__ import annotations
+
+from pybroker.coordinators.group.group import Group
+from pybroker.coordinators.group.offsets import OffsetStore
+from pybroker.coordinators.group.records import pack_offset, pack_partition
+from pybroker.coordinators.group.settings import GroupSettings
+from pybroker.coordinators.result import ProducerOfRecords, Result
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from pybroker_protocol.uuids import ZERO_UUID
+
+# What consumers of a KIP-848 group call their generation, by the names of the classic protocol.
+_OLD_GENERATIONS = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND))
+
+
+def txn_offset_commit_error(request: TxnOffsetCommitRequest, error_code: int) -> TxnOffsetCommitResponse:
+    """Every partition of the request answered with the same error."""
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_code)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def commit_transactional_offsets(
+    group: Group | None, offsets: OffsetStore, request: TxnOffsetCommitRequest, settings: GroupSettings, now_ms: int
+) -> Result:
+    """Write offsets inside of the producer's transaction.
+
+    A producer may leave its consumer's generation and member out; what it names is checked (KIP-447).
+    """
+    error = _check(group, request)
+    if error:
+        return Result(txn_offset_commit_error(request, error))
+    result = Result()
+    result.producer = ProducerOfRecords(request.producer_id, request.producer_epoch)
+    topics = []
+    for topic in request.topics:
+        prefix = offsets.key_prefix(request.group_id, topic.name)
+        partitions = []
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            code = 0
+            if len(metadata) > settings.offset_metadata_max_bytes:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                value = pack_offset(
+                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, ZERO_UUID
+                )
+                result.records.append((prefix + pack_partition(partition.partition_index), value))
+            partitions.append(
+                TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            )
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    result.response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    return result
+
+
+def _check(group: Group | None, request: TxnOffsetCommitRequest) -> int:
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else 0
+    error = group.check_offset_commit(
+        request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
+    )
+    return ErrorCode.ILLEGAL_GENERATION if error in _OLD_GENERATIONS else error

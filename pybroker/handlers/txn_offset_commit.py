@@ -1,0 +1,77 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5.
+
+Behaviour: a producer writes how far a group has read as part of its transaction.  From 2 the leader epoch is kept; from
+3 generation and member of the consumer are checked (KIP-447); TRANSACTION_ABORTABLE from 4; from 5 the broker adds the
+group's partition to the transaction by itself (KIP-890).  Topics and partitions that do not exist are refused one by
+one.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import Operation, Resource
+from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_KNOWS_LOADING = 2  # older clients may crash of COORDINATOR_LOAD_IN_PROGRESS
+
+
+def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:
+    """Commit what exists and may be read; the rest comes first in the response, with an error each."""
+    if not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return txn_offset_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+        return txn_offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: dict[str, TxnOffsetCommitResponseTopic] = {}
+    request.topics = [topic for topic in request.topics if _accept(ctx, topic, refused)]
+    if not request.topics:
+        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(refused.values()))
+    parked = Parked()
+    version = ctx.api_version
+
+    def done(response: TxnOffsetCommitResponse) -> None:
+        for topic in response.topics:
+            if version < _KNOWS_LOADING:
+                _hide_loading(topic)
+            before = refused.setdefault(topic.name, topic)
+            if before is not topic:
+                before.partitions = [*before.partitions, *topic.partitions]
+        response.topics = list(refused.values())
+        parked.complete(response)
+
+    ctx.services.groups.commit_transactional_offsets(request, version, done)
+    return parked.response if parked.completed else parked
+
+
+def _accept(
+    ctx: RequestContext, topic: TxnOffsetCommitRequestTopic, refused: dict[str, TxnOffsetCommitResponseTopic]
+) -> bool:
+    """Leave only partitions that exist and may be read; returns whether there are any."""
+    known = ctx.services.metadata.image.topics_by_name.get(topic.name)
+    count = 0 if known is None else len(known.partitions)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not ctx.authorize(Operation.READ, Resource.TOPIC, topic.name):
+        error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+    accepted = []
+    for partition in topic.partitions:
+        index = partition.partition_index
+        if 0 <= index < count:
+            accepted.append(partition)
+            continue
+        answer = refused.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name, partitions=[]))
+        answer.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
+    topic.partitions = accepted
+    return bool(accepted)
+
+
+def _hide_loading(topic: TxnOffsetCommitResponseTopic) -> None:
+    for partition in topic.partitions:
+        if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE

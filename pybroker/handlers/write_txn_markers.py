@@ -1,0 +1,77 @@
+"""WriteTxnMarkers (key 27), versions 1 and 2.
+
+Behaviour: ends transactions in partitions that are led here, each marker and partition answered for itself; several
+markers of one producer are answered together.  From 2 a marker says its transaction version (KIP-890), by which the
+partition judges its epoch.  Brokers send it to each other, and administrators to end a transaction that hangs.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.coordinators.gather import Gather
+from pybroker.coordinators.transaction.ports import TransactionMarker
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+# (topic, partition index) -> error code
+_Errors = dict[tuple[str, int], int]
+
+
+def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Parked:
+    """Write every marker; the reply waits for all of them."""
+    parked = Parked()
+
+    def done(answers: list[_Errors]) -> None:
+        parked.complete(_response(request.markers, answers))
+
+    gather = Gather(len(request.markers), done)
+    allowed = ctx.authorize(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or ctx.authorize(
+        Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
+    )
+    for position, marker in enumerate(request.markers):
+        partitions = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+        if allowed:
+            ctx.services.transaction_markers.write(_marker_of(marker), partitions, gather.slot(position))
+        else:
+            gather.slot(position)(dict.fromkeys(partitions, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return parked.response if parked.completed else parked
+
+
+def _marker_of(marker: WritableTxnMarker) -> TransactionMarker:
+    return TransactionMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        commit=marker.transaction_result,
+        transaction_version=marker.transaction_version,
+    )
+
+
+def _response(markers: list[WritableTxnMarker], answers: list[_Errors]) -> WriteTxnMarkersResponse:
+    errors_of_producer: dict[int, _Errors] = {}
+    for marker, errors in zip(markers, answers, strict=True):
+        if errors:
+            errors_of_producer.setdefault(marker.producer_id, {}).update(errors)
+    results = [
+        WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(errors))
+        for producer_id, errors in errors_of_producer.items()
+    ]
+    return WriteTxnMarkersResponse(markers=results)
+
+
+def _topics(errors: _Errors) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, WritableTxnMarkerTopicResult] = {}
+    for (name, index), code in errors.items():
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = WritableTxnMarkerTopicResult(name=name, partitions=[])
+        topic.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+    return list(topics.values())
