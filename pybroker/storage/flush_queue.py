@@ -120,10 +120,10 @@ class FlushQueue:
         self._in_flight = False
         self._finish(None, error)
 
-    def flush_now(self) -> None:
-        """Sync what is not yet, here and now, for the clean stop.  Raises OSError."""
+    def flush_now(self, sync: bool) -> None:
+        """Write what is not yet, here and now, for the clean stop, and ``sync`` it.  Raises OSError."""
         plan = self._plan()
-        if self._log.directory.sync:
+        if sync:
             plan.run()
         self._finish(plan, None)
 

@@ -149,6 +149,12 @@ class LogDir:
         if self.sync:
             os_file.sync_path(self.path)
 
+    def sync_file_system(self) -> None:
+        """Sync everything in the file system of the directory.  Raises OSError."""
+        assert self._lock_fd is not None, "the directory is not locked"
+        # The lock file is open since the start: a write-back that failed at any time since then is reported.
+        os_file.sync_file_system(self._lock_fd)
+
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
         """Say that everything in the directory is whole, so that the next start need not look."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))

@@ -88,14 +88,14 @@ def _load(log: Log, restart_point: RestartPoint) -> bool:
     environment = log.environment
     for base_offset, size, modified in files:
         log.segments.add(Segment(log.path, base_offset, size, int(modified * 1000), environment.segments))
-    for i, segment in enumerate(log.segments):
-        if log.segments.end_offset(i, 1 << 63) > log.recovery_point:
-            segment.synced_bytes = 0
     active = log.segments[-1]
     load_active_indexes(active)
     log_end_offset = _load_end(active)
     if log_end_offset is None:
         return False
+    for i, segment in enumerate(log.segments):
+        if log.segments.end_offset(i, log_end_offset) > log.recovery_point:
+            segment.synced_bytes = 0
     log_start_offset = max(restart_point.log_start_offset, files[0][0])
     log.become(min(log_start_offset, log_end_offset), log_end_offset, restart_point.high_watermark)
     load_producers(log)

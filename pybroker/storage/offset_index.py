@@ -34,13 +34,14 @@ def _position(entry: int) -> int:
 class OffsetIndex:
     """The entries of one segment; ``entries[i]`` is ``relative_offset << 32 | position``."""
 
-    __slots__ = ("_persisted", "base_offset", "entries", "path")
+    __slots__ = ("_file_is_right", "_persisted", "base_offset", "entries", "path")
 
     def __init__(self, path: Path, base_offset: int) -> None:
         self.path = path
         self.base_offset = base_offset
         self.entries: array[int] = array("Q")
         self._persisted = 0
+        self._file_is_right = False  # it is there, and ends where its entries end
 
     @classmethod
     def load(cls, path: Path, base_offset: int, data_bytes: int) -> OffsetIndex | None:
@@ -61,7 +62,8 @@ class OffsetIndex:
         while count and entries[count - 1] == 0:
             count -= 1
         del entries[count:]
-        index._persisted = count if count * ENTRY_BYTES == len(data) else 0
+        index._file_is_right = count * ENTRY_BYTES == len(data)
+        index._persisted = count if index._file_is_right else 0
         if count and (_position(entries[-1]) >= max(data_bytes, 1) or any(a >= b for a, b in pairwise(entries))):
             return None
         return index
@@ -100,15 +102,15 @@ class OffsetIndex:
         if _SWAP:
             entries.byteswap()
         if os_file.holds(self.path, entries.tobytes()):
-            self._persisted = len(entries)
+            self._persisted, self._file_is_right = len(entries), True
         else:
-            self._persisted = 0
+            self._persisted, self._file_is_right = 0, False
             self.persist()
 
     def persist(self) -> None:
         """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
         new = self.entries[self._persisted :]
-        if not new and self._persisted:
+        if not new and self._file_is_right:
             return
         if _SWAP:
             new.byteswap()
@@ -119,3 +121,4 @@ class OffsetIndex:
         finally:
             os.close(fd)
         self._persisted += len(new)
+        self._file_is_right = True

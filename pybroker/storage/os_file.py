@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import resource
 from collections.abc import Callable
 from functools import cache
@@ -155,6 +156,37 @@ def sync_path(path: StrPath) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+# File systems whose syncfs(2) makes everything durable that is in them, as fsync of each file and directory would.
+_SYNCED_WHOLE = frozenset({"ext3", "ext4", "f2fs", "tmpfs", "xfs"})
+_SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
+
+
+def can_sync_file_system(directory: StrPath) -> bool:
+    """Whether ``sync_file_system`` does for what lies in the directory: on Linux, where the kernel tells of errors."""
+    system = os.uname()
+    version = tuple(int(part) for part in re.findall(r"\d+", system.release)[:2])
+    if system.sysname != "Linux" or version < _SYNCFS_REPORTS_ERRORS_SINCE:
+        return False
+    device = os.stat(directory).st_dev
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for fields in map(str.split, mounts):
+                if fields[2] == f"{os.major(device)}:{os.minor(device)}":
+                    return fields[fields.index("-") + 1] in _SYNCED_WHOLE
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
+
+
+def sync_file_system(fd: int) -> None:
+    """Sync the file system in which an open file lies; OSError, too, for writes that failed since it was opened."""
+    import ctypes
+
+    if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def replace_file(path: Path, data: bytes, sync: bool = True) -> None:

@@ -7,6 +7,7 @@ epoch, int64 first offset of the open transaction.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from struct import Struct
 
@@ -30,8 +31,15 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 def snapshot_offsets(directory: Path) -> list[int]:
     """The offsets of the snapshots in a partition's directory, rising."""
-    names = (path.name for path in directory.glob("*" + SNAPSHOT_SUFFIX))
-    return sorted(int(name[:20]) for name in names if name[:20].isdigit() and len(name) == 20 + len(SNAPSHOT_SUFFIX))
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(
+        int(name[:20])
+        for name in names
+        if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdigit() and len(name) == 20 + len(SNAPSHOT_SUFFIX)
+    )
 
 
 def encode_snapshot(producers: dict[int, ProducerStateEntry]) -> bytes:

@@ -25,7 +25,7 @@ ENTRY_BYTES = _ENTRY.size
 class TimeIndex:
     """The entries of one segment, as the bytes of its file."""
 
-    __slots__ = ("_data", "_persisted_bytes", "base_offset", "last_timestamp", "path")
+    __slots__ = ("_data", "_file_is_right", "_persisted_bytes", "base_offset", "last_timestamp", "path")
 
     def __init__(self, path: Path, base_offset: int) -> None:
         self.path = path
@@ -33,6 +33,7 @@ class TimeIndex:
         self.last_timestamp = -1
         self._data = bytearray()
         self._persisted_bytes = 0
+        self._file_is_right = False  # it is there, and ends where its entries end
 
     @classmethod
     def load(cls, path: Path, base_offset: int) -> TimeIndex | None:
@@ -50,7 +51,8 @@ class TimeIndex:
             used -= ENTRY_BYTES
         del data[used:]
         index._data = data
-        index._persisted_bytes = used if used == index.path.stat().st_size else 0
+        index._file_is_right = used == index.path.stat().st_size
+        index._persisted_bytes = used if index._file_is_right else 0
         if used:
             first, last = index[0], index[len(index) - 1]
             if last[0] < first[0] or last[1] < base_offset:
@@ -103,15 +105,15 @@ class TimeIndex:
     def rewrite(self) -> None:
         """Make the file hold these entries, whatever it held before."""
         if os_file.holds(self.path, self._data):
-            self._persisted_bytes = len(self._data)
+            self._persisted_bytes, self._file_is_right = len(self._data), True
         else:
-            self._persisted_bytes = 0
+            self._persisted_bytes, self._file_is_right = 0, False
             self.persist()
 
     def persist(self) -> None:
         """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
         new = bytes(self._data[self._persisted_bytes :])
-        if not new and self._persisted_bytes:
+        if not new and self._file_is_right:
             return
         fd = os_file.open_for_append(self.path)
         try:
@@ -120,3 +122,4 @@ class TimeIndex:
         finally:
             os.close(fd)
         self._persisted_bytes += len(new)
+        self._file_is_right = True

@@ -138,3 +138,34 @@ def retained_kinds(store: Path) -> set[str]:
     rows = connection.execute("SELECT value FROM entries WHERE key LIKE ?", (store_codec.RETAINED + "%",)).fetchall()
     connection.close()
     return {type(decode_metadata_record(value)[0]).__name__ for (value,) in rows}
+
+
+def test_log_dir_of_kafka_that_is_left_out_keeps_its_partitions_offline(tmp_path: Path) -> None:
+    first, second = tmp_path / "data", tmp_path / "second"
+    kafka = ApacheKafka(tmp_path, {"log.dirs": f"{first},{second}", "metadata.log.dir": str(first)}, heap_mb=256)
+    kafka.start()
+    try:
+        with WireClient((kafka.host, kafka.port)) as wire:
+            wire.ask(CreateTopicsRequest(topics=[topic("t", 2)], timeout_ms=10_000, validate_only=False), 7)
+        with KafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
+            assert [producer.send("t", b"v", partition=index).get(10).offset for index in range(2)] == [0, 0]
+        kafka.stop()
+    finally:
+        kafka.kill()
+    lost = [int(path.name[-1]) for path in second.glob("t-?")]
+    assert len(lost) == 1
+    for log_dirs, online in ((str(first), {0, 1} - set(lost)), (f"{first},{second}", {0, 1})):
+        broker = PybrokerProcess(tmp_path)
+        broker.data_directory = Path(log_dirs)
+        broker.start()
+        try:
+            with WireClient((broker.host, broker.port)) as wire:
+                (found,) = wire.ask(MetadataRequest(topics=None), 9).topics
+                assert {row.partition_index for row in found.partitions if row.leader_id == 1} == online
+                ends = [
+                    wire.fetch("t", 0, partition=index).responses[0].partitions[0].high_watermark for index in (0, 1)
+                ]
+                assert ends == [1 if index in online else -1 for index in (0, 1)]
+            broker.stop()
+        finally:
+            broker.kill()
