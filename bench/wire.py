@@ -203,17 +203,21 @@ class Client:
     def await_coordinator(self, group_id: str) -> None:
         """Wait until the group's coordinator is found and serves."""
         deadline_s = time.monotonic() + TOPIC_READY_S
-        while True:
-            [found] = self.call(FIND_COORDINATOR, key_type=0, coordinator_keys=[group_id]).coordinators
-            error = found.error_code
-            if not error:
-                asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
-                error = self.call(OFFSET_FETCH, groups=[asked], require_stable=False).groups[0].error_code
-            if not error:
-                return
-            if error not in COORDINATOR_COMING_UP or time.monotonic() > deadline_s:
-                raise RuntimeError(f"the coordinator of {group_id} does not come up: error {error}")
+        while not self.coordinator_serves(group_id):
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"the coordinator of {group_id} does not come up")
             time.sleep(0.05)
+
+    def coordinator_serves(self, group_id: str) -> bool:
+        """Whether the group's coordinator is here and has loaded what there is of it."""
+        [found] = self.call(FIND_COORDINATOR, key_type=0, coordinator_keys=[group_id]).coordinators
+        error = found.error_code
+        if not error:
+            asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+            error = self.call(OFFSET_FETCH, groups=[asked], require_stable=False).groups[0].error_code
+        if error and error not in COORDINATOR_COMING_UP:
+            raise RuntimeError(f"the coordinator of {group_id}: error {error}")
+        return not error
 
     def committed_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
         """All offsets of a group by topic and partition."""
