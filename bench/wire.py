@@ -32,7 +32,7 @@ from pybroker_protocol.schema import Buffer
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 8, 9, 10, 11, 12, 14
-INIT_PRODUCER_ID, CONSUMER_GROUP_HEARTBEAT = 22, 68
+ADD_PARTITIONS_TO_TXN, CONSUMER_GROUP_HEARTBEAT = 24, 68
 
 # The versions that librdkafka 2.x and Kafka 3.x clients speak; topics by name, so that a frame needs no topic id.
 VERSIONS: Mapping[int, int] = {
@@ -52,6 +52,7 @@ VERSIONS: Mapping[int, int] = {
     CONSUMER_GROUP_HEARTBEAT: 1,
 }
 LATEST = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ACKS_ALL = -1
 # How a broker answers for a partition that is still coming up: unknown topic, no leader yet, not the leader yet.
 COMING_UP = {3, 5, 6}
@@ -231,12 +232,15 @@ class Client:
             for partition in topic.partitions
         }
 
-    def end_offsets(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The log end of each partition."""
-        return {answer.partition_index: answer.offset for answer in self._list_offsets(name, partitions)}
+    def end_offsets(
+        self, name: str, partitions: Iterable[int], isolation_level: int = READ_UNCOMMITTED
+    ) -> dict[int, int]:
+        """The offset up to which each partition can be read."""
+        answers = self._list_offsets(name, partitions, isolation_level)
+        return {answer.partition_index: answer.offset for answer in answers}
 
-    def _list_offsets(self, name: str, partitions: Iterable[int]) -> list[Any]:
+    def _list_offsets(self, name: str, partitions: Iterable[int], isolation_level: int = READ_UNCOMMITTED) -> list[Any]:
         asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in partitions]
         topics = [ListOffsetsTopic(name=name, partitions=asked)]
-        [answer] = self.call(LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=topics).topics
+        [answer] = self.call(LIST_OFFSETS, replica_id=-1, isolation_level=isolation_level, topics=topics).topics
         return list(answer.partitions)

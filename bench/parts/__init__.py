@@ -15,6 +15,7 @@ PARTS = {
     "recovery": "start after kill -9 with a log of 5 GB",
     "commits": "offsets committed by 1×1, 8×1 and 8×5 members × requests in flight",
     "groups": "a group of 100 members over 300 partitions joins, and settles after one died, in both protocols",
+    "transactions": "transactions of one record through one confluent-kafka producer",
     "group_memory": "10,000 groups of 10 committed partitions: memory, and loading them after kill -9",
     "growth": "memory over five minutes of mixed load",
 }
