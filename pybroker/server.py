@@ -18,18 +18,21 @@ from typing import NamedTuple
 
 from pybroker.cluster.bootstrap import open_controller
 from pybroker.cluster.controller import Controller
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, Endpoint
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import listeners_of
 from pybroker.config.service import ConfigService
 from pybroker.coordinators.group.service import GroupCoordinator
+from pybroker.coordinators.transaction.service import TransactionCoordinator
 from pybroker.handlers.services import Services
 from pybroker.net.loop_env import loop_env
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.replication.transaction_markers import TransactionMarkers
+from pybroker.replication.transaction_verification import TransactionVerification
 from pybroker.storage.log_manager import LogManager
 from pybroker.telemetry import ClientTelemetry
 
@@ -63,6 +66,7 @@ class BrokerServer:
         self._logs: LogManager | None = None
         self._controller: Controller | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._replicas: ReplicaManager | None = None
         # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
         self._broker_epoch = -1
@@ -112,21 +116,37 @@ class BrokerServer:
         )
         logs.on_directory_failed = controller.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        self._wire_groups(metadata)
+        self._wire_coordinators(metadata)
         await sockets.accept()
 
-    def _wire_groups(self, metadata: MetadataCache) -> None:
-        services = self.services
-        partitions = CoordinatorPartitions(services.replicas, metadata, services.broker_id, GROUP_METADATA_TOPIC)
-        self._groups = services.groups = GroupCoordinator(
-            services.env, self.config, metadata, writer=partitions, reader=partitions
+    def _wire_coordinators(self, metadata: MetadataCache) -> None:
+        services, config = self.services, self.config
+        env, replicas, broker_id = services.env, services.replicas, services.broker_id
+        offsets = CoordinatorPartitions(replicas, metadata, broker_id, GROUP_METADATA_TOPIC)
+        self._groups = services.groups = GroupCoordinator(env, config, metadata, writer=offsets, reader=offsets)
+        state = CoordinatorPartitions(replicas, metadata, broker_id, TRANSACTION_STATE_TOPIC)
+        services.transaction_markers = TransactionMarkers(env.clock, replicas, services.groups.end_transaction)
+        self._transactions = services.transactions = TransactionCoordinator(
+            env,
+            config,
+            metadata,
+            writer=state,
+            reader=state,
+            producer_ids=services.producer_ids,
+            markers=services.transaction_markers,
         )
-        partitions.follow(services.groups)
+        services.transaction_verification = TransactionVerification(env, config, services.transactions)
+        offsets.verification = services.transaction_verification
+        # Groups first: transactions that are completed after a crash end in partitions of groups, too.
+        offsets.follow(services.groups)
+        state.follow(services.transactions)
 
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped."""
         if self._sockets is not None:
             await self._sockets.stop()
+        if self._transactions is not None:
+            self._transactions.close()
         if self._groups is not None:
             self._groups.close()
         if self._replicas is not None:

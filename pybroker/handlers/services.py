@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.service import ConfigService
     from pybroker.coordinators.group.service import GroupCoordinator
+    from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
     from pybroker.replication.producer_ids import ProducerIds
     from pybroker.replication.replica_manager import ReplicaManager
@@ -40,6 +41,7 @@ class Services:
         "telemetry",
         "transaction_markers",
         "transaction_verification",
+        "transactions",
     )
 
     broker_id: int
@@ -53,6 +55,7 @@ class Services:
     producer_ids: ProducerIds
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     telemetry: ClientTelemetry
     transaction_markers: TransactionMarkers
     transaction_verification: TransactionVerification
