@@ -108,6 +108,8 @@ MEANT: tuple[Meant, ...] = (
         "Kafka gives a repeated batch's largest create time as if it were the log's; the records' own are right",
         ours="-1",
     ),
+    # Groups.
+    Meant("classic_groups.groups_that_were_*", "*(after the refusal)", "*", "who is refused founds no group"),
     # Topics.
     Meant(
         "topics.create_with_configs", "*(spaces around)", "*.value", "values are kept without the spaces around them"

@@ -59,6 +59,8 @@ def test_join_without_protocol_type_or_protocols_is_inconsistent(
 ) -> None:
     reply = cluster.join(protocol_type=protocol_type, protocols=protocols)
     assert reply.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    # Nobody founded the group, unlike in Kafka.
+    assert cluster.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_join_with_another_protocol_type_is_inconsistent(cluster: Cluster) -> None:
