@@ -76,6 +76,7 @@ class Api(NamedTuple):
 
 
 ANY, LEADER, GROUP = Route.ANY_BROKER, Route.PARTITION_LEADER, Route.GROUP_COORDINATOR
+TRANSACTION = Route.TRANSACTION_COORDINATOR
 
 APIS: tuple[Api, ...] = (
     Api(0, "Produce", (3, 13), "produce", LEADER, (Operation.WRITE, Resource.TOPIC), advertised_min=0),
@@ -97,6 +98,16 @@ APIS: tuple[Api, ...] = (
     Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER, (Operation.DELETE, Resource.TOPIC)),
     Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY, (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)),
     Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
+    Api(
+        24,
+        "AddPartitionsToTxn",
+        (0, 5),
+        "add_partitions_to_txn",
+        TRANSACTION,
+        (Operation.WRITE, Resource.TRANSACTIONAL_ID),
+    ),
+    Api(25, "AddOffsetsToTxn", (0, 4), "add_offsets_to_txn", TRANSACTION, (Operation.WRITE, Resource.TRANSACTIONAL_ID)),
+    Api(26, "EndTxn", (0, 5), "end_txn", TRANSACTION, (Operation.WRITE, Resource.TRANSACTIONAL_ID)),
     Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, (Operation.CLUSTER_ACTION, Resource.CLUSTER)),
     Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
     Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
@@ -116,6 +127,15 @@ APIS: tuple[Api, ...] = (
     Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER)),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
     Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER, (Operation.READ, Resource.TOPIC)),
+    Api(
+        65,
+        "DescribeTransactions",
+        (0, 0),
+        "describe_transactions",
+        TRANSACTION,
+        (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
+    ),
+    Api(66, "ListTransactions", (0, 2), "list_transactions", ANY, (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)),
     Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(

@@ -26,7 +26,11 @@ class VersionRange(NamedTuple):
 SUPPORTED: Final[Mapping[str, VersionRange]] = {
     KRAFT_VERSION: VersionRange(0, 1),
     METADATA_VERSION: VersionRange(7, 30),  # 3.3-IV3 to 4.3-IV0
+    TRANSACTION_VERSION: VersionRange(0, 2),  # 1: flexible records, 2: KIP-890
 }
 
 # Levels of a new cluster.  kraft.version stays at 0, which Kafka finalizes without a record of it.
-INITIAL_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: SUPPORTED[METADATA_VERSION].max_version}
+INITIAL_LEVELS: Final[Mapping[str, int]] = {
+    METADATA_VERSION: SUPPORTED[METADATA_VERSION].max_version,
+    TRANSACTION_VERSION: SUPPORTED[TRANSACTION_VERSION].max_version,
+}

@@ -1,25 +1,22 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-Behaviour: the broker that coordinates a group (key type 0): the leader of its partition of ``__consumer_offsets``,
-by the listener that the request came in on.  The topic comes into being at the first request that needs it, and the
-reply is parked until it is there, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come back.  From 4
-several keys at once (KIP-699).
+Behaviour: the broker that coordinates a group (key type 0) or a transactional id (key type 1): the leader of its
+partition of ``__consumer_offsets`` or ``__transaction_state``, by the listener that the request came in on.  The topic
+comes into being at the first request that needs it, and the reply is parked until it is there, where Kafka answers
+COORDINATOR_NOT_AVAILABLE and lets the client come back.  From 4 several keys at once (KIP-699).
 
-Not served: transactions (key type 1), refused fatally, because a client would ask for their coordinator for ever;
-share groups (key type 2), INVALID_REQUEST as in a Kafka without them.
+Not served: share groups (key type 2), INVALID_REQUEST as in a Kafka without them.
 """
 
 from __future__ import annotations
 
-import logging
+from typing import NamedTuple
 
 from pybroker.apis import Operation, Resource
-from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-logger = logging.getLogger(__name__)
 
 BATCHED_VERSION = 4
 
@@ -30,29 +27,49 @@ SHARE = 2
 NO_NODE_ID = -1
 NO_PORT = -1
 
+
+class _Kind(NamedTuple):
+    """One type of keys: the topic that keeps their state, and how they are guarded."""
+
+    topic: str
+    resource: Resource
+    unauthorized: ErrorCode
+
+
+_KINDS = {
+    GROUP: _Kind(GROUP_METADATA_TOPIC, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION: _Kind(
+        TRANSACTION_STATE_TOPIC, Resource.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    ),
+}
+
 # Where a response has many keys Kafka leaves these without words.
 _ERRORS_WITHOUT_MESSAGE = frozenset(
-    {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.GROUP_AUTHORIZATION_FAILED}
+    {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, *(kind.unauthorized for kind in _KINDS.values())}
 )
 
 
 def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse | Parked:
     """Answer now if the topic is there, else as soon as it is."""
     keys = request.coordinator_keys if ctx.api_version >= BATCHED_VERSION else [request.key]
-    topic_exists = GROUP_METADATA_TOPIC in ctx.services.metadata.image.topics_by_name
-    if request.key_type != GROUP or topic_exists or not any(_may_see(ctx, key) for key in keys):
+    kind = _KINDS.get(request.key_type)
+    if (
+        kind is None
+        or kind.topic in ctx.services.metadata.image.topics_by_name
+        or not any(_may_see(ctx, kind, key) for key in keys)
+    ):
         return _response(ctx, request.key_type, keys)
     parked = Parked()
 
     def created(_error_code: int) -> None:
         parked.complete(_response(ctx, request.key_type, keys))
 
-    ctx.services.controller.ensure_internal_topic(GROUP_METADATA_TOPIC, created)
+    ctx.services.controller.ensure_internal_topic(kind.topic, created)
     return parked
 
 
-def _may_see(ctx: RequestContext, group_id: str) -> bool:
-    return ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group_id)
+def _may_see(ctx: RequestContext, kind: _Kind, key: str) -> bool:
+    return ctx.authorize(Operation.DESCRIBE, kind.resource, key)
 
 
 def _response(ctx: RequestContext, key_type: int, keys: list[str]) -> FindCoordinatorResponse:
@@ -74,15 +91,15 @@ def _response(ctx: RequestContext, key_type: int, keys: list[str]) -> FindCoordi
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
-    if key_type == TRANSACTION:
-        logger.warning("client %s asks for the coordinator of transactional id %r: not served", ctx.client_id, key)
-        return _not_found(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if key_type != GROUP:
+    kind = _KINDS.get(key_type)
+    if kind is None:
         return _not_found(key, ErrorCode.INVALID_REQUEST, "" if key_type == SHARE else None)
-    if not _may_see(ctx, key):
-        return _not_found(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    metadata = ctx.services.metadata
-    leader = metadata.leader(GROUP_METADATA_TOPIC, ctx.services.groups.partition_of(key))
+    if not _may_see(ctx, kind, key):
+        return _not_found(key, kind.unauthorized)
+    services = ctx.services
+    coordinator = services.groups if key_type == GROUP else services.transactions
+    metadata = services.metadata
+    leader = metadata.leader(kind.topic, coordinator.partition_of(key))
     node = None if leader is None else metadata.view(ctx.listener).live.get(leader)
     if node is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,12 +1,16 @@
 """InitProducerId (key 22), versions 0 to 5.
 
-Behaviour: a producer id for an idempotent producer, from the broker's block of ids.
-Not done: transactions.  A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is fatal to
-the client, so that it does not spin.
+Behaviour: a producer id.  For an idempotent producer one from the broker's block of ids; for a transactional id the
+transaction coordinator decides: the producer before is fenced, and its transaction aborted.  From 3 a producer may go
+on after an error (KIP-360); from 4 a fenced one hears PRODUCER_FENCED, before INVALID_PRODUCER_EPOCH; 5 is for clients
+of transaction version 2 (KIP-890).
+
+Not served: 6, two-phase commit (KIP-939), which Kafka does not serve either unless unstable versions are enabled.
 """
 
 from __future__ import annotations
 
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -15,14 +19,24 @@ _NONE = -1
 
 
 def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse | Parked:
-    """The next id of the broker's block; parked while a new block is being allocated."""
-    if request.transactional_id == "":
-        return _failed(ErrorCode.INVALID_REQUEST)
+    """Ask the coordinator, or take the next id of the broker's block."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        allowed = ctx.authorize(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+    else:
+        allowed = ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    if not allowed:
+        return _failed(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            if transactional_id is None
+            else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _failed(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     parked = Parked()
+    if transactional_id is not None:
+        ctx.services.transactions.init_producer_id(request, ctx.api_version, parked.complete)
+        return parked
 
     def done(producer_id: int | None) -> None:
         if producer_id is None:
