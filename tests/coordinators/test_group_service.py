@@ -94,13 +94,16 @@ def test_stable_group_is_described_with_metadata_and_assignments() -> None:
     assert (member.member_metadata, member.member_assignment) == (subscription("t"), member_id.encode())
 
 
-def test_group_in_a_rebalance_is_described_without_metadata() -> None:
+def test_group_in_a_rebalance_is_described_without_metadata_and_with_the_assignments_it_had() -> None:
     cluster = Cluster()
-    (leader, _), _ = cluster.stable_group(2)
+    (leader, follower), _ = cluster.stable_group(2)
     cluster.join(leader)
     group = cluster.describe()
     assert (group.group_state, group.protocol_data, len(group.members)) == ("PreparingRebalance", "", 2)
-    assert {member.member_metadata + member.member_assignment for member in group.members} == {b""}
+    assert [(member.member_metadata, member.member_assignment) for member in group.members] == [
+        (b"", leader.encode()),
+        (b"", follower.encode()),
+    ]
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])

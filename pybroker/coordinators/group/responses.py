@@ -138,7 +138,7 @@ def described_group(group_id: str, group: ClassicGroup | None, api_version: int)
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=b"" if protocol_name is None else member.metadata(protocol_name),
-            member_assignment=b"" if protocol_name is None else member.assignment,
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]
