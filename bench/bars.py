@@ -92,6 +92,7 @@ BARS: tuple[Bar, ...] = (
     Bar("transactions of one record, p99", "transactions", "p99", Kind.RATIO_AT_MOST, 1),
     Bar("10,000 groups of 10 partitions", "group_memory", "10,000 groups add", Kind.AT_MOST, 100),
     Bar("10,000 groups loaded after kill -9", "group_memory", "loaded after kill -9", Kind.AT_MOST, 5),
+    Bar("produce p99 while 2 GB are compacted, against without", "compaction", "produce p99 factor", Kind.AT_MOST, 1.5),
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),
 )
 

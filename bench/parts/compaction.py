@@ -1,0 +1,107 @@
+"""A producer's latency alone, and while the log cleaner compacts another topic's 2 GB."""
+
+from __future__ import annotations
+
+import random
+import time
+from functools import partial
+from pathlib import Path
+
+from bench.contestants import Contestant, topic
+from bench.context import Context
+from bench.parts.cold import tail_latency
+from bench.parts.warmup import warm_up
+from bench.wire import INCREMENTAL_ALTER_CONFIGS, Client
+from pybroker_protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+from pybroker_protocol.record_codec import NewRecord, build_batch
+
+COMPACTED_BYTES = 2_000_000_000
+SEGMENT_BYTES = 100_000_000
+# A twentieth of the records stay.
+RECORD_BYTES, RECORDS, KEYS, BATCHES = 1000, 1000, 100_000, 400
+TOPIC_RESOURCE, SET = 2, 0
+PATIENCE_S = 300
+# The cleaner is to begin as soon as the topic is compacted, for the measurement's sake.
+PROPERTIES = {"log.cleaner.backoff.ms": "500"}
+
+
+def run(context: Context) -> None:
+    """Fill a topic, then measure without and with the cleaner at work, in every round."""
+    with context.running(PROPERTIES) as brokers:
+        warm_up(context, brokers)
+        context.alternate(brokers, partial(measure, context))
+
+
+def measure(context: Context, name: str, broker: Contestant) -> None:
+    """One broker: alone, then beside."""
+    configs = {"segment.bytes": str(SEGMENT_BYTES), "file.delete.delay.ms": "1000"}
+    with topic(broker, 1, configs) as compacted:
+        fill(broker, compacted)
+        alone = tail_latency(context, broker)
+        directory = broker.data_directory / f"{compacted}-0"
+        before = data_bytes(directory)
+        started = time.monotonic()
+        compact(broker, compacted)
+        await_cleaning(directory)
+        beside = tail_latency(context, broker)
+        cleaning = data_bytes(directory) > before // 4
+        await_end(directory, before)
+        seconds = time.monotonic() - started
+    if not cleaning:
+        context.say(f"{name} had compacted everything before the measurement was over")
+    context.add("produce p99 alone", "µs", name, alone.produce_p99_us)
+    context.add("produce p99 beside the cleaner", "µs", name, beside.produce_p99_us)
+    context.add("produce p99 factor", "×", name, beside.produce_p99_us / alone.produce_p99_us)
+    context.add("compacted", "MB/s", name, COMPACTED_BYTES / seconds / 1e6)
+
+
+def fill(broker: Contestant, topic_name: str) -> None:
+    """Keyed records, while the topic is not compacted yet and takes batches as they come."""
+    chance = random.Random(1)
+    now_ms = int(time.time() * 1000)
+    prepared = [
+        build_batch(
+            [NewRecord(b"%015d" % chance.randrange(KEYS), bytes(RECORD_BYTES)) for _ in range(RECORDS)],
+            timestamp_ms=now_ms,
+        )
+        for _ in range(BATCHES)
+    ]
+    with Client(broker.bootstrap) as client:
+        for i in range((COMPACTED_BYTES + SEGMENT_BYTES) // len(prepared[0])):
+            client.produce(topic_name, {0: prepared[i % BATCHES]})
+
+
+def compact(broker: Contestant, topic_name: str) -> None:
+    """Make the topic compacted."""
+    config = AlterableConfig(name="cleanup.policy", config_operation=SET, value="compact")
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic_name, configs=[config])
+    with Client(broker.bootstrap) as client:
+        [result] = client.call(INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False).responses
+    if result.error_code:
+        raise RuntimeError(f"alter {topic_name}: error {result.error_code} {result.error_message}")
+
+
+def data_bytes(directory: Path) -> int:
+    """The bytes of a partition's segments, whatever state they are in; a file may go while it is looked at."""
+    try:
+        return sum(path.stat().st_size for path in directory.glob("*.log"))
+    except FileNotFoundError:
+        return data_bytes(directory)
+
+
+def await_cleaning(directory: Path) -> None:
+    """Until the cleaner writes."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not list(directory.glob("*.cleaned")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing in {directory} is being cleaned")
+        time.sleep(0.01)
+
+
+def await_end(directory: Path, before: int) -> None:
+    """Until what is left is small and nothing is written any more."""
+    deadline = time.monotonic() + PATIENCE_S
+    while data_bytes(directory) > before // 4 or list(directory.glob("*.cleaned")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{directory} was not cleaned in time")
+        time.sleep(0.05)
