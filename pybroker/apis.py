@@ -136,6 +136,8 @@ APIS: tuple[Api, ...] = (
         (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
     ),
     Api(66, "ListTransactions", (0, 2), "list_transactions", ANY, (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)),
+    Api(68, "ConsumerGroupHeartbeat", (0, 1), "consumer_group_heartbeat", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(69, "ConsumerGroupDescribe", (0, 1), "consumer_group_describe", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
     Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(

@@ -69,6 +69,11 @@ SWEEP_INTERVAL_MS = 2_000
 # The wheel on which parked requests expire turns in steps of this length.
 PURGATORY_TICK_MS = 5
 
+# A fetch of more partitions than this is read in slices, each of about this length, and every one a turn of the loop:
+# opening 10,000 logs takes more than a second.
+FETCH_PARTITIONS_AT_ONCE = 64
+FETCH_SLICE_MS = 2
+
 # max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
 FETCH_WAIT_MAX_MS = 600_000
 
@@ -121,6 +126,14 @@ TRANSACTIONAL_IDS_REMEMBERED = 16_384
 REMEMBERED_TRANSACTIONAL_ID_CHARS = 256
 
 # --- subscriptions and loading -----------------------------------------------------------------------------------
+
+# Sets of topic names that members of consumer groups subscribe to and that are kept once for all members; more than the
+# groups of a broker that are not all alike.
+SUBSCRIPTIONS_REMEMBERED = 1_024
+
+# How often a slice of resolving a group's regular expressions matches one of them against one topic's name: about two
+# milliseconds of the loop's time.
+REGEX_MATCHES_PER_SLICE = 2_000
 
 # A regular expression of a subscription, in UTF-8, and what RE2 may use for it, compiled form and cache of states
 # together: 16,000 instructions, which match a topic's name in some milliseconds at the very worst.  RE2's module keeps

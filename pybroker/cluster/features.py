@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
+GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
@@ -24,6 +25,7 @@ class VersionRange(NamedTuple):
 
 
 SUPPORTED: Final[Mapping[str, VersionRange]] = {
+    GROUP_VERSION: VersionRange(0, 1),  # 1: consumer groups of KIP-848
     KRAFT_VERSION: VersionRange(0, 1),
     METADATA_VERSION: VersionRange(7, 30),  # 3.3-IV3 to 4.3-IV0
     TRANSACTION_VERSION: VersionRange(0, 2),  # 1: flexible records, 2: KIP-890
@@ -32,5 +34,6 @@ SUPPORTED: Final[Mapping[str, VersionRange]] = {
 # Levels of a new cluster.  kraft.version stays at 0, which Kafka finalizes without a record of it.
 INITIAL_LEVELS: Final[Mapping[str, int]] = {
     METADATA_VERSION: SUPPORTED[METADATA_VERSION].max_version,
+    GROUP_VERSION: SUPPORTED[GROUP_VERSION].max_version,
     TRANSACTION_VERSION: SUPPORTED[TRANSACTION_VERSION].max_version,
 }

@@ -210,9 +210,9 @@ def test_what_is_not_served_is_kept_as_it_is_framed(tmp_path: Path) -> None:
         name="x", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"k", iterations=4096
     )
     unknown = uvarint(1) + uvarint(99) + uvarint(0) + b"whatever"
-    records = (quota, gone, acl, feature("transaction.version", 2), unknown, newer, removal, other_acl, scram, unknown)
+    records = (quota, gone, acl, feature("share.version", 1), unknown, newer, removal, other_acl, scram, unknown)
     founding = take_over(tmp_path, batch(0, *records))
-    kept = framed(acl, feature("transaction.version", 2), unknown, newer, scram, unknown)
+    kept = framed(acl, feature("share.version", 1), unknown, newer, scram, unknown)
     assert sorted(founding.retained_records) == sorted(kept)
     # A feature that is not served must not be announced: clients would switch on it.
     assert founding.image.features == {}
@@ -261,8 +261,8 @@ def test_directory_stays_as_kafka_left_it(tmp_path: Path) -> None:
 
 
 def test_retained_records_can_be_decoded_again(tmp_path: Path) -> None:
-    founding = take_over(tmp_path, batch(0, feature("group.version", 1)))
+    founding = take_over(tmp_path, batch(0, feature("share.version", 1)))
     (value,) = founding.retained_records
     record, version = decode_metadata_record(value)
     assert isinstance(record, kraft.FeatureLevelRecord)
-    assert (record.name, record.feature_level, version) == ("group.version", 1, 0)
+    assert (record.name, record.feature_level, version) == ("share.version", 1, 0)

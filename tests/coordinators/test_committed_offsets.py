@@ -173,10 +173,10 @@ def test_many_groups_expire_in_turns_of_the_loop(cluster: Cluster) -> None:
 
 def test_group_of_a_kind_that_is_not_served_keeps_its_offsets() -> None:
     world = World()
-    consumer_group_metadata_key = b"\x00\x03\x00\x01g"
+    share_group_metadata_key = b"\x00\x0b\x00\x01g"
     prefix = offset_key_prefix("g", "t")
     offset = pack_offset(5, -1, "", START_MS, TOPIC_ID)
-    records = [(consumer_group_metadata_key, b"\x00\x00\x00\x00\x00\x01"), (prefix + pack_partition(0), offset)]
+    records = [(share_group_metadata_key, b"\x00\x00\x00\x00\x00\x01"), (prefix + pack_partition(0), offset)]
     world.write(0, build_batch(records, timestamp_ms=START_MS))
     cluster = Cluster(world)
     cluster.world.advance(2 * RETENTION_MS)

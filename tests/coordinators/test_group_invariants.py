@@ -17,11 +17,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.shard import GroupShard
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import NO_PRODUCER_ID, batches
+from tests.coordinators.consumer_support import new_shard
 from tests.coordinators.support import START_MS, Cluster, Reply, subscription
 
 INSTANCES = (None, None, "i1", "i2")
@@ -257,7 +257,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def replaying_the_log_rebuilds_what_is_served(self) -> None:
-        replayed = GroupShard(GroupSettings())
+        replayed = new_shard()
         log = memoryview(self.cluster.world.logs.get(0, bytearray()))
         for position, _ in batches(log):
             for record in decode_records(log[position:]):

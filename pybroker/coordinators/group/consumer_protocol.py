@@ -1,22 +1,39 @@
 """The little that a broker understands of what consumers tell one another.
 
-Owns: reading the topics out of a consumer's subscription.  The bytes are the clients' business; they are read only so
-that offsets of topics that are in use neither expire nor get deleted.  Version 0 is a prefix of every later version.
+Owns: reading subscriptions and reading and writing assignments of the classic protocol.  The bytes are the clients'
+business; they are read so that offsets of topics that are in use neither expire nor get deleted, and where members of
+both protocols are in one group.  Each version is a prefix of the next, so that a later one is read as the last known.
 
-Counterpart in Kafka: ``ConsumerProtocol.deserializeConsumerProtocolSubscription``.
+Counterpart in Kafka: ``ConsumerProtocol``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import NamedTuple
 
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ProtocolError
-from pybroker_protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from pybroker_protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
-_VERSION_BYTES = 2
+_VERSION = Struct(">h")
+_VERSION_BYTES = _VERSION.size
+_LATEST_VERSION = 3
+
+
+class Subscription(NamedTuple):
+    """What a member subscribes to; ``owned`` has topics by name."""
+
+    topics: list[str]
+    owned: Mapping[str, frozenset[int]]
+    rack_id: str | None
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
@@ -30,3 +47,41 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     except ProtocolError:
         return None
     return frozenset(topics)
+
+
+def read_version(data: bytes) -> int:
+    """The version of a subscription or an assignment, as far as it is known; raises ProtocolError."""
+    if len(data) < _VERSION_BYTES:
+        raise ProtocolError("the version is cut off")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise ProtocolError(f"there is no version {version}")
+    return min(version, _LATEST_VERSION)
+
+
+def read_subscription(metadata: bytes) -> Subscription:
+    """A member's subscription; raises ProtocolError."""
+    version = read_version(metadata)
+    decoded, _ = codec.decoder(ConsumerProtocolSubscription, version)(memoryview(metadata), _VERSION_BYTES)
+    owned = {topic.topic: frozenset(topic.partitions) for topic in decoded.owned_partitions}
+    return Subscription(decoded.topics, owned, decoded.rack_id or None)
+
+
+def read_assignment(assignment: bytes) -> tuple[Mapping[str, frozenset[int]], bytes]:
+    """(partitions by topic, what the assignor of the leader wrote besides); raises ProtocolError."""
+    if not assignment:
+        return {}, b""
+    version = read_version(assignment)
+    decoded, _ = codec.decoder(ConsumerProtocolAssignment, version)(memoryview(assignment), _VERSION_BYTES)
+    topics = {topic.topic: frozenset(topic.partitions) for topic in decoded.assigned_partitions}
+    return topics, bytes(decoded.user_data or b"")
+
+
+def write_assignment(topics: Mapping[str, Iterable[int]], version: int) -> bytes:
+    """An assignment in the version that the member's subscription has."""
+    assigned = [
+        ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=sorted(partitions))
+        for topic, partitions in topics.items()
+    ]
+    message = ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None)
+    return _VERSION.pack(version) + codec.encode(message, version)

@@ -1,7 +1,7 @@
 """What every kind of group answers, whatever protocol its members speak.
 
-Owns: the questions that committed offsets, listing and deletion ask of a group.  Today there is one kind, the
-classic group; groups of the consumer, share and streams protocols become further subclasses.
+Owns: the questions that committed offsets, listing and deletion ask of a group.  There are two kinds, classic and
+consumer groups; groups of the share and streams protocols become further subclasses.
 
 Counterpart in Kafka: ``Group``.
 """
@@ -9,6 +9,7 @@ Counterpart in Kafka: ``Group``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 
 class Group(ABC):
@@ -44,6 +45,21 @@ class Group(ABC):
         self, member_id: str, group_instance_id: str | None, generation_id: int, *, is_transactional: bool = False
     ) -> int:
         """Whether a commit by this member of this generation is accepted, or one of a producer on its behalf."""
+
+    def accepts_older_commit(self, member_id: str, generation_id: int, partitions: Iterable[tuple[bytes, int]]) -> bool:
+        """Whether a commit that ``check_offset_commit`` found to be of an older epoch is accepted all the same.
+
+        ``partitions``: (topic id, partition) of all that is committed; the member must have had them since then.
+        """
+        return False
+
+    def offset_commit_version_min(self, member_id: str) -> int:
+        """The oldest version of OffsetCommit that can say what this member has to say."""
+        return 0
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> int:
+        """Whether offsets may be fetched in the name of this member."""
+        return 0
 
     @abstractmethod
     def check_offset_delete(self) -> int:

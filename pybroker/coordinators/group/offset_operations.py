@@ -22,6 +22,7 @@ from pybroker.coordinators.group.records import (
     read_offset,
 )
 from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
+from pybroker.coordinators.group.responses import fetch_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
@@ -50,6 +51,8 @@ from pybroker_protocol.uuids import ZERO_UUID
 GROUP_ID_NOT_FOUND_VERSION = 9
 
 _STATES_WITH_SESSIONS = frozenset((ClassicState.STABLE, ClassicState.PREPARING_REBALANCE))
+
+_OLDER_EPOCH = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION))
 
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
@@ -129,7 +132,13 @@ def _accept(group: Group | None, request: OffsetCommitRequest, api_version: int,
 def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> int:
     generation_id = request.generation_id_or_member_epoch
     if group is not None:
-        return group.check_offset_commit(request.member_id, request.group_instance_id, generation_id)
+        error = group.check_offset_commit(request.member_id, request.group_instance_id, generation_id)
+        if api_version < group.offset_commit_version_min(request.member_id):
+            return ErrorCode.UNSUPPORTED_VERSION
+        if error not in _OLDER_EPOCH:
+            return error
+        partitions = ((topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions)
+        return 0 if group.accepts_older_commit(request.member_id, generation_id, partitions) else error
     if generation_id < 0:
         return 0
     is_aware = api_version >= GROUP_ID_NOT_FOUND_VERSION
@@ -147,10 +156,13 @@ def _offset_value(partition: OffsetCommitRequestPartition, topic_id: bytes, rete
 
 
 def fetch_offsets(
-    exists: bool, offsets: OffsetStore, request: OffsetFetchRequestGroup, require_stable: bool
+    group: Group | None, offsets: OffsetStore, request: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     """Offsets of one group: those that were asked for, or all that there are when ``topics`` is None."""
-    group_id = request.group_id
+    group_id, exists = request.group_id, group is not None
+    error = 0 if group is None else group.check_offset_fetch(request.member_id, request.member_epoch)
+    if error:
+        return fetch_error(group_id, error)
     topics = []
     if request.topics is None:
         for committed in offsets.topics(group_id) if exists else ():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_state import ClassicState
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult
@@ -21,7 +22,7 @@ from pybroker_protocol.messages.offset_fetch import OffsetFetchResponseGroup
 from pybroker_protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.classic_group import ClassicGroup
+    from pybroker.coordinators.group.group import Group
 
 # The version of DescribeGroups that learned to say that the group does not exist (KIP-1043).
 GROUP_ID_NOT_FOUND_VERSION = 6
@@ -123,12 +124,12 @@ def described_group_error(
     )
 
 
-def described_group(group_id: str, group: ClassicGroup | None, api_version: int) -> DescribedGroup:
-    """A group as DescribeGroups shows it; metadata and assignments only while it is stable."""
-    if group is None:
+def described_group(group_id: str, group: Group | None, api_version: int) -> DescribedGroup:
+    """A classic group as DescribeGroups shows it; the members' metadata only while it is stable."""
+    if not isinstance(group, ClassicGroup):
         if api_version < GROUP_ID_NOT_FOUND_VERSION:
             return described_group_error(group_id, 0, group_state=ClassicState.DEAD.value)
-        message = f"Group {group_id} not found."
+        message = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
         return described_group_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message, ClassicState.DEAD.value)
     protocol_name = group.protocol_name if group.state is ClassicState.STABLE else None
     members = [

@@ -17,9 +17,15 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
+from pybroker.cluster.features import GROUP_VERSION
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic_join import Join
+from pybroker.coordinators.group.consumer_groups import ConsumerWorld
+from pybroker.coordinators.group.consumer_membership import Heartbeat
+from pybroker.coordinators.group.consumer_requests import check_heartbeat, describe_error
+from pybroker.coordinators.group.consumer_requests import heartbeat_error as consumer_heartbeat_error
+from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.offset_operations import offset_commit_error, offset_delete_error
 from pybroker.coordinators.group.responses import (
     delete_error,
@@ -34,6 +40,7 @@ from pybroker.coordinators.group.responses import (
 )
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.shard import GroupShard
+from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.coordinators.ports import TransactionalProducer
 from pybroker.coordinators.result import Marker, Result, Waiter
@@ -41,6 +48,7 @@ from pybroker.coordinators.runtime import CoordinatorRuntime
 from pybroker.coordinators.shard import response_error
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from pybroker_protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
     from pybroker.coordinators.shard import Operation
     from pybroker.env import Env
+    from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from pybroker_protocol.messages.heartbeat import HeartbeatRequest
     from pybroker_protocol.messages.join_group import JoinGroupRequest
     from pybroker_protocol.messages.leave_group import LeaveGroupRequest
@@ -93,12 +102,16 @@ class GroupCoordinator:
         self._settings = settings
         self._writer = writer
         self._metadata = metadata
+        self._topics = Topics(metadata.image)
+        self._allows_consumer_groups = "consumer" in config.get_list("group.coordinator.rebalance.protocols")
+        self._consumer_settings = ConsumerSettings(config, self._topics)
+        world = ConsumerWorld(self._consumer_settings, self._topics, self._new_uuid)
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             env,
             GROUP_METADATA_TOPIC,
             writer,
             reader,
-            lambda _partition: GroupShard(settings),
+            lambda _partition: GroupShard(settings, world),
             settings.offsets_commit_timeout_ms,
         )
         self._unsubscribe = metadata.subscribe(self._on_image)
@@ -118,7 +131,8 @@ class GroupCoordinator:
         self._unsubscribe()
         self._runtime.close()
 
-    def _on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        self._topics.on_image(image, delta)
         deleted = [topic.name for topic in delta.topics_deleted]
         if deleted:
             self._runtime.submit_to_all(lambda shard, _now_ms: shard.forget_topics(deleted))
@@ -153,6 +167,36 @@ class GroupCoordinator:
         """An id that nobody has: the client's or instance's id, and a random UUID as Java prints it."""
         digits = f"{self._env.random.getrandbits(128) & _UUID_RANDOM_BITS | _UUID_VERSION_4:032x}"
         return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+    def _new_uuid(self) -> str:
+        """A member's id in a consumer group, as ``Uuid.randomUuid`` prints it: never with a dash in front."""
+        while True:
+            number = self._env.random.getrandbits(128) & _UUID_RANDOM_BITS | _UUID_VERSION_4
+            text = uuid_text(number.to_bytes(16, "big"))
+            if not text.startswith("-"):
+                return text
+
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """Whether the cluster's version of groups and the broker's settings allow consumer groups."""
+        return self._allows_consumer_groups and self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
+
+    def consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        done: Done,
+    ) -> None:
+        """ConsumerGroupHeartbeat."""
+        failure = check_heartbeat(request, api_version, self._consumer_settings.assignors.keys())
+        if failure is not None:
+            done(consumer_heartbeat_error(failure.code, failure.message))
+            return
+        beat = Heartbeat(request, client_id, client_host)
+        waiter = Waiter(done, consumer_heartbeat_error)
+        self._submit(request.group_id, lambda shard, now_ms: shard.consumers.heartbeat(beat, now_ms), waiter)
 
     def sync_group(self, request: SyncGroupRequest, done: Done) -> None:
         """SyncGroup; the response waits for the leader's assignment."""
@@ -263,6 +307,17 @@ class GroupCoordinator:
             waiter = Waiter(gather.slot(position), partial(described_group_error, group_id))
             self._submit(group_id, partial(_describe, group_id, api_version), waiter)
 
+    def describe_consumer_groups(self, group_ids: list[str], done: Done) -> None:
+        """ConsumerGroupDescribe: ``done`` gets a list of DescribedGroup in the order asked."""
+        gather = Gather(len(group_ids), done)
+        for position, group_id in enumerate(group_ids):
+            fill = gather.slot(position)
+            if group_id:
+                waiter = Waiter(fill, partial(describe_error, group_id))
+                self._submit(group_id, partial(_describe_consumer_group, group_id), waiter)
+            else:
+                fill(describe_error(group_id, ErrorCode.INVALID_GROUP_ID))
+
     def delete_groups(self, group_ids: list[str], done: Done) -> None:
         """DeleteGroups: ``done`` gets a list of DeletableGroupResult in the order asked."""
         gather = Gather(len(group_ids), done)
@@ -289,6 +344,10 @@ def _unverified(error_code: int) -> int:
 
 def _describe(group_id: str, api_version: int, shard: GroupShard, _now_ms: int) -> Result:
     return Result(described_group(group_id, shard.describe(group_id), api_version))
+
+
+def _describe_consumer_group(group_id: str, shard: GroupShard, _now_ms: int) -> Result:
+    return Result(shard.consumers.describe(group_id))
 
 
 def _delete(group_id: str, shard: GroupShard, _now_ms: int) -> Result:

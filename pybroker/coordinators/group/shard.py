@@ -32,6 +32,9 @@ from pybroker.coordinators.group.classic_rebalance import (
     prepare_rebalance,
     renew_session,
 )
+from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_groups import ConsumerGroups, ConsumerWorld
+from pybroker.coordinators.group.consumer_records import KINDS as CONSUMER_KINDS
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.offsets import PARTITION_BYTES, OffsetStore
 from pybroker.coordinators.group.records import (
@@ -69,13 +72,14 @@ EXPIRY_TIMER: TimerKey = ("expiry", "", "")
 class GroupShard:
     """The groups of one partition of ``__consumer_offsets``; see ``CoordinatorState`` for how it is driven."""
 
-    __slots__ = ("_expiry_queue", "_settings", "groups", "kept_groups", "offsets")
+    __slots__ = ("_expiry_queue", "_settings", "consumers", "groups", "kept_groups", "offsets")
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, world: ConsumerWorld) -> None:
         self._settings = settings
         self.groups: dict[str, Group] = {}
+        self.consumers = ConsumerGroups(self.groups, world, settings)
         self.offsets = OffsetStore()
-        # Groups with records of kinds that this version does not serve (KIP-848, share, streams): what is in the log
+        # Groups with records of kinds that this version does not serve (share, streams): what is in the log
         # of them stays there, so neither the groups nor their offsets expire.
         self.kept_groups: set[str] = set()
         self._expiry_queue: list[str] = []
@@ -96,21 +100,30 @@ class GroupShard:
             self._replay_group(read_group_id(key), value, now_ms)
         elif kind in {OFFSET_COMMIT, LEGACY_OFFSET_COMMIT}:
             self._replay_offset(key, value, offset, producer_id, now_ms)
+        elif kind in CONSUMER_KINDS:
+            removed = self.consumers.replay(kind, key, value)
+            if removed is not None:
+                self._forget_group(removed, now_ms)
         elif kind >= 0 and value is not None:
             self.kept_groups.add(read_group_id(key))
 
     def _replay_group(self, group_id: str, value: bytes | None, now_ms: int) -> None:
         group = self.groups.get(group_id)
         if value is None:
-            self.groups.pop(group_id, None)
-            self.offsets.remove_group(group_id)
             if isinstance(group, ClassicGroup):
                 waiters = group.unload(now_ms)
                 assert not waiters, "a group is deleted only when nobody waits in it"
+                self._forget_group(group_id, now_ms)
             return
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, now_ms)
         group.replay(read_group_metadata(value), now_ms)
+
+    def _forget_group(self, group_id: str, now_ms: int) -> None:
+        """The group is gone; one that only keeps offsets is left if it has any: its members changed the protocol."""
+        del self.groups[group_id]
+        if self.offsets.topics(group_id):
+            self.groups[group_id] = ClassicGroup(group_id, now_ms)
 
     def _replay_offset(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:
         prefix, partition = key[:-PARTITION_BYTES], read_partition(key)
@@ -141,6 +154,8 @@ class GroupShard:
         result = Result()
         result.schedule(EXPIRY_TIMER, self._settings.offsets_retention_check_interval_ms)
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                self.consumers.on_loaded(group, result)
             if isinstance(group, ClassicGroup) and group.members:
                 for member in group.members.values():
                     renew_session(group, member, result)
@@ -156,14 +171,16 @@ class GroupShard:
         result = Result()
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
-            return result  # deleted meanwhile
+            # A consumer group's timer, or that of a group that was deleted meanwhile.
+            return self.consumers.on_timer(key, now_ms)
         if kind == SESSION_TIMER:
             on_session_timer(group, member_id, self._settings, now_ms, result)
         elif kind == JOIN_TIMER:
             on_join_timer(group, self._settings, now_ms, result)
-        else:
-            assert kind == SYNC_TIMER, kind
+        elif kind == SYNC_TIMER:
             on_sync_timer(group, self._settings, now_ms, result)
+        else:
+            return self.consumers.on_timer(key, now_ms)  # it was a consumer group when the timer was set
         return result
 
     def on_unloaded(self, now_ms: int) -> list[Waiter]:
@@ -173,48 +190,55 @@ class GroupShard:
             if isinstance(group, ClassicGroup):
                 waiters += group.unload(now_ms)
         self.groups.clear()
+        self.consumers.on_unloaded()
         self.offsets = OffsetStore()
         return waiters
 
     # --- membership -----------------------------------------------------------------------------------------------
 
-    def _classic(self, group_id: str) -> ClassicGroup | None:
-        group = self.groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else None
-
     def join(self, joining: classic_join.Join, now_ms: int) -> Result:
         """JoinGroup.  A group that does not exist is written first, then joined."""
         request = joining.request
-        group = self._classic(request.group_id)
-        if group is not None:
-            return classic_join.join(group, joining, self._settings, now_ms)
+        present = self.groups.get(request.group_id)
+        if isinstance(present, ClassicGroup):
+            return classic_join.join(present, joining, self._settings, now_ms)
+        if isinstance(present, ConsumerGroup) and present.members:
+            return self.consumers.join(present, joining, now_ms)
         if request.member_id:
             return Result(join_error(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         group = ClassicGroup(request.group_id, now_ms)
         if not group.supports(request.protocol_type, joining.protocols):
             return Result(join_error("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         result = Result(records=[group.record(0, now_ms, [], None)])
+        if present is not None:
+            result.records = [*present.tombstones(), *result.records]
         result.then = lambda then_ms: self.join(joining, then_ms)
         return result
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Result:
         """SyncGroup."""
-        group = self._classic(request.group_id)
-        if group is None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return self.consumers.sync(group, request)
+        if not isinstance(group, ClassicGroup):
             return Result(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         return classic_membership.sync(group, request, waiter, self._settings, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest) -> Result:
         """Heartbeat."""
-        group = self._classic(request.group_id)
-        if group is None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.classic_heartbeat(group, request)
+        if not isinstance(group, ClassicGroup):
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         return classic_membership.heartbeat(group, request)
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> Result:
         """LeaveGroup."""
-        group = self._classic(request.group_id)
-        if group is not None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.leave(group, request, now_ms)
+        if isinstance(group, ClassicGroup):
             return classic_membership.leave(group, request, self._settings, now_ms)
         members = [
             MemberResponse(
@@ -247,8 +271,8 @@ class GroupShard:
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch, of one group."""
-        exists = request.group_id in self.groups
-        return offset_operations.fetch_offsets(exists, self.offsets, request, require_stable)
+        group = self.groups.get(request.group_id)
+        return offset_operations.fetch_offsets(group, self.offsets, request, require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Result:
         """OffsetDelete."""
@@ -281,9 +305,9 @@ class GroupShard:
             if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
         ]
 
-    def describe(self, group_id: str) -> ClassicGroup | None:
-        """The classic group of that id, to be described by the caller."""
-        return self._classic(group_id)
+    def describe(self, group_id: str) -> Group | None:
+        """The group of that id, to be described by the caller."""
+        return self.groups.get(group_id)
 
     def delete_group(self, group_id: str) -> Result:
         """DeleteGroups, of one group: the group with all its offsets, if nobody is in it."""

@@ -1,0 +1,407 @@
+"""ConsumerGroupHeartbeat (KIP-848): members join, stay, move on and leave.
+
+Owns: the decisions of ConsumerGroupHeartbeat v0-1, and what ends a membership: leaving, silence, or holding up others.
+
+A heartbeat does three things, each of which may write records: the member says something new of itself, the group
+gets a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with
+nothing new writes nothing and looks at nobody else.
+
+Counterpart in Kafka: ``consumerGroupHeartbeat``, ``consumerGroupLeave`` and ``consumerGroupFenceMembers`` of
+``GroupMetadataManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
+from pybroker.coordinators.group.consumer_assignment import update_group_epoch, update_target
+from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    NO_TIMEOUT,
+    Assigned,
+    ConsumerMember,
+    MemberState,
+    Owned,
+    topic_names,
+)
+from pybroker.coordinators.group.consumer_reconciliation import Situation, reconcile
+from pybroker.coordinators.group.consumer_records import (
+    CURRENT_MEMBER_ASSIGNMENT,
+    MEMBER_METADATA,
+    REGULAR_EXPRESSION,
+    TARGET_ASSIGNMENT_MEMBER,
+    current_assignment_record,
+    group_metadata_record,
+    member_metadata_record,
+    target_member_record,
+    tombstone,
+)
+from pybroker.coordinators.group.consumer_regexes import RegexChange, regexes_to_resolve, update_regex
+from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.failures import GroupFailure
+from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.result import Record, Result, TimerKey
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+
+logger = logging.getLogger(__name__)
+
+# Kinds of timers, besides SESSION_TIMER: a member has to give partitions up; a classic member has to join again; has to
+# ask for its assignment.
+REBALANCE_TIMER = "consumer-rebalance"
+CLASSIC_JOIN_TIMER = "consumer-join"
+CLASSIC_SYNC_TIMER = "consumer-sync"
+
+
+class Heartbeat(NamedTuple):
+    """One ConsumerGroupHeartbeat with what it came with."""
+
+    request: ConsumerGroupHeartbeatRequest
+    client_id: str
+    client_host: str
+
+
+class Context(NamedTuple):
+    """What the rules of consumer groups go by.
+
+    ``new_member_id()`` makes an id that nobody has.
+    ``resolve(group_id, regexes, result)`` begins to resolve regular expressions, unless that is under way already.
+    ``downgrade(group, gone, result, now_ms)`` makes a classic group of one whose last other members are gone; False
+    when that is not to be.
+    """
+
+    settings: ConsumerSettings
+    topics: Topics
+    new_member_id: Callable[[], str]
+    resolve: Callable[[str, list[str], Result], None]
+    downgrade: Callable[[ConsumerGroup, Sequence[ConsumerMember], Result, int], bool]
+
+
+# --- joining and staying ---------------------------------------------------------------------------------------------
+
+
+def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: list[Record], now_ms: int) -> Result:
+    """A member joins or stays; ``records`` are those that make the group, if it is new.  Raises GroupFailure."""
+    request, settings = beat.request, context.settings
+    result = Result(records=records)
+    check_room(group, request.member_id, settings)
+    member_id = request.member_id or context.new_member_id()
+    owned = _owned(request)
+    before = _find(group, member_id, request, owned, records)
+    after = _updated(before, beat)
+    names_changed = write_member(group, before, after, records)
+    regex_change = update_regex(group, before, after, records)
+    if after.subscribed_topic_regex or group.regex_counts:
+        context.resolve(
+            group.group_id, regexes_to_resolve(group, settings, context.topics, before, after, now_ms), result
+        )
+    bump = names_changed or regex_change is RegexChange.UPDATED_AND_RESOLVED
+    changed = names_changed or regex_change is not RegexChange.NONE
+    after = move_on(group, after, bump, changed, owned, context, result, now_ms)
+    result.schedule((SESSION_TIMER, group.group_id, member_id), settings.session_timeout_ms(group.group_id))
+    result.response = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        member_id=member_id,
+        member_epoch=after.member_epoch,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms(group.group_id),
+        assignment=_assignment(after.assigned) if _is_told(request, before, after) else None,
+    )
+    return result
+
+
+def check_room(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
+    """Raise GroupFailure when the group is full and this is not one of its members."""
+    if len(group.members) >= settings.max_size and member_id not in group.members:
+        message = f"The consumer group has reached its maximum capacity of {settings.max_size} members."
+        raise GroupFailure(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    if request.topic_partitions is None:
+        return None
+    return {topic.topic_id: frozenset(topic.partitions) for topic in request.topic_partitions}
+
+
+def _find(
+    group: ConsumerGroup,
+    member_id: str,
+    request: ConsumerGroupHeartbeatRequest,
+    owned: Owned | None,
+    records: list[Record],
+) -> ConsumerMember:
+    is_joining = request.member_epoch == JOIN_EPOCH
+    if request.instance_id is None:
+        member = dynamic_member(group, member_id, is_joining)
+    elif is_joining:
+        return static_member(group, member_id, request.instance_id, False, records)
+    else:
+        member = known_static_member(group, member_id, request.instance_id)
+    _check_epoch(member, request.member_epoch, owned)
+    return member
+
+
+def dynamic_member(group: ConsumerGroup, member_id: str, may_be_new: bool) -> ConsumerMember:
+    """The member, or a new one that is not in the group yet.  Raises GroupFailure."""
+    member = group.members.get(member_id)
+    if member is None and not may_be_new:
+        message = f"Member {member_id} is not a member of group {group.group_id}."
+        raise GroupFailure(ErrorCode.UNKNOWN_MEMBER_ID, message)
+    return member or ConsumerMember(member_id)
+
+
+def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """The member that has the instance id, if that is this one.  Raises GroupFailure."""
+    member = group.static_member(instance_id)
+    if member is None:
+        raise GroupFailure(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        message = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+        raise GroupFailure(ErrorCode.FENCED_INSTANCE_ID, message)
+    return member
+
+
+def static_member(
+    group: ConsumerGroup, member_id: str, instance_id: str, is_classic: bool, records: list[Record]
+) -> ConsumerMember:
+    """A static member that joins: new, or in the place of the one that had its instance id.  Raises GroupFailure."""
+    present = group.static_member(instance_id)
+    if present is None:
+        return dynamic_member(group, member_id, True)
+    if not is_classic and present.classic is None and present.member_epoch != LEAVE_STATIC_EPOCH:
+        message = f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+        message += f"instance id is owned by {present.member_id} member."
+        raise GroupFailure(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+    member = present._replace(member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
+    records += _removal(group, present.member_id)
+    records.append(member_metadata_record(group.group_id, member))
+    records.append(target_member_record(group.group_id, member_id, group.target.get(present.member_id, {})))
+    records.append(current_assignment_record(group.group_id, member))
+    return member
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
+    """A member may be one epoch behind, because the response that told it of its last may have been lost."""
+    if epoch in {JOIN_EPOCH, member.member_epoch}:
+        return
+    is_lost_response = epoch == member.previous_member_epoch and _is_subset(owned, member.assigned)
+    if epoch < member.member_epoch and is_lost_response:
+        return
+    greater = "greater" if epoch > member.member_epoch else "smaller"
+    message = f"The consumer group member has a {greater} member epoch ({epoch}) than the one known by the group "
+    message += f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin."
+    raise GroupFailure(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _is_subset(owned: Owned | None, assigned: Assigned) -> bool:
+    if owned is None:
+        return False
+    return all(
+        topic_id in assigned and partitions <= assigned[topic_id].keys() for topic_id, partitions in owned.items()
+    )
+
+
+def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
+    """The member with what the request says of it; what it leaves out stays.  The same object if nothing is new."""
+    request = beat.request
+    after = ConsumerMember(
+        member.member_id,
+        member.member_epoch,
+        member.previous_member_epoch,
+        member.instance_id if request.instance_id is None else request.instance_id,
+        member.rack_id if request.rack_id is None else request.rack_id,
+        member.rebalance_timeout_ms if request.rebalance_timeout_ms == NO_TIMEOUT else request.rebalance_timeout_ms,
+        beat.client_id,
+        beat.client_host,
+        member.subscribed_topic_names
+        if request.subscribed_topic_names is None
+        else topic_names(request.subscribed_topic_names),
+        member.subscribed_topic_regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        member.server_assignor if request.server_assignor is None else request.server_assignor,
+        member.state,
+        member.assigned,
+        member.pending_revocation,
+        None,
+    )
+    return member if after == member else after
+
+
+def write_member(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, records: list[Record]) -> bool:
+    """Write what a member says of itself if it is new; whether it subscribes to other topics by name than before."""
+    if after is before or after == before:
+        return False
+    records.append(member_metadata_record(group.group_id, after))
+    return after.subscribed_topic_names != before.subscribed_topic_names
+
+
+def move_on(
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    bump: bool,
+    subscription_changed: bool,
+    owned: Owned | None,
+    context: Context,
+    result: Result,
+    now_ms: int,
+) -> ConsumerMember:
+    """Bring the group's epoch and target up to date, then the member a step nearer to the target."""
+    settings, topics = context.settings, context.topics
+    epoch = group.group_epoch
+    if bump or group.is_metadata_due(topics.version):
+        epoch = update_group_epoch(group, topics, bump, member, result.records)
+    assignment_epoch, target = update_target(group, settings, topics, epoch, member, now_ms, result.records)
+    if not subscription_changed and member.is_reconciled_to(assignment_epoch):
+        return member
+    subscribed = topics.ids_of(group.subscription(member))
+    situation = Situation(assignment_epoch, target, subscribed, subscription_changed, owned, group.owner)
+    return step(group, member, situation, result)
+
+
+def step(group: ConsumerGroup, member: ConsumerMember, situation: Situation, result: Result) -> ConsumerMember:
+    """The member's next state, written if it is another."""
+    after = reconcile(member, situation)
+    if after == member:
+        return member
+    result.records.append(current_assignment_record(group.group_id, after))
+    # Members of the classic protocol have other timers.
+    if after.classic is None:
+        key = _rebalance_timer(group, after.member_id)
+        if after.state is MemberState.UNREVOKED_PARTITIONS:
+            result.schedule(key, after.rebalance_timeout_ms)
+        else:
+            result.cancel(key)
+    return after
+
+
+def _is_told(request: ConsumerGroupHeartbeatRequest, before: ConsumerMember, after: ConsumerMember) -> bool:
+    """Whether the response has the assignment: it is new, or the client begins anew and said all of itself."""
+    if request.member_epoch == JOIN_EPOCH or before.assigned != after.assigned:
+        return True
+    says_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    return request.rebalance_timeout_ms != NO_TIMEOUT and says_topics and request.topic_partitions is not None
+
+
+def _assignment(assigned: Assigned) -> Assignment:
+    topics = [
+        ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+        for topic_id, epochs in assigned.items()
+    ]
+    return Assignment(topic_partitions=topics)
+
+
+# --- leaving ---------------------------------------------------------------------------------------------------------
+
+
+def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: Context, now_ms: int) -> Result:
+    """A member goes: for good, or, if it is static, to come back within its session.  Raises GroupFailure."""
+    member_id, epoch = request.member_id, request.member_epoch
+    if request.instance_id is None:
+        member = dynamic_member(group, member_id, False)
+    else:
+        member = known_static_member(group, member_id, request.instance_id)
+    result = Result()
+    if request.instance_id is not None and epoch == LEAVE_STATIC_EPOCH:
+        away = member._replace(
+            member_epoch=LEAVE_STATIC_EPOCH,
+            pending_revocation={},
+            assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
+        )
+        result.records.append(current_assignment_record(group.group_id, away))
+    else:
+        remove_members(group, [member], context, result, now_ms)
+    result.response = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        member_id=member_id,
+        member_epoch=epoch,
+        heartbeat_interval_ms=0,
+        assignment=None,
+    )
+    return result
+
+
+def remove_members(
+    group: ConsumerGroup, members: Sequence[ConsumerMember], context: Context, result: Result, now_ms: int
+) -> None:
+    """Members are gone; the group assigns anew, or becomes a classic one if only such members are left."""
+    if not members:
+        return
+    for member in members:
+        cancel_timers(group, member.member_id, result)
+    if context.downgrade(group, members, result, now_ms):
+        return
+    records = result.records
+    for member in members:
+        records += _removal(group, member.member_id)
+    counts = dict.fromkeys((member.subscribed_topic_regex for member in members if member.subscribed_topic_regex), 0)
+    for member in members:
+        if member.subscribed_topic_regex:
+            counts[member.subscribed_topic_regex] += 1
+    records += [
+        tombstone(REGULAR_EXPRESSION, group.group_id, regex)
+        for regex, count in counts.items()
+        if group.regex_counts.get(regex) == count
+    ]
+    metadata_hash = context.topics.metadata_hash(group.subscribed_topics(members))
+    records.append(group_metadata_record(group.group_id, group.group_epoch + 1, metadata_hash))
+
+
+def _removal(group: ConsumerGroup, member_id: str) -> list[Record]:
+    return [
+        tombstone(CURRENT_MEMBER_ASSIGNMENT, group.group_id, member_id),
+        tombstone(TARGET_ASSIGNMENT_MEMBER, group.group_id, member_id),
+        tombstone(MEMBER_METADATA, group.group_id, member_id),
+    ]
+
+
+# --- timers ----------------------------------------------------------------------------------------------------------
+
+
+def _rebalance_timer(group: ConsumerGroup, member_id: str) -> TimerKey:
+    return (REBALANCE_TIMER, group.group_id, member_id)
+
+
+def cancel_timers(group: ConsumerGroup, member_id: str, result: Result) -> None:
+    """Nothing is expected of the member any more."""
+    for kind in (SESSION_TIMER, REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER):
+        result.cancel((kind, group.group_id, member_id))
+    group.joins_awaited.discard(member_id)
+
+
+def begin_timers(group: ConsumerGroup, settings: ConsumerSettings, result: Result) -> None:
+    """After loading every session begins anew, because nobody could send heartbeats meanwhile."""
+    session_ms = settings.session_timeout_ms(group.group_id)
+    for member in group.members.values():
+        result.schedule((SESSION_TIMER, group.group_id, member.member_id), session_ms)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            result.schedule(_rebalance_timer(group, member.member_id), member.rebalance_timeout_ms)
+
+
+def on_timer(group: ConsumerGroup, kind: str, member_id: str, context: Context, now_ms: int) -> Result:
+    """A member was silent for too long, or did not do in time what others wait for: it is out."""
+    result = Result()
+    member = group.members.get(member_id)
+    if member is None:
+        return result
+    if kind == CLASSIC_JOIN_TIMER:
+        group.joins_awaited.discard(member_id)
+    is_away = member.member_epoch == LEAVE_STATIC_EPOCH
+    if kind == REBALANCE_TIMER and (is_away or member.state is not MemberState.UNREVOKED_PARTITIONS):
+        return result  # it went on meanwhile
+    if kind in {CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER} and member.classic is None:
+        return result  # it speaks another protocol now
+    logger.info("group %s: member %s is out (%s timeout)", group.group_id, member_id, kind)
+    remove_members(group, [member], context, result, now_ms)
+    return result

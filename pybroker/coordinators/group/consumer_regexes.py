@@ -1,0 +1,160 @@
+"""Subscriptions by regular expression (KIP-848): which topics they name.
+
+Owns: when a group's regular expressions are resolved, and what follows.  All of a group are resolved together, so that
+they make it assign once; not in the heartbeat that asks for it, but in slices of the loop's time behind it, so that a
+costly expression over many topics holds up nobody.
+
+Counterpart in Kafka: ``TopicRegexResolver``, and ``maybeUpdateRegularExpressions`` and
+``handleRegularExpressionsResult`` of ``GroupMetadataManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+from pybroker import limits
+from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_member import ConsumerMember
+from pybroker.coordinators.group.consumer_records import (
+    REGULAR_EXPRESSION,
+    ResolvedRegex,
+    group_metadata_record,
+    regular_expression_record,
+    tombstone,
+)
+from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.failures import GroupFailure
+from pybroker.coordinators.group.subscriptions import CompiledRegex, InvalidRegularExpression, compile_regex
+from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.result import Record, Result
+from pybroker_protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+# No group is resolved again sooner than this, as in Kafka.
+REFRESH_INTERVAL_MIN_MS = 10_000
+NEVER_MS = -1_000_000_000_000
+NO_VERSION = -1
+
+
+class RegexChange(Enum):
+    """What a member's request does to its subscription by regular expression."""
+
+    NONE = "none"
+    UPDATED = "updated"
+    # The topics are known already, so the group can assign now.
+    UPDATED_AND_RESOLVED = "updated and resolved"
+
+
+def check_regex(pattern: str) -> None:
+    """Raise GroupFailure unless RE2 takes the expression."""
+    try:
+        compile_regex(pattern)
+    except InvalidRegularExpression as error:
+        raise GroupFailure(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+
+
+def update_regex(
+    group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, records: list[Record]
+) -> RegexChange:
+    """A member may have changed its expression: check the new one, forget the old one if it was the last with it."""
+    old, new = before.subscribed_topic_regex, after.subscribed_topic_regex
+    if old == new:
+        return RegexChange.NONE
+    if old and group.regex_counts.get(old, 0) == 1:
+        records.append(tombstone(REGULAR_EXPRESSION, group.group_id, old))
+    if not new:
+        return RegexChange.UPDATED_AND_RESOLVED
+    if new not in group.regex_counts:
+        check_regex(new)
+    elif new in group.resolved:
+        return RegexChange.UPDATED_AND_RESOLVED
+    return RegexChange.UPDATED
+
+
+def regexes_to_resolve(
+    group: ConsumerGroup,
+    settings: ConsumerSettings,
+    topics: Topics,
+    before: ConsumerMember,
+    after: ConsumerMember,
+    now_ms: int,
+) -> list[str]:
+    """The expressions of the group as it is about to be, if it is time to resolve them; else none."""
+    new = after.subscribed_topic_regex
+    is_new = bool(new) and new != before.subscribed_topic_regex and new not in group.regex_counts
+    if not is_new and not group.regex_counts:
+        return []
+    last_ms = min((resolved.timestamp_ms for resolved in group.resolved.values()), default=NEVER_MS)
+    if now_ms <= last_ms + REFRESH_INTERVAL_MIN_MS:
+        return []
+    counts = dict(group.regex_counts)
+    for regex, by in ((before.subscribed_topic_regex, -1), (new, 1)):
+        if regex:
+            counts[regex] = counts.get(regex, 0) + by
+    wanted = [regex for regex, count in counts.items() if count > 0]
+    version = min((resolved.version for resolved in group.resolved.values()), default=NO_VERSION)
+    is_due = (
+        is_new
+        or len(wanted) != len(group.resolved)
+        or version < topics.version_with_new_topics
+        or now_ms > last_ms + settings.regex_refresh_ms
+    )
+    return wanted if is_due else []
+
+
+class Resolution:
+    """One resolution on its way: expressions against the topics of the image in which it began."""
+
+    __slots__ = ("_names", "_patterns", "_position", "_version", "matches")
+
+    def __init__(self, regexes: list[str], topics: Topics) -> None:
+        self._names = list(topics.image.topics_by_name)
+        self._version = topics.image.epoch
+        self._position = 0
+        self._patterns: list[CompiledRegex] = []
+        self.matches: dict[str, set[str]] = {regex: set() for regex in regexes}
+        for regex in regexes:
+            try:
+                self._patterns.append(compile_regex(regex))
+            except InvalidRegularExpression as error:
+                # It was accepted once; it matches nothing until it is accepted again.
+                logger.error("%s", error)
+
+    def advance(self) -> bool:
+        """Match a slice of the names; True when all are done."""
+        names_per_slice = max(1, limits.REGEX_MATCHES_PER_SLICE // max(1, len(self._patterns)))
+        names = self._names[self._position : self._position + names_per_slice]
+        for pattern in self._patterns:
+            self.matches[pattern.pattern] |= pattern.matches(names)
+        self._position += len(names)
+        return self._position >= len(self._names)
+
+    def resolved(self, now_ms: int) -> dict[str, ResolvedRegex]:
+        return {regex: ResolvedRegex(frozenset(names), self._version, now_ms) for regex, names in self.matches.items()}
+
+
+def take_over(group: ConsumerGroup, topics: Topics, resolved: dict[str, ResolvedRegex]) -> Result:
+    """Write what was resolved; the group assigns anew if an expression names other topics than before."""
+    result = Result()
+    records = result.records
+    changed = False
+    after = dict(group.resolved)
+    for regex, found in resolved.items():
+        if regex not in group.regex_counts:
+            continue  # nobody subscribes to it any more
+        known = group.resolved.get(regex)
+        changed = changed or found.topics != (known.topics if known is not None else frozenset())
+        after[regex] = found
+        records.append(regular_expression_record(group.group_id, regex, found))
+    names = set(group.topic_counts)
+    for regex in group.regex_counts:
+        names |= after[regex].topics if regex in after else frozenset()
+    metadata_hash = topics.metadata_hash(names)
+    if changed or metadata_hash != group.metadata_hash:
+        epoch = group.group_epoch + 1
+        records.append(group_metadata_record(group.group_id, epoch, metadata_hash))
+        logger.info("group %s: epoch %d", group.group_id, epoch)
+        group.metadata_checked = (topics.version, epoch)
+    return result

@@ -1,0 +1,17 @@
+"""A request that a group refuses.
+
+Owns: ``GroupFailure``, by which a rule deep inside ends the request; where the request came in, it becomes a response.
+
+Counterpart in Kafka: the ``ApiException`` classes.
+"""
+
+from __future__ import annotations
+
+
+class GroupFailure(Exception):
+    """Kafka's error code, and what the client reads."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
