@@ -204,11 +204,10 @@ def test_client_that_never_reads_is_served_no_further_than_its_bound(broker: Bro
 
 def test_client_that_leaves_while_its_fetch_waits_leaves_nothing_behind(broker: Broker) -> None:
     broker.create_topic("left")
-    server = broker._running()
+    # The loop alone makes and opens partitions.
+    partition = broker._call(lambda server, done: done(server.services.replicas.partition("left", 0)))
     with WireClient((broker.host, broker.port)) as client:
         client.send(fetch_request("left", 0, max_wait_ms=600_000), 12)
-        partition = server.services.replicas.partition("left", 0)
-        assert partition is not None
         eventually(lambda: len(partition.waiting) == 1, "the fetch waits")
     eventually(lambda: not partition.waiting, "the fetch of a client that is gone is forgotten")
 
