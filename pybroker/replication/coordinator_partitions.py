@@ -109,8 +109,8 @@ class CoordinatorPartitions:
         here = self._replicas.partition(topic, partition)
         if here is None:
             return -1
-        if here.high_watermark_listener is None:
-            here.high_watermark_listener = self._on_high_watermark
+        if here.high_watermark_listener is None and self._coordinator is not None:
+            here.high_watermark_listener = self._coordinator.on_high_watermark
         return here.log.high_watermark
 
     def log_range(self, topic: str, partition: int) -> tuple[int, int]:
@@ -135,10 +135,6 @@ class CoordinatorPartitions:
             result.start(finished)
         else:
             finished(result)
-
-    def _on_high_watermark(self, partition: int, high_watermark: int) -> None:
-        if self._coordinator is not None:
-            self._coordinator.on_high_watermark(partition, high_watermark)
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         changed = (topic.name for topic in (*delta.topics_created, *delta.topics_deleted))
