@@ -13,6 +13,7 @@ import json
 import struct
 import sys
 import uuid
+from contextlib import ExitStack
 from dataclasses import asdict
 
 from bench.raw_load import Connection, Job, Outcome, drive
@@ -46,6 +47,10 @@ class Committer(Connection):
 
     def __init__(self, bootstrap: str, frame_of_mark: bytes, in_flight: int) -> None:
         super().__init__(bootstrap, frame_of_mark, in_flight)
+        self.prepare(frame_of_mark)
+
+    def prepare(self, frame_of_mark: bytes) -> None:
+        """Find the place of the offset."""
         self.offset = -1
         self._frame = bytearray(frame_of_mark)
         self._at = frame_of_mark.index(_OFFSET.pack(_MARK))
@@ -125,13 +130,13 @@ def check_reply(reply: bytes | bytearray) -> None:
 def run(job: Job) -> Outcome:
     """Do the job in this process."""
     groups = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(job.connections)]
-    with Client(job.bootstrap) as client:
-        client.await_coordinator(groups[0])
+    with Client(job.bootstrap) as client, ExitStack() as stack:
         committers = []
         for partition, group_id in enumerate(groups):
             client.await_coordinator(group_id)
             commit = commit_frame(group_id, join(client, group_id, job.topic), job.topic, partition)
             committers.append(Committer(job.bootstrap, commit, job.in_flight))
+            stack.enter_context(committers[-1].socket)
         for committer in committers:
             check_reply(exchange(committer.socket, committer.next_frame()))
         outcome = drive(job, committers, len(committers[0].frame))

@@ -21,6 +21,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -237,6 +238,12 @@ class Group:
         for fd in self._by_fd:
             self._poll.register(fd, select.EPOLLIN)
 
+    def close(self) -> None:
+        """Let go of all connections."""
+        for member in self._by_fd.values():
+            member.socket.close()
+        self._poll.close()
+
     def settle(self) -> float:
         """Drive the members until the group is settled; returns when it was."""
         self._drive(self.is_settled)
@@ -287,16 +294,16 @@ class Group:
 
 def run(job: Job) -> Outcome:
     """Do the job in this process."""
-    group = Group(job)
-    started = time.perf_counter()
-    for member in group.members:
-        member.start()
-    joined = group.settle()
-    # Every session has begun anew by then, in both protocols.
-    group.rest(2 * job.heartbeat_ms / 1000)
-    group.lose_one()
-    died = time.perf_counter()
-    settled = group.settle()
+    with closing(Group(job)) as group:
+        started = time.perf_counter()
+        for member in group.members:
+            member.start()
+        joined = group.settle()
+        # Every session has begun anew by then, in both protocols.
+        group.rest(2 * job.heartbeat_ms / 1000)
+        group.lose_one()
+        died = time.perf_counter()
+        settled = group.settle()
     return Outcome(joined - started, settled - died)
 
 

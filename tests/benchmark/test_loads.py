@@ -1,0 +1,107 @@
+"""The benchmark's generators do what they say: on a real broker, in small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench import commit_load, group_load
+from bench.bars import BARS
+from bench.parts import FULL_ONLY, PARTS
+from bench.raw_load import Job
+from bench.wire import OFFSET_COMMIT, VERSIONS, Client
+from pybroker.testing import Broker
+from pybroker_protocol import codec
+from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
+
+MEMBERS, PARTITIONS = 5, 12
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with Broker({"group.min.session.timeout.ms": "100"}) as broker:
+        broker.create_topic("t", partitions=PARTITIONS)
+        yield f"{broker.host}:{broker.port}"
+
+
+def test_every_bar_is_on_a_part_that_there_is() -> None:
+    assert {bar.part for bar in BARS} <= set(PARTS)
+    assert set(FULL_ONLY) <= set(PARTS)
+    assert len({(bar.part, bar.metric) for bar in BARS}) == len(BARS)
+
+
+@pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (3, 4)])
+def test_committers_commit_as_often_as_they_say(bootstrap: str, connections: int, in_flight: int) -> None:
+    job = Job(bootstrap, "t", connections=connections, in_flight=in_flight, seconds=30, warmup_seconds=0, requests=40)
+    outcome = commit_load.run(job)
+    assert 40 <= outcome.acknowledged <= 40 + 2 * connections * in_flight
+    assert outcome.requests + connections == outcome.acknowledged
+
+
+def test_each_commit_is_of_the_next_offset() -> None:
+    frame = commit_load.commit_frame("g", ("m", 3), "t", 2)
+    offsets = []
+    committer = object.__new__(commit_load.Committer)  # without a socket
+    committer.prepare(frame)
+    for _ in range(3):
+        body = committer.next_frame()
+        request = body[body.index(b"\x02g") :]
+        decoded = codec.decode(OffsetCommitRequest, VERSIONS[OFFSET_COMMIT], request)
+        assert (decoded.group_id, decoded.member_id, decoded.generation_id_or_member_epoch) == ("g", "m", 3)
+        (partition,) = decoded.topics[0].partitions
+        offsets.append((partition.partition_index, partition.committed_offset))
+    assert offsets == [(2, 0), (2, 1), (2, 2)]
+
+
+def test_refused_commit_ends_the_load(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_load, "join", lambda *_: ("nobody", 7))
+    with pytest.raises(RuntimeError, match="commit: error"):
+        commit_load.run(Job(bootstrap, "t", seconds=1, warmup_seconds=0, requests=1))
+
+
+def job_of(bootstrap: str, protocol: str) -> group_load.Job:
+    return group_load.Job(
+        bootstrap, "t", protocol, members=MEMBERS, partitions=PARTITIONS, session_ms=300, heartbeat_ms=20
+    )
+
+
+def test_classic_group_settles_only_after_the_dead_member_s_session(bootstrap: str) -> None:
+    outcome = group_load.run(job_of(bootstrap, group_load.CLASSIC))
+    assert 0 < outcome.join_s < 30
+    assert 0.29 < outcome.settle_s < 30
+
+
+def test_group_is_settled_when_everybody_has_its_share_of_one_generation(bootstrap: str) -> None:
+    group = group_load.Group(job_of(bootstrap, group_load.CLASSIC))
+    assert not group.is_settled()
+    for number, member in enumerate(group.members):
+        member.partitions = frozenset(range(number, PARTITIONS, MEMBERS))
+    assert group.is_settled()
+    group.members[0].epoch = 1
+    assert not group.is_settled(), "in two generations"
+    group.members[0].epoch = 0
+    group.members[1].partitions = group.members[0].partitions
+    assert not group.is_settled(), "a partition has two owners"
+    group.members[1].partitions = frozenset()
+    group.members[0].partitions = frozenset(range(PARTITIONS)) - group.members[2].partitions
+    assert not group.is_settled(), "a member has nothing"
+    group.close()
+
+
+def test_client_tells_what_is_served_and_what_was_committed(bootstrap: str) -> None:
+    with Client(bootstrap) as client:
+        assert client.serves(OFFSET_COMMIT)
+        assert not client.serves(32_000)
+        client.await_coordinator("nobody")
+        assert client.committed_offsets("nobody") == {}
+
+
+def test_member_whose_broker_goes_says_so() -> None:
+    with Broker() as broker:
+        group = group_load.Group(job_of(f"{broker.host}:{broker.port}", group_load.CLASSIC))
+    first, *_ = group.members
+    first.socket.setblocking(True)
+    with pytest.raises((EOFError, OSError)):
+        first.read()
+    group.close()
