@@ -7,6 +7,7 @@ It has no retries and no knowledge of the cluster, so that every byte a broker s
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from typing import Any
@@ -76,6 +77,10 @@ class Connection:
             return None if length is None else self._receive_exactly(int.from_bytes(length, "big"))
         except ConnectionResetError:
             return None
+
+    def has_reply(self) -> bool:
+        """Whether bytes of a reply, or the end of the connection, have come."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         self._socket.close()

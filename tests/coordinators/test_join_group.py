@@ -99,6 +99,11 @@ def test_member_without_an_id_gets_one_and_has_to_come_back(cluster: Cluster) ->
     assert cluster.join(reply.response.member_id, version=4).parked
 
 
+def test_id_that_was_given_out_belongs_to_a_dynamic_member(cluster: Cluster) -> None:
+    given_out = cluster.join().response.member_id
+    assert cluster.join(given_out, instance="i").error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_before_version_4_a_member_joins_at_once(cluster: Cluster) -> None:
     assert cluster.join(version=3).parked
 
