@@ -62,7 +62,7 @@ def update_target(
     records: list[Record],
 ) -> tuple[int, Partitions]:
     """(epoch of the target assignment, what it gives the member): a new one when it is time for it."""
-    if group_epoch <= group.assignment_epoch or not _is_time(group, settings, now_ms):
+    if not is_target_due(group, settings, group_epoch, now_ms):
         return group.assignment_epoch, group.target_of(after)
     name = group.preferred_assignor(group.predecessor(after), after) or settings.default_assignor
     assignor = settings.assignors.get(name) or settings.assignors[settings.default_assignor]
@@ -75,7 +75,10 @@ def update_target(
     return group_epoch, target.get(after.member_id, NOTHING)
 
 
-def _is_time(group: ConsumerGroup, settings: ConsumerSettings, now_ms: int) -> bool:
+def is_target_due(group: ConsumerGroup, settings: ConsumerSettings, group_epoch: int, now_ms: int) -> bool:
+    """Whether the target assignment is behind that epoch of the group, and old enough for another."""
+    if group_epoch <= group.assignment_epoch:
+        return False
     last_ms = group.assignment_timestamp_ms
     if last_ms == 0:
         return True

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from pybroker.coordinators.group.classic_join import KNOWN_MEMBER_ID_VERSION, Join
 from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
-from pybroker.coordinators.group.consumer_assignment import update_group_epoch
+from pybroker.coordinators.group.consumer_assignment import is_target_due, update_group_epoch
 from pybroker.coordinators.group.consumer_conversion import named_assignment
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, MemberState, Owned, topic_names
@@ -33,6 +33,7 @@ from pybroker.coordinators.group.consumer_membership import (
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
 from pybroker.coordinators.group.consumer_reconciliation import Situation
 from pybroker.coordinators.group.consumer_regexes import RegexChange, update_regex
+from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.responses import join_error
 from pybroker.coordinators.group.topics import Topics
@@ -202,7 +203,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, topics: Topics) -> Res
     code, assignment = 0, b""
     if is_other_type or is_other_protocol:
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    elif group.group_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    elif group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _await_join(group, member, result)
         code = ErrorCode.REBALANCE_IN_PROGRESS
     else:
@@ -219,13 +220,17 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, topics: Topics) -> Res
     return result
 
 
-def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> Result:
-    """Heartbeat: the member is alive, and learns whether it has to join again.  Raises GroupFailure."""
+def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, settings: ConsumerSettings, now_ms: int) -> Result:
+    """Heartbeat: the member is alive, and learns whether it has to join again.  Raises GroupFailure.
+
+    It has to, too, when it is time for a new target: in a group of such members alone, nothing else would compute it.
+    """
     member, classic = _member(group, request.member_id, request.group_instance_id, request.generation_id)
     result = Result()
     result.schedule((SESSION_TIMER, group.group_id, member.member_id), classic.session_timeout_ms)
     has_to_join = (
-        member.member_epoch < group.group_epoch
+        member.member_epoch < group.assignment_epoch
+        or is_target_due(group, settings, group.group_epoch, now_ms)
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_unreleased(member))
     )

@@ -153,12 +153,16 @@ def finish_upgrade(classic: ClassicGroup, result: Result) -> None:
 
 
 def may_downgrade(
-    group: ConsumerGroup, gone: Sequence[ConsumerMember], settings: ConsumerSettings, classic_max_size: int
+    group: ConsumerGroup,
+    gone: Sequence[ConsumerMember],
+    come: int,
+    settings: ConsumerSettings,
+    classic_max_size: int,
 ) -> bool:
-    """Whether, with these members gone, only members of the classic protocol are left, and may be a group of it."""
+    """Whether all are classic with these members gone and so many classic ones come, and may be such a group."""
     left = len(group.members) - len(gone)
     only_classic = group.classic_members == left and all(member.classic is None for member in gone)
-    return only_classic and 0 < left <= classic_max_size and settings.may_downgrade
+    return only_classic and 0 < left + come <= classic_max_size and settings.may_downgrade
 
 
 def downgrade(

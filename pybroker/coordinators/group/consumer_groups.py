@@ -168,7 +168,7 @@ class ConsumerGroups:
         settings = self._world.settings
         present = group.static_member(joining.request.group_instance_id)
         leaves_classic_only = present is not None and may_downgrade(
-            group, [present], settings, self._group_settings.max_size - 1
+            group, [present], 1, settings, self._group_settings.max_size
         )
         try:
             if not settings.may_upgrade and not settings.may_downgrade:
@@ -187,10 +187,10 @@ class ConsumerGroups:
         except GroupFailure as failure:
             return Result(sync_error(failure.code))
 
-    def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Result:
+    def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> Result:
         """Heartbeat."""
         try:
-            return consumer_classic.heartbeat(group, request)
+            return consumer_classic.heartbeat(group, request, self._world.settings, now_ms)
         except GroupFailure as failure:
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=failure.code))
 
@@ -203,7 +203,7 @@ class ConsumerGroups:
     def _downgrade_without(
         self, group: ConsumerGroup, gone: Sequence[ConsumerMember], result: Result, now_ms: int
     ) -> bool:
-        if not may_downgrade(group, gone, self._world.settings, self._group_settings.max_size):
+        if not may_downgrade(group, gone, 0, self._world.settings, self._group_settings.max_size):
             return False
         member_ids = [member.member_id for member in gone]
         return self._downgrade(group, member_ids, None, True, result, now_ms)

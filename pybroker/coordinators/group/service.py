@@ -212,7 +212,7 @@ class GroupCoordinator:
             done(heartbeat_error(ErrorCode.INVALID_GROUP_ID))
             return
         waiter = Waiter(done, heartbeat_error)
-        self._submit(request.group_id, lambda shard, _now_ms: shard.heartbeat(request), waiter)
+        self._submit(request.group_id, lambda shard, now_ms: shard.heartbeat(request, now_ms), waiter)
 
     def leave_group(self, request: LeaveGroupRequest, done: Done) -> None:
         """LeaveGroup, with ``members`` filled whatever the version of the request was."""

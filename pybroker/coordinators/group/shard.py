@@ -224,11 +224,11 @@ class GroupShard:
             return Result(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         return classic_membership.sync(group, request, waiter, self._settings, now_ms)
 
-    def heartbeat(self, request: HeartbeatRequest) -> Result:
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Result:
         """Heartbeat."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return self.consumers.classic_heartbeat(group, request)
+            return self.consumers.classic_heartbeat(group, request, now_ms)
         if not isinstance(group, ClassicGroup):
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         return classic_membership.heartbeat(group, request)
