@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pybroker.storage.log import Log
@@ -84,4 +83,4 @@ def markers(log: Log) -> list[int]:
 
 def file_names(log: Log) -> set[str]:
     """What lies in the log's directory."""
-    return {path.name for path in Path(log.path).iterdir()}
+    return {path.name for path in log.path.glob("*")}

@@ -186,7 +186,7 @@ def test_process_ends_with_a_killed_broker_whose_log_is_whole_at_the_next_start(
             time.sleep(0.001)
         time.sleep(delay_s)
         broker.kill()
-        eventually(lambda: not any(map(is_alive, cleaners)), "the cleaner outlived the broker")  # noqa: B023
+        eventually(lambda: not any(map(is_alive, cleaners)), "the cleaner outlived the broker")
         broker.start()
         assert_last_values(consume(broker, topic, count), count)
     eventually(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")

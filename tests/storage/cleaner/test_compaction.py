@@ -1,4 +1,4 @@
-"""Compaction of a log: what stays, what goes and when, over the real files, with the cleaner on a thread run by hand."""
+"""Compaction of a log: what stays, what goes and when, over real files, the cleaner's thread run by hand."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_clean_log_is_left_alone_until_enough_of_it_is_dirty(storage: Storage, w
     put(log, (b"end", b""))
     clean(world, 3)
     assert 0 in [record.offset for record in survivors(log)]
-    for i in range(25):
+    for _ in range(25):
         put(log, (b"k0", b"x" * 100))
     log.roll()
     put(log, (b"end", b""))
@@ -243,7 +243,7 @@ def test_small_segments_become_one_and_leave_no_files(storage: Storage, world: F
     assert len(survivors(log)) == 7
     world.advance(10_000)
     bases = {name[:20] for name in file_names(log) if name.endswith((".log", ".index", ".timeindex"))}
-    assert bases == {"%020d" % 0, "%020d" % 6}
+    assert bases == {f"{0:020d}", f"{6:020d}"}
     assert not [name for name in file_names(log) if name.endswith((".deleted", ".swap", ".cleaned"))]
     assert len([name for name in file_names(log) if name.endswith(".snapshot")]) <= 2
 

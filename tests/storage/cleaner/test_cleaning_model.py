@@ -1,0 +1,240 @@
+"""Cleaning against a naive model: keyed records, tombstones, transactions, rounds, restarts, crashes in any order."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pybroker_protocol.record_codec import ControlRecordType, control_type, decode_records
+from tests.storage.cleaner.logs import BACKOFF_MS, all_batches, clean, compacted, end_transaction, file_names, put
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import Storage
+
+RETENTION_MS = 3_600_000
+KEYS = [b"%d" % i for i in range(10)]
+PRODUCERS = [1, 2, 3]  # idempotent, and in turn transactional
+CODECS = st.sampled_from([0, 1, 2, 3, 4])
+KEYED = st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), min_size=1, max_size=4)
+
+
+class Appended(NamedTuple):
+    """One data record of the model; ``producer_id`` is -1 outside of transactions."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    producer_id: int
+    written_ms: int
+
+
+class CleaningMachine(RuleBasedStateMachine):
+    """``appended`` is everything since the last truncation; ``fate`` says of transactions' records how they ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="cleaning-model-"))
+        self.appended: list[Appended] = []
+        self.open: dict[int, list[int]] = {}  # producer id -> offsets of its open transaction
+        self.committed: set[int] = set()
+        self.aborted: set[int] = set()
+        self.sequences: dict[int, int] = {}
+        self.counter = 0
+        self.world = FakeWorld()
+
+    @initialize(segment_bytes=st.sampled_from([400, 1500, 1 << 20]), dedupe_bytes=st.sampled_from([240, 1 << 20]))
+    def begin(self, segment_bytes: int, dedupe_bytes: int) -> None:
+        self.dedupe_bytes = dedupe_bytes  # the small one has room for six keys: a round ends early
+        self.attributes = {
+            "internal_segment_bytes": segment_bytes,
+            "delete_retention_ms": RETENTION_MS,
+            "index_interval_bytes": 100,
+        }
+        self.start()
+
+    def start(self) -> None:
+        self.storage = Storage(
+            self.directory / "data",
+            self.world,
+            log_cleaner_backoff_ms=BACKOFF_MS,
+            log_cleaner_dedupe_buffer_size=self.dedupe_bytes,
+            log_retention_check_interval_ms=10**12,
+        )
+        self.log = compacted(self.storage, **self.attributes)
+        self.log.update_high_watermark(self.log.log_end_offset)
+
+    # What happens ---------------------------------------------------------------------------------------------------
+
+    def values(self, keyed: list[tuple[bytes, bool]]) -> list[tuple[bytes, bytes | None]]:
+        self.counter += 1
+        return [(key, b"%d" % self.counter if filled else None) for key, filled in keyed]
+
+    def note(self, base_offset: int, records: list[tuple[bytes, bytes | None]], producer_id: int) -> list[int]:
+        self.appended += [
+            Appended(base_offset + i, key, value, producer_id, self.world.clock.now)
+            for i, (key, value) in enumerate(records)
+        ]
+        return list(range(base_offset, base_offset + len(records)))
+
+    @rule(keyed=KEYED, codec=CODECS)
+    def append(self, keyed: list[tuple[bytes, bool]], codec: int) -> None:
+        records = self.values(keyed)
+        self.note(put(self.log, *records, compression=codec), records, -1)
+
+    @rule(keyed=KEYED, codec=CODECS, producer_id=st.sampled_from(PRODUCERS))
+    def append_in_transaction(self, keyed: list[tuple[bytes, bool]], codec: int, producer_id: int) -> None:
+        records = self.values(keyed)
+        sequence = self.sequences.get(producer_id, 0)
+        self.sequences[producer_id] = sequence + len(records)
+        base_offset = put(
+            self.log,
+            *records,
+            compression=codec,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        self.open.setdefault(producer_id, []).extend(self.note(base_offset, records, producer_id))
+
+    @precondition(lambda self: self.open)
+    @rule(commit=st.booleans(), data=st.data())
+    def end(self, commit: bool, data: st.DataObject) -> None:
+        producer_id = data.draw(st.sampled_from(sorted(self.open)))
+        end_transaction(self.log, producer_id, commit=commit)
+        (self.committed if commit else self.aborted).update(self.open.pop(producer_id))
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def clean(self) -> None:
+        bound = min(self.log.last_stable_offset, self.log.active.base_offset)
+        before = self.stored()
+        end_offset = self.log.log_end_offset
+        clean(self.world, 2)
+        assert not self.log.environment.cleaner or not self.log.environment.cleaner.is_uncleanable(self.log)
+        after = self.stored()
+        assert [record for record in after if record[0] >= bound] == [r for r in before if r[0] >= bound]
+        assert self.log.log_end_offset == end_offset
+        assert not [name for name in file_names(self.log) if name.endswith((".cleaned", ".swap"))]
+
+    @rule(minutes=st.sampled_from([1, 20, 61]))
+    def pass_time(self, minutes: int) -> None:
+        self.world.clock.now += minutes * 60_000
+
+    @rule()
+    def restart(self) -> None:
+        self.world.run()
+        state = self.producer_state()
+        self.storage.close()
+        self.start()
+        assert self.producer_state() == state
+
+    @rule(without_snapshots=st.booleans())
+    def crash(self, without_snapshots: bool) -> None:
+        state = self.producer_state()
+        self.storage.kill()
+        if without_snapshots:
+            for path in (self.directory / "data").glob("t-0/*.snapshot"):
+                path.unlink()
+        self.start()
+        found = self.producer_state()
+        assert found == state
+
+    # What has to hold -----------------------------------------------------------------------------------------------
+
+    def producer_state(self) -> dict[int, tuple[int, int, int]]:
+        return {
+            producer_id: (
+                entry.producer_epoch,
+                entry.batches[-1][1] if entry.batches else -1,
+                entry.current_txn_first_offset,
+            )
+            for producer_id, entry in self.log.producers.producers.items()
+        }
+
+    def stored(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        return [
+            (record.offset, record.key, record.value)
+            for header, data in all_batches(self.log)
+            if not header.is_control
+            for record in decode_records(data)
+        ]
+
+    def read_committed(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        """What Kafka's consumer gives to a read_committed application, by its own rules."""
+        stable = self.log.last_stable_offset
+        coming = sorted(self.log.aborted_transactions(0, stable), key=lambda entry: entry.first_offset)
+        aborted: set[int] = set()
+        seen = []
+        for header, data in all_batches(self.log):
+            if header.base_offset >= stable:
+                break
+            while coming and coming[0].first_offset <= header.last_offset:
+                aborted.add(coming.pop(0).producer_id)
+            records = list(decode_records(data))
+            if header.is_control:
+                if records and control_type(records[0].key) == ControlRecordType.ABORT:
+                    aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                seen += [(record.offset, record.key, record.value) for record in records]
+        return seen
+
+    def visible(self) -> list[Appended]:
+        """What read_committed showed if nothing were ever cleaned."""
+        stable = self.log.last_stable_offset
+        return [
+            record
+            for record in self.appended
+            if record.offset < stable and (record.producer_id < 0 or record.offset in self.committed)
+        ]
+
+    @invariant()
+    def what_is_stored_was_appended_in_this_order(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        known = {record.offset: (record.offset, record.key, record.value) for record in self.appended}
+        stored = self.stored()
+        assert stored == [known[offset] for offset, _, _ in stored]
+        assert [offset for offset, _, _ in stored] == sorted({offset for offset, _, _ in stored})
+
+    @invariant()
+    def latest_committed_value_of_each_key_is_visible_and_nothing_else_of_transactions(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        expected: dict[bytes | None, bytes | None] = {record.key: record.value for record in self.visible()}
+        seen = self.read_committed()
+        found = {key: value for _, key, value in seen}
+        assert {key: value for key, value in found.items() if value is not None} == {
+            key: value for key, value in expected.items() if value is not None
+        }
+        assert not {offset for offset, _, _ in seen} & self.aborted
+
+    @invariant()
+    def tombstones_stay_for_their_time(self) -> None:
+        """The last tombstone of a key is there until ``delete.retention.ms`` after it was written."""
+        if not hasattr(self, "log"):
+            return
+        latest = {record.key: record for record in self.visible()}
+        stored = {offset for offset, _, _ in self.stored()}
+        for record in latest.values():
+            if record.value is None and record.offset not in stored:
+                assert self.world.clock.now - record.written_ms >= RETENTION_MS
+
+    def teardown(self) -> None:
+        if hasattr(self, "storage"):
+            self.storage.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+TestCleaningModel = CleaningMachine.TestCase
+TestCleaningModel.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
