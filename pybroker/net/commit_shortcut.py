@@ -52,8 +52,8 @@ class CommitShortcut:
         "_frame",
         "_frame_bytes",
         "_has_epochs",
-        "_image",
         "_key_and_version",
+        "_metadata_epoch",
         "_reply",
         "_reply_body",
         "_services",
@@ -74,7 +74,8 @@ class CommitShortcut:
         self._connection = connection
         self._endpoint = endpoint
         self._services = services
-        self._image = services.metadata.image
+        # Not the image itself: an idle connection would keep it.
+        self._metadata_epoch = services.metadata.image.epoch
         self._commit = commit
         self._unchanged = unchanged
         self._key_and_version = endpoint.api_key << 16 | endpoint.api_version
@@ -96,7 +97,7 @@ class CommitShortcut:
         Gives back the position behind them and their number, and adds their replies, header and all, to ``replies``,
         unless they come later.
         """
-        if self._services.metadata.image is not self._image:
+        if self._services.metadata.image.epoch != self._metadata_epoch:
             return pos, 0
         requests, correlation_ids, pos = self._cut(view, pos, end)
         if not requests:
