@@ -81,7 +81,7 @@ BARS: tuple[Bar, ...] = (
     Bar("tail p99 beside a cold reader, against without", "cold", "tail p99 factor", Kind.AT_MOST, 2),
     *(
         Bar(f"offset commits, {shape}", "commits", f"{shape} commits", Kind.RATIO_AT_LEAST, 2)
-        for shape in ("1×1", "8×1", "8×5")
+        for shape in ("1×1", "8×5")
     ),
     *(
         Bar(f"100 members of a {protocol} group {what}", "groups", f"{protocol} {what}", Kind.RATIO_AT_MOST, 1)

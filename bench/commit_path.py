@@ -47,10 +47,6 @@ class CountingTransport(NoTransport):
     def write(self, data: bytes) -> None:
         self.bytes_sent += len(data)
 
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
 
 def frame(api: tuple[int, int], message: Message) -> bytes:
     """A whole request frame."""

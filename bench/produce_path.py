@@ -44,6 +44,10 @@ class NoTransport:
 
     def write(self, data: bytes) -> None: ...
 
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
     def close(self) -> None:
         self._connection.connection_lost(None)
 
