@@ -92,9 +92,15 @@ SOFTWARE_NAME_CHARS = 100
 # one transaction, and stays that small.  A Metadata request auto-creates no more topics either.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
+# Topics that a Metadata request asks to be created per turn of the loop.
+AUTO_CREATIONS_PER_TURN = 250
+
+# Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
+DECIDE_SLICE_MS = 5
+
 # A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
 # transaction of unbounded size; the rest goes into the next one.
-KEYS_PER_TRANSACTION_SOFT_MAX = 2_000
+KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 
 # --- groups ------------------------------------------------------------------------------------------------------
 

@@ -77,9 +77,18 @@ class WriteQueue:
             self._env.timers.call_soon(self._next_transaction)
 
     def _next_transaction(self) -> None:
-        builder = ImageBuilder(self._cache.image)
-        decided: list[tuple[Operation, Any]] = []
+        self._decide_more(ImageBuilder(self._cache.image), [])
+
+    def _decide_more(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> None:
+        """Decide what waits, a slice per turn of the loop, then commit; nobody else changes the image meanwhile."""
+        if self._closed:
+            return
+        clock = self._env.clock
+        slice_end_ms = clock.monotonic_ms() + limits.DECIDE_SLICE_MS
         while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
+            if clock.monotonic_ms() >= slice_end_ms:
+                self._env.timers.call_soon(self._decide_more, builder, decided)
+                return
             operation = self._waiting.popleft()
             try:
                 decided.append((operation, self._decide(operation, builder)))
@@ -90,6 +99,9 @@ class WriteQueue:
         if not decided:
             self._busy = False
             return
+        self._commit(builder, decided)
+
+    def _commit(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> None:
         writes = store_codec.encode(self._cache.image, builder.view(), builder.delta())
         if not writes.puts and not writes.deletes:
             self._answer(decided)

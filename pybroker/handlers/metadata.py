@@ -14,7 +14,7 @@ the difference between 1 ms and 60 ms for each client that asks for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
@@ -49,6 +49,7 @@ class AssembledResponse(NamedTuple):
     """A MetadataResponse that is encoded already, in pieces: ``encoder`` puts the number of topics between them."""
 
     before_topics: bytes
+    topic_count: int
     topics: list[bytes]
     after_topics: bytes
 
@@ -118,7 +119,7 @@ def _create_first(
     ctx: RequestContext, request: MetadataRequest, names: Sequence[str], errors: dict[str, int], missing: Sequence[str]
 ) -> Parked:
     """Park until each of ``missing`` was created or refused."""
-    parked = Parked()
+    parked, services = Parked(), ctx.services
     waiting = set(missing)
 
     def created(name: str, error_code: int) -> None:
@@ -127,8 +128,15 @@ def _create_first(
         if not waiting:
             parked.complete(_respond_named(ctx, request, names, errors))
 
-    for name in missing:
-        ctx.services.controller.auto_create_topic(name, partial(created, name))
+    def create(first: int) -> None:
+        """Ask for some; thousands take so long that others would notice."""
+        following = first + limits.AUTO_CREATIONS_PER_TURN
+        if following < len(missing):
+            services.env.timers.call_soon(create, following)
+        for name in missing[first:following]:
+            services.controller.auto_create_topic(name, partial(created, name))
+
+    create(0)
     return parked
 
 
@@ -164,12 +172,14 @@ def _respond(
         for topic in topics:
             row = _topic(topic, view, version)
             row.topic_authorized_operations = _topic_operations(ctx, topic.name)
-            fragments.append(_encode_topic(row, version))
+            fragments.append(_encode_topics([row], version))
     else:
         fragments = _cached_fragments(topics, view, version)
-    fragments += [_encode_topic(topic, version) for topic in unknown]
+    count = len(fragments) + len(unknown)
+    if unknown:
+        fragments.append(_encode_topics(unknown, version))
     before, after = _frame(ctx, request, image, view)
-    return AssembledResponse(before, fragments, after)
+    return AssembledResponse(before, count, fragments, after)
 
 
 def _frame(
@@ -209,8 +219,8 @@ def _refused(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse
         )
         for topic in request.topics or ()
     ]
-    before, after = _encode_frame(MetadataResponse(brokers=[], topics=[]), ctx.api_version)
-    return AssembledResponse(before, [_encode_topic(topic, ctx.api_version) for topic in topics], after)
+    before, after = _no_topics(ctx.api_version)
+    return AssembledResponse(before, len(topics), [_encode_topics(topics, ctx.api_version)], after)
 
 
 def _topic_operations(ctx: RequestContext, name: str) -> int:
@@ -262,14 +272,16 @@ def _partition_of_version_0(
 
 def encoder(version: int) -> Callable[[AssembledResponse, list[Any]], None]:
     """The encoder of this handler's responses; dispatch takes it instead of the codec's."""
-    flexible = version >= _FLEXIBLE_SINCE
 
     def encode(response: AssembledResponse, parts: list[Any]) -> None:
-        before, topics, after = response
-        count = uvarint(len(topics) + 1) if flexible else len(topics).to_bytes(4)
-        parts.append(b"".join((before, count, *topics, after)))
+        before, topic_count, topics, after = response
+        parts.append(b"".join((before, _count_bytes(topic_count, version), *topics, after)))
 
     return encode
+
+
+def _count_bytes(count: int, version: int) -> bytes:
+    return uvarint(count + 1) if version >= _FLEXIBLE_SINCE else count.to_bytes(4)
 
 
 def _encoded(response: MetadataResponse, version: int) -> bytes:
@@ -282,8 +294,7 @@ def _encode_frame(response: MetadataResponse, version: int) -> tuple[bytes, byte
     """What of a response without topics stands before and after their number."""
     data = _encoded(response, version)
     end = len(data) - _bytes_after_topics(version)
-    count_bytes = 1 if version >= _FLEXIBLE_SINCE else 4
-    return data[: end - count_bytes], data[end:]
+    return data[: end - len(_count_bytes(0, version))], data[end:]
 
 
 def _bytes_after_topics(version: int) -> int:
@@ -293,11 +304,16 @@ def _bytes_after_topics(version: int) -> int:
     return operations + error_code + tagged_fields
 
 
-def _encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
-    """One element of ``topics``: what a response with it has between what one without it has."""
-    after = _bytes_after_topics(version)
-    before = len(_encoded(MetadataResponse(brokers=[], topics=[]), version)) - after
-    return _encoded(MetadataResponse(brokers=[], topics=[topic]), version)[before : -after or None]
+def _encode_topics(topics: Sequence[MetadataResponseTopic], version: int) -> bytes:
+    """Elements of ``topics``: what a response with them has between what one without them has."""
+    before, after = _no_topics(version)
+    start = len(before) + len(_count_bytes(len(topics), version))
+    return _encoded(MetadataResponse(brokers=[], topics=list(topics)), version)[start : -len(after) or None]
+
+
+@cache
+def _no_topics(version: int) -> tuple[bytes, bytes]:
+    return _encode_frame(MetadataResponse(brokers=[], topics=[]), version)
 
 
 def _cached_fragments(topics: Iterable[TopicImage], view: ListenerView, version: int) -> list[bytes]:
@@ -306,6 +322,6 @@ def _cached_fragments(topics: Iterable[TopicImage], view: ListenerView, version:
     for topic in topics:
         fragment = cached.get(topic.topic_id)
         if fragment is None:
-            fragment = cached[topic.topic_id] = _encode_topic(_topic(topic, view, version), version)
+            fragment = cached[topic.topic_id] = _encode_topics([_topic(topic, view, version)], version)
         fragments.append(fragment)
     return fragments

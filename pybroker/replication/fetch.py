@@ -3,9 +3,10 @@
 Owns: ``FetchOperation``: one request's reads, its wait for ``min_bytes``, and its cold reads.
 Does not own sessions (``fetch_session``), the wire or the log.
 
-Invariants: an operation completes exactly once; while it waits it stands in ``waiting`` of each of its partitions, and
-in none afterwards; records of one partition are one view; the first partition with data gets at least one batch,
-whatever the limits are (KIP-74).
+Invariants: an operation completes exactly once; one of many partitions is read in slices, so that it holds nobody up,
+and what is appended meanwhile to what was read already is not missed; while it waits it stands in ``waiting`` of each
+of its partitions, and in none afterwards; records of one partition are one view; the first partition with data gets at
+least one batch, whatever the limits are (KIP-74).
 
 A waiting fetch completes when any of these holds
   A  ``min_bytes`` are there to be read,
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pybroker import limits
 from pybroker.storage.results import ColdRead, ReadResult
 from pybroker_protocol.errors import ErrorCode
 
@@ -39,13 +41,16 @@ class FetchOperation:
     """See the module's docstring.  ``done()`` is called when every partition of it is answered."""
 
     __slots__ = (
+        "_abandoned",
         "_cold_reads",
         "_done",
         "_finished",
+        "_has_news",
         "_max_bytes",
         "_min_bytes",
         "_partitions",
         "_read_committed",
+        "_reading",
         "_replicas",
         "_tick",
     )
@@ -67,25 +72,22 @@ class FetchOperation:
         self._read_committed = read_committed
         self._done = done
         self._finished = False
+        self._abandoned = False
+        self._reading = False  # in slices: the rest is read in later turns of the loop
+        self._has_news = False  # since it was read, in a slice, a partition was appended to or changed its role
         self._cold_reads = 0
         self._tick = -1  # where it stands in the wheel while it waits
 
     def start(self, max_wait_ms: int) -> None:
         """Read; wait when there is too little and the client wants to wait."""
-        total, failed = self._read_all()
-        if self._cold_reads:
-            self._finished = True
-        elif failed or total >= self._min_bytes or max_wait_ms <= 0 or not self._partitions:
-            self._finish()
-        else:
-            for fetched in self._partitions:
-                assert fetched.partition is not None
-                fetched.partition.waiting[self] = None
-            self._tick = self._replicas.wheel.add(self, max_wait_ms)
+        self._read_all(max_wait_ms)
 
     def on_data(self, partition: Partition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
         if self._finished:
+            return
+        if self._reading:
+            self._has_news = True
             return
         # Whatever is appended is more for a reader of everything, but not for one that stops at an open transaction.
         anything_will_do = self._min_bytes <= 1 and not self._read_committed
@@ -94,15 +96,17 @@ class FetchOperation:
 
     def expire(self) -> None:
         """The wait is over, for whatever reason: answer with what is there."""
-        if self._finished:
-            return
-        self.abandon()
-        self._read_all()
-        if not self._cold_reads:
-            self._finish()
+        if not self._finished:
+            self._leave()
+            self._read_all(max_wait_ms=0)
 
     def abandon(self) -> None:
         """Nobody waits any more."""
+        self._abandoned = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Wait no longer."""
         self._finished = True
         if self._tick >= 0:
             self._replicas.wheel.remove(self, self._tick)
@@ -110,7 +114,20 @@ class FetchOperation:
             if fetched.partition is not None:
                 fetched.partition.waiting.pop(self, None)
 
+    def _wait(self, max_wait_ms: int) -> None:
+        for fetched in self._partitions:
+            assert fetched.partition is not None
+            fetched.partition.waiting[self] = None
+        self._tick = self._replicas.wheel.add(self, max_wait_ms)
+        if self._has_news and (
+            self._available_bytes() >= max(self._min_bytes, 1)
+            or any(fetched.partition is not None and fetched.partition.gone for fetched in self._partitions)
+        ):
+            self.expire()
+
     def _finish(self) -> None:
+        if len(self._partitions) > limits.FETCH_PARTITIONS_AT_ONCE:
+            self._leave()
         self._finished = True
         self._done()
 
@@ -125,11 +142,47 @@ class FetchOperation:
                     total += min(partition.log.bytes_between(fetched.fetch_offset, upper), fetched.max_bytes)
         return total
 
-    def _read_all(self) -> tuple[int, bool]:
-        """Read every partition in order; the bytes read, and whether any partition failed."""
-        total = 0
+    def _read_all(self, max_wait_ms: int) -> None:
+        """Read every partition in order, then complete or wait."""
+        if len(self._partitions) <= limits.FETCH_PARTITIONS_AT_ONCE:
+            self._after_reading(*self._read_some(self._partitions, 0), max_wait_ms)
+        else:
+            self._reading = True
+            self._read_slice(0, 0, False, max_wait_ms)
+
+    def _read_slice(self, start: int, total: int, failed: bool, max_wait_ms: int) -> None:
+        """Read on from partition ``start`` for a share of a turn of the loop; the first touch of a log opens it."""
+        if self._abandoned:
+            return
+        env = self._replicas.env
+        end_ms = env.clock.monotonic_ms() + limits.FETCH_SLICE_MS
+        while start < len(self._partitions):
+            some = self._partitions[start : start + limits.FETCH_PARTITIONS_AT_ONCE]
+            start += len(some)
+            total, any_failed = self._read_some(some, total)
+            failed = failed or any_failed
+            for fetched in some:
+                # What is appended to it from now on was not seen.
+                if fetched.partition is not None and not self._finished:
+                    fetched.partition.waiting[self] = None
+            if env.clock.monotonic_ms() >= end_ms:
+                env.timers.call_soon(self._read_slice, start, total, failed, max_wait_ms)
+                return
+        self._reading = False
+        self._after_reading(total, failed, max_wait_ms)
+
+    def _after_reading(self, total: int, failed: bool, max_wait_ms: int) -> None:
+        if self._cold_reads:
+            self._finished = True
+        elif failed or total >= self._min_bytes or max_wait_ms <= 0 or not self._partitions:
+            self._finish()
+        else:
+            self._wait(max_wait_ms)
+
+    def _read_some(self, partitions: list[FetchPartition], total: int) -> tuple[int, bool]:
+        """Read partitions after ``total`` bytes of others; the bytes then, and whether any of them failed."""
         failed = False
-        for fetched in self._partitions:
+        for fetched in partitions:
             size = self._read(fetched, self._max_bytes - total, total == 0)
             total += size
             failed = failed or fetched.error_code != _NONE
@@ -187,5 +240,5 @@ class FetchOperation:
     def _on_cold_read(self, fetched: FetchPartition, log: Log, read: ReadResult) -> None:
         self._take(fetched, log, read)
         self._cold_reads -= 1
-        if self._cold_reads == 0:
+        if self._cold_reads == 0 and not self._reading:
             self._finish()

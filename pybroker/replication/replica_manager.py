@@ -38,7 +38,7 @@ class ReplicaManager:
         self, env: Env, broker_id: int, metadata: MetadataCache, logs: LogManager, config: BrokerConfig
     ) -> None:
         self.wheel = Wheel(env)
-        self._env = env
+        self.env = env
         self._broker_id = broker_id
         self._metadata = metadata
         self._logs = logs
@@ -142,7 +142,7 @@ class ReplicaManager:
         """A partition has more to read: look at its waiting fetches once, after this turn of the loop."""
         partition.marked = True
         if not self._marked:
-            self._env.timers.call_soon(self._wake)
+            self.env.timers.call_soon(self._wake)
         self._marked.append(partition)
 
     def _wake(self) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster import store_codec
+from pybroker.cluster import store_codec, write_queue
 from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.founding import Founding, new_cluster
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageBuilder, ImageDelta
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageBuilder, ImageDelta, TopicImage
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
 from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock, TopicCreation
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
@@ -87,6 +87,58 @@ def test_leader_epochs_grow_after_an_unclean_shutdown_only(
     (partition,) = again.cache.image.topics_by_name["a"].partitions
     assert (partition.leader, partition.leader_epoch) == (1, leader_epoch)
     again.close()
+
+
+class SlowBuilder(ImageBuilder):
+    """Each change takes some time."""
+
+    loop: ManualLoop
+
+    def put_topic(self, topic: TopicImage) -> None:
+        self.loop.time_ms += 2
+        super().put_topic(topic)
+
+
+@pytest.fixture
+def slow(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> list[ImageDelta]:
+    """The deltas that follow, now that a slice is over after three changes."""
+    monkeypatch.setattr(SlowBuilder, "loop", cluster.loop, raising=False)
+    monkeypatch.setattr(write_queue, "ImageBuilder", SlowBuilder)
+    deltas: list[ImageDelta] = []
+    cluster.cache.subscribe(lambda image, delta: deltas.append(delta))
+    return deltas
+
+
+def test_others_have_a_turn_while_much_is_decided_which_commits_together(
+    cluster: FakeCluster, slow: list[ImageDelta]
+) -> None:
+    answers: list[str] = []
+    for name in "abcdefgh":
+        cluster.controller.create_topics([NewTopic(name, 1, 1)], lambda results: answers.append(results[0].name))
+    turns = 0
+
+    def other() -> None:
+        nonlocal turns
+        turns += 1
+        if not cluster.loop._jobs:  # the transaction is not on its way yet
+            cluster.loop.call_soon(other)
+
+    other()
+    cluster.loop.run()
+    assert "".join(answers) == "abcdefgh"
+    assert turns > len("abcdefgh") / 3
+    assert [[topic.name for topic in delta.topics_created] for delta in slow] == [list("abcdefgh")]
+
+
+def test_stop_in_the_middle_of_deciding_commits_nothing(cluster: FakeCluster, slow: list[ImageDelta]) -> None:
+    answers: list[Any] = []
+    for name in "abcdefgh":
+        cluster.controller.create_topics([NewTopic(name, 1, 1)], answers.append)
+    cluster.loop._ready.popleft().run()
+    assert not answers
+    cluster.controller.close()
+    cluster.loop.run()
+    assert answers == slow == []
 
 
 def test_operations_that_come_together_are_decided_in_order_and_commit_together(cluster: FakeCluster) -> None:

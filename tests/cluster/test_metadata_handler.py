@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pybroker import limits
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import MorePartitions, NewTopic
 from pybroker.handlers import metadata as handler
@@ -209,6 +210,28 @@ def test_reply_is_parked_until_the_topic_exists(cluster: FakeCluster) -> None:
     assert [rows(decoded(each.response, 9)) for each in parked if isinstance(each, Parked)] == [[("a", 0)]] * 2
 
 
+def test_thousands_of_topics_are_created_over_many_turns(cluster: FakeCluster) -> None:
+    names = [f"t{number}" for number in range(3 * limits.AUTO_CREATIONS_PER_TURN + 1)]
+    parked = handler.handle(
+        cluster.context(LATEST), MetadataRequest(topics=named(*names), allow_auto_topic_creation=True)
+    )
+    assert isinstance(parked, Parked)
+    assert len(cluster.controller._being_created) == limits.AUTO_CREATIONS_PER_TURN
+    cluster.loop.run()
+    assert rows(decoded(parked.response, LATEST)) == [(name, 0) for name in names]
+    assert set(cluster.cache.image.topics_by_name) == set(names)
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+@pytest.mark.parametrize("count", [1, 126, 127, 20_000])
+def test_any_number_of_unknown_topics_is_answered(cluster: FakeCluster, version: int, count: int) -> None:
+    create(cluster, "known")
+    names = ["known", *(f"none{number}" for number in range(count))]
+    response = ask(cluster, named(*names), version, include_topic_authorized_operations=version >= 8)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rows(response) == [("known", 0), *((name, unknown) for name in names[1:])]
+
+
 def test_client_that_went_away_does_not_keep_the_topic_from_being_created(cluster: FakeCluster) -> None:
     request = MetadataRequest(topics=named("a"), allow_auto_topic_creation=True)
     parked = handler.handle(cluster.context(9), request)
@@ -275,13 +298,13 @@ def test_topic_that_did_not_change_is_encoded_once(cluster: FakeCluster, monkeyp
     create(cluster, "a", "b")
     ask(cluster, None)
     encoded: list[str | None] = []
-    real = handler._encode_topic
+    real = handler._encode_topics
 
-    def counting(topic: MetadataResponseTopic, version: int) -> bytes:
-        encoded.append(topic.name)
-        return real(topic, version)
+    def counting(topics: list[MetadataResponseTopic], version: int) -> bytes:
+        encoded.extend(topic.name for topic in topics)
+        return real(topics, version)
 
-    monkeypatch.setattr(handler, "_encode_topic", counting)
+    monkeypatch.setattr(handler, "_encode_topics", counting)
     create(cluster, "c")
     cluster.ask(cluster.controller.create_partitions, [MorePartitions("a", 2)])
     ask(cluster, None)

@@ -1,0 +1,178 @@
+"""A fetch of very many partitions is read over several turns of the loop, and answers as if it had been one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker import limits
+from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.config.broker import BrokerConfig
+from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.fetch_session import FetchPartition
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage.log import Log
+from pybroker.storage.results import ColdRead, ReadResult
+from tests.storage.batches import batch
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import TOPIC_ID, Storage
+
+COUNT = 10
+WAIT_MS = 60_000
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    return FakeWorld()
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicaManager]:
+    """A topic of ten partitions, which a fetch reads two in a turn."""
+    monkeypatch.setattr(limits, "FETCH_PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "FETCH_SLICE_MS", 0)
+    storage = Storage(tmp_path / "data", world)
+    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * COUNT)
+    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
+    yield ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load())
+    storage.close()
+
+
+class Fetch:
+    """One fetch of all partitions from offset 0."""
+
+    def __init__(self, replicas: ReplicaManager, *, min_bytes: int = 1, wait_ms: int = WAIT_MS) -> None:
+        self.asked = [FetchPartition("t", TOPIC_ID, index) for index in range(COUNT)]
+        for fetched in self.asked:
+            fetched.ask(0, 1 << 20, -1)
+        self.times_done = 0
+        self.operation = FetchOperation(
+            replicas, self.asked, min_bytes=min_bytes, max_bytes=1 << 20, read_committed=False, done=self._done
+        )
+        self.operation.start(wait_ms)
+
+    def _done(self) -> None:
+        self.times_done += 1
+
+    def sizes(self) -> list[int]:
+        return [len(fetched.records) for fetched in self.asked]
+
+
+def produce(replicas: ReplicaManager, index: int) -> None:
+    partition = replicas.partition("t", index)
+    assert partition is not None
+    result = partition.append_as_leader(memoryview(batch([b"v"])), 13, lambda result: None)
+    assert result is not None
+    assert result.error_code == 0
+
+
+def one_turn(world: FakeWorld) -> None:
+    """Run what is due now, and nothing that this brings."""
+    due = [timer for timer in world.timers.pending if timer.due_ms <= world.clock.now and not timer.cancelled]
+    for timer in due:
+        world.timers.pending.remove(timer)
+        timer.callback(*timer.args)
+
+
+def waiting(replicas: ReplicaManager) -> int:
+    return sum(len(partition.waiting) for partition in replicas._by_name.get("t", {}).values())
+
+
+def test_slices_bring_what_one_read_brings(replicas: ReplicaManager, world: FakeWorld) -> None:
+    for index in (0, 3, 4, 9):
+        produce(replicas, index)
+    world.advance(0)
+    fetch = Fetch(replicas)
+    turns = 0
+    while not fetch.times_done:
+        assert [fetched.partition is not None for fetched in fetch.asked].count(True) <= 2 * (turns + 1)
+        one_turn(world)
+        turns += 1
+    assert turns == COUNT / 2  # the last slice ends in a turn of its own
+    assert [index for index, size in enumerate(fetch.sizes()) if size] == [0, 3, 4, 9]
+    world.advance(WAIT_MS + 10)
+    assert (fetch.times_done, waiting(replicas)) == (1, 0)
+
+
+def test_append_behind_the_slices_ends_the_fetch_without_a_wait(replicas: ReplicaManager, world: FakeWorld) -> None:
+    fetch = Fetch(replicas)
+    one_turn(world)
+    produce(replicas, 0)
+    world.advance(0)
+    assert fetch.times_done == 1
+    assert [index for index, size in enumerate(fetch.sizes()) if size] == [0]
+    assert waiting(replicas) == 0
+
+
+def test_too_small_an_append_behind_the_slices_goes_on_waiting(replicas: ReplicaManager, world: FakeWorld) -> None:
+    fetch = Fetch(replicas, min_bytes=100)
+    one_turn(world)
+    produce(replicas, 0)
+    world.advance(100)
+    assert (fetch.times_done, waiting(replicas)) == (0, COUNT)
+    produce(replicas, 7)
+    world.advance(0)
+    assert (fetch.times_done, waiting(replicas)) == (1, 0)
+    assert [index for index, size in enumerate(fetch.sizes()) if size] == [0, 7]
+
+
+def test_fetch_that_finds_nothing_waits_to_its_end(replicas: ReplicaManager, world: FakeWorld) -> None:
+    fetch = Fetch(replicas)
+    world.advance(WAIT_MS - 10)
+    assert (fetch.times_done, waiting(replicas)) == (0, COUNT)
+    world.advance(20)
+    assert (fetch.times_done, waiting(replicas)) == (1, 0)
+
+
+def test_client_that_goes_away_in_the_middle_leaves_nothing(replicas: ReplicaManager, world: FakeWorld) -> None:
+    fetch = Fetch(replicas)
+    one_turn(world)
+    fetch.operation.abandon()
+    world.advance(WAIT_MS + 10)
+    assert (fetch.times_done, waiting(replicas)) == (0, 0)
+    assert fetch.asked[-1].partition is None
+
+
+def test_partition_that_goes_in_the_middle_is_answered_with_its_error(
+    replicas: ReplicaManager, world: FakeWorld
+) -> None:
+    fetch = Fetch(replicas)
+    one_turn(world)
+    topic = replicas._metadata.image.topics_by_name["t"]
+    gone = topic._replace(partitions=(topic.partitions[0]._replace(leader=2), *topic.partitions[1:]))
+    replicas._metadata.image = ClusterImage(epoch=1, topics_by_name={"t": gone}, topics_by_id={TOPIC_ID: gone})
+    replicas._update_topic(topic, gone)
+    world.advance(0)
+    assert fetch.times_done == 1
+    assert [fetched.error_code for fetched in fetch.asked] == [6] + [0] * (COUNT - 1)
+
+
+def test_cold_reads_that_end_before_the_last_slice_do_not_end_the_fetch(
+    replicas: ReplicaManager, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(COUNT):
+        produce(replicas, index)
+    world.advance(0)
+    read = Log.read
+
+    class Cold(ColdRead):
+        def __init__(self, result: ReadResult) -> None:
+            self.max_bytes = len(result.records)
+            self.result = result
+
+        def start(self, done: Callable[[ReadResult], None]) -> None:
+            world.timers.call_soon(done, self.result)
+
+    def read_cold(log: Log, *args: Any) -> ReadResult | ColdRead:
+        result = read(log, *args)
+        return Cold(result) if log.partition in (0, COUNT - 1) and isinstance(result, ReadResult) else result
+
+    monkeypatch.setattr(Log, "read", read_cold)
+    fetch = Fetch(replicas)
+    world.advance(0)
+    assert fetch.times_done == 1
+    assert all(fetch.sizes())
