@@ -30,6 +30,7 @@ SYMBOLS = {
     "offline_replicas": "node",
     "port": "port",
     "producer_id": "producer",
+    "v3_and_below_producer_id": "producer",
     "replica_nodes": "node",
     "session_id": "session",
     "topic_id": "topic_id",
@@ -43,8 +44,11 @@ PRESENCE_ONLY = {
     "finalized_features_epoch": "epoch",
     "log_append_time_ms": "time",
     "total_bytes": "bytes",
+    "transaction_start_time_ms": "time",
     "usable_bytes": "bytes",
 }
+# Lists of bare numbers that are sets.
+UNORDERED = {"partitions"}
 # Time that a reply was held back says something about the quota of the moment, not about the request.
 DROPPED = {"throttle_time_ms"}
 # Settings that say where a broker runs, or what the harness has to set differently for the two.
@@ -61,6 +65,7 @@ NAMING_FIELDS = (
     "resource_name",
     "config_name",
     "group_id",
+    "transactional_id",
     "key",
     "api_key",
     "partition_index",
@@ -91,6 +96,8 @@ class Normalizer:
         if name in {"records", "record_set"} and isinstance(tree, bytes):
             return [self._batch(header, body) for header, body in split_batches(tree)]
         if isinstance(tree, list):
+            if name in UNORDERED and all(isinstance(item, int) for item in tree):
+                return sorted(tree)
             siblings = [self.normalize(item, name) for item in sorted_siblings(tree, NAMING_FIELDS)]
             return sorted_siblings(siblings, NAMES_AFTER_SYMBOLS)
         if _is_nothing(tree):

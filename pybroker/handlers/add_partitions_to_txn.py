@@ -25,6 +25,8 @@ from pybroker_protocol.messages.add_partitions_to_txn import (
 BATCHED_VERSION = 4
 
 Errors = dict[tuple[str, int], int]
+# One code for all partitions of a transaction, or one for each.
+Outcome = int | Errors
 
 
 def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | Parked:
@@ -37,20 +39,21 @@ def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartit
     transactions = request.transactions if batched else [_of_client(request)]
     parked = Parked()
 
-    def answer(answers: list[Errors]) -> None:
-        if not batched:
-            (errors,) = answers
-            parked.complete(
-                AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=_by_topic(errors))
-            )
-            return
+    def answer(outcomes: list[Outcome]) -> None:
         results = [
-            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=_by_topic(errors))
-            for transaction, errors in zip(transactions, answers, strict=True)
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_topic_results(transaction, outcome)
+            )
+            for transaction, outcome in zip(transactions, outcomes, strict=True)
         ]
-        parked.complete(
-            AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results_by_transaction=results)
-        )
+        if batched:
+            response = AddPartitionsToTxnResponse(
+                throttle_time_ms=0, error_code=ErrorCode.NONE, results_by_transaction=results
+            )
+        else:
+            topic_results = results[0].topic_results
+            response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topic_results)
+        parked.complete(response)
 
     gather = Gather(len(transactions), answer)
     for position, transaction in enumerate(transactions):
@@ -72,12 +75,12 @@ def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransact
     )
 
 
-def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Errors | None:
+def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Outcome | None:
     """What is said of the partitions if the coordinator is not to be asked at all."""
-    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     is_client = ctx.api_version < BATCHED_VERSION
     if is_client and not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
-        return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     exists = ctx.services.metadata.partition
     errors: Errors = {}
     for name, index in partitions:
@@ -90,14 +93,21 @@ def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) ->
     return dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | errors
 
 
-def _by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[name, index])
-                for _, index in partitions
-            ],
-        )
-        for name, partitions in groupby(sorted(errors), lambda partition: partition[0])
-    ]
+def _topic_results(transaction: AddPartitionsToTxnTransaction, outcome: Outcome) -> list[AddPartitionsToTxnTopicResult]:
+    """What was asked for, with one code for all; where each partition has its own, each is named once."""
+    if isinstance(outcome, dict):
+        by_topic = groupby(sorted(outcome), lambda partition: partition[0])
+        return [
+            _topic_result(name, [(index, outcome[name, index]) for _, index in partitions])
+            for name, partitions in by_topic
+        ]
+    return [_topic_result(topic.name, [(index, outcome) for index in topic.partitions]) for topic in transaction.topics]
+
+
+def _topic_result(name: str, codes: list[tuple[int, int]]) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(
+        name=name,
+        results_by_partition=[
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code) for index, code in codes
+        ],
+    )

@@ -230,7 +230,8 @@ class Cluster:
             topics=[AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in partitions],
         )
         self.coordinator.add_partitions(transaction, version, reply.done)
-        return reply.response
+        answer = reply.response
+        return dict.fromkeys(partitions, answer) if isinstance(answer, int) else answer
 
     def add_offsets(self, producer: tuple[int, int], *, transactional_id: str = "x", version: int = 3) -> Any:
         reply = Reply()

@@ -165,14 +165,17 @@ class TransactionCoordinator:
         self,
         transaction: AddPartitionsToTxnTransaction,
         api_version: int,
-        done: Callable[[dict[TopicPartition, int]], None],
+        done: Callable[[int | dict[TopicPartition, int]], None],
     ) -> None:
-        """AddPartitionsToTxn of one transactional id, all of whose partitions exist."""
+        """AddPartitionsToTxn of one transactional id, all of whose partitions exist.
+
+        ``done`` gets an error code for all of them or, where they are only to be verified, one for each.
+        """
         partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
         opened = OpenTransaction(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
 
         def added(error_code: int) -> None:
-            done(dict.fromkeys(partitions, known_error(error_code, api_version, ADD_PARTITIONS_FENCES)))
+            done(known_error(error_code, api_version, ADD_PARTITIONS_FENCES))
 
         if transaction.verify_only:
             self._verify(opened, partitions, done)
