@@ -1,0 +1,147 @@
+"""A simulated client's way to the broker: requests over one connection, retries, time-outs.
+
+Owns: framing, correlation, reconnecting, FindCoordinator's patience.  Owns no protocol of any client (``actors``).
+
+Invariant: replies come in the order of their requests; anything else is a violation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pybroker_protocol import codec, messages
+from pybroker_protocol.schema import Request
+from tests.simulation.model import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Link, Network
+
+API_VERSIONS = 18
+
+
+class Disconnected(Exception):
+    """No connection, or it went away, or the reply did not come in time: nobody knows what became of the request."""
+
+
+class ClientConnection:
+    """One connection; several requests may be on their way."""
+
+    def __init__(self, name: str, network: Network) -> None:
+        self.name = name
+        self.closed = False
+        self._scheduler = network.scheduler
+        self._correlation_id = 0
+        self._expected: deque[tuple[int, type[Any], int, bool, asyncio.Future[Any], Any]] = deque()
+        self._received = bytearray()
+        self._link: Link | None = network.connect(self)
+        if self._link is None:
+            raise Disconnected("nobody listens")
+
+    def send(self, request: Request, version: int, timeout_ms: int = 10_000) -> asyncio.Future[Any]:
+        """Send; the future gets the response, or ``Disconnected``."""
+        cls = type(request)
+        key = cls.__declaration__.key
+        assert key is not None
+        flexible = codec.is_flexible(cls, version)
+        self._correlation_id += 1
+        raw = self.name.encode()
+        header = struct.pack(f">hhih{len(raw)}s", key, version, self._correlation_id, len(raw), raw)
+        body = header + (b"\0" if flexible else b"") + codec.encode(request, version)
+        future = self._scheduler.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self.closed or self._link is None:
+            future.set_exception(Disconnected("closed"))
+            return future
+        timer = self._scheduler.call_later(timeout_ms / 1000, self._timed_out, future)
+        reply_class = messages.response_class(key)
+        self._expected.append(
+            (self._correlation_id, reply_class, version, flexible and key != API_VERSIONS, future, timer)
+        )
+        self._link.send_up(struct.pack(">i", len(body)) + body)
+        return future
+
+    def _timed_out(self, future: asyncio.Future[Any]) -> None:
+        if not future.done():
+            self._scheduler.trace(self.name, "timed out, closes the connection")
+            self.close()
+
+    def close(self) -> None:
+        """Close our end; what is on its way may still arrive."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.client = None
+            link.close()
+        self.connection_lost()
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        while len(received) >= 4:
+            size = struct.unpack_from(">i", received)[0]
+            if len(received) < 4 + size:
+                return
+            frame = bytes(received[4 : 4 + size])
+            del received[: 4 + size]
+            self._reply(frame)
+
+    def _reply(self, frame: bytes) -> None:
+        if not self._expected:
+            raise Violation("replies in order", f"{self.name} got a reply to nothing")
+        correlation_id, cls, version, flexible, future, timer = self._expected.popleft()
+        got = struct.unpack_from(">i", frame)[0]
+        if got != correlation_id:
+            raise Violation("replies in order", f"{self.name} got reply {got}, expected {correlation_id}")
+        timer.cancel()
+        response = codec.decode(cls, version, frame[5 if flexible else 4 :])
+        if not future.done():
+            future.set_result(response)
+
+    def connection_lost(self) -> None:
+        self.closed = True
+        self._link = None
+        expected, self._expected = self._expected, deque()
+        for *_, future, timer in expected:
+            timer.cancel()
+            if not future.done():
+                future.set_exception(Disconnected("the connection is gone"))
+
+
+class Client:
+    """Connects when it must; ``ask`` is one try, ``insist`` tries until there is a reply."""
+
+    def __init__(self, name: str, network: Network) -> None:
+        self.name = name
+        self.network = network
+        self.scheduler = network.scheduler
+        self._connection: ClientConnection | None = None
+
+    def connection(self) -> ClientConnection:
+        """The open connection, a new one if need be.  Raises ``Disconnected``."""
+        if self._connection is None or self._connection.closed:
+            self._connection = ClientConnection(self.name, self.network)
+        return self._connection
+
+    async def ask(self, request: Request, version: int, timeout_ms: int = 10_000) -> Any:
+        """The response, or ``Disconnected``."""
+        return await self.connection().send(request, version, timeout_ms)
+
+    async def insist(self, request: Request, version: int, timeout_ms: int = 10_000) -> Any:
+        """The response, after as many tries as it takes."""
+        while True:
+            try:
+                return await self.ask(request, version, timeout_ms)
+            except Disconnected:
+                await self.sleep(100)
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def sleep(self, delay_ms: float) -> None:
+        future = self.scheduler.create_future()
+        self.scheduler.call_later(delay_ms / 1000, lambda: future.done() or future.set_result(None))
+        await future

@@ -1,0 +1,292 @@
+"""The simulated disk: real files, with a journal of what is not synced yet, so that a power failure can take it back.
+
+Owns: which bytes of which file, and which names, survive a power failure; deaths inside of a system call; a full disk;
+pages that are not in the page cache.  The files themselves lie in a directory in memory, so that maps, SQLite and all
+of the broker's storage run unchanged.
+
+The model: names (creations, renames, removals) become durable in order, up to the last one that concerns a directory
+when that directory is synced.  A file's bytes are durable as they were at its last sync; of what was written later, a
+prefix may have come to the disk, possibly followed by zeros or by garbage where the size got there and the data did not.
+SQLite's files are left to SQLite: what it committed is durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from pybroker.storage import os_file
+from tests.simulation.scheduler import ProcessDied
+
+_real_open, _real_fsync, _real_pwrite, _real_ftruncate = os.open, os.fsync, os.pwrite, os.ftruncate
+_real_rename, _real_unlink, _real_mkdir, _real_rmdir = os.rename, os.unlink, os.mkdir, os.rmdir
+_DATABASE = "pybroker-metadata.db"
+_LOCK = ".lock"
+
+
+class _Node:
+    """A file or a directory, whatever its name is now."""
+
+    __slots__ = ("fd", "is_dir", "synced")
+
+    def __init__(self, path: str, synced: bytes = b"") -> None:
+        self.fd = _real_open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.is_dir = os.path.isdir(path)
+        self.synced = synced
+
+    def content(self) -> bytes:
+        return os.pread(self.fd, os.fstat(self.fd).st_size, 0)
+
+
+_Names = dict[str, _Node]
+# (kind, path, the other path of a rename, the node that a creation made)
+_Change = tuple[str, str, str, "_Node | None"]
+
+
+def _apply(names: _Names, change: _Change) -> None:
+    kind, path, target, node = change
+    if kind == "create":
+        assert node is not None
+        names[path] = node
+    elif kind == "remove":
+        names.pop(path, None)
+    else:
+        for name in [name for name in names if name == path or name.startswith(path + "/")]:
+            names[target + name[len(path) :]] = names.pop(name)
+
+
+class Disk:
+    """The disk below one directory."""
+
+    def __init__(self, root: Path, random: Random) -> None:
+        self.root = str(root)
+        self.room: int | None = None  # bytes until writes are refused; None: no limit
+        self.cold_share = 0.0  # how often pages are said not to be in memory
+        self.dies_after: int | None = None  # system calls until the process dies in one
+        self.calls = 0
+        self.syncs_whole = random.random() < 0.5  # whether syncfs can be used
+        self._dead = False
+        self._random = random
+        self._names: _Names = {}
+        self._durable: _Names = {}
+        self._journal: list[_Change] = []
+        self._by_inode: dict[int, _Node] = {}
+
+    # --- what the broker calls ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Stand before the system calls of this process; all else but the directory passes through."""
+        replaced: dict[str, Callable[..., Any]] = {
+            "open": self._open,
+            "fsync": self._fsync,
+            "rename": self._rename,
+            "replace": self._rename,
+            "unlink": self._unlink,
+            "remove": self._unlink,
+            "mkdir": self._mkdir,
+            "rmdir": self._rmdir,
+        }
+        called: dict[str, Callable[..., Any]] = {
+            "pwrite": self._pwrite,
+            "ftruncate": self._ftruncate,
+            "rename": self._rename,
+            "fdatasync": self._fsync,
+            "is_resident": self._is_resident,
+            "raise_open_files_limit": lambda: 4096,
+            "can_sync_file_system": lambda _directory: self.syncs_whole,
+            "sync_file_system": self._sync_all,
+        }
+        with patch.multiple(os, **replaced), patch.multiple(os_file, **called), patch("shutil._use_fd_functions", False):
+            yield
+
+    def _enters(self) -> None:
+        """A system call begins: the process may die in it, and what is dead calls nothing any more."""
+        if self._dead:
+            raise ProcessDied(9)
+        self.calls += 1
+        if self.dies_after is not None:
+            self.dies_after -= 1
+            if self.dies_after <= 0:
+                self._dead = True
+                raise ProcessDied(9)
+
+    def _is_here(self, path: Any) -> bool:
+        return os.fspath(path).startswith(self.root)
+
+    def _note(self, kind: str, path: Any, target: Any = "", node: _Node | None = None) -> None:
+        change = (kind, os.fspath(path), os.fspath(target), node)
+        _apply(self._names, change)
+        self._journal.append(change)
+
+    def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None or not flags & os.O_CREAT or not self._is_here(path):
+            return _real_open(path, flags, mode, dir_fd=dir_fd)
+        self._enters()
+        fd = _real_open(path, flags, mode)
+        name = os.fspath(path)
+        if name not in self._names and not name.endswith(_LOCK):
+            self._note("create", name, node=self._new_node(name))
+        return fd
+
+    def _new_node(self, path: str, synced: bytes = b"") -> _Node:
+        node = _Node(path, synced)
+        self._by_inode[os.fstat(node.fd).st_ino] = node
+        return node
+
+    def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        if not self._is_here(path):
+            _real_mkdir(path, mode, dir_fd=dir_fd)
+            return
+        self._enters()
+        _real_mkdir(path, mode)
+        self._note("create", path, node=self._new_node(os.fspath(path)))
+
+    def _rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
+        if self._is_here(path):
+            self._enters()
+        _real_rmdir(path, dir_fd=dir_fd)
+        if self._is_here(path):
+            self._note("remove", path)
+
+    def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
+        if self._is_here(path):
+            self._enters()
+        _real_unlink(path, dir_fd=dir_fd)
+        if self._is_here(path):
+            self._note("remove", path)
+
+    def _rename(self, path: Any, target: Any) -> None:
+        if self._is_here(path):
+            self._enters()
+        _real_rename(path, target)
+        if self._is_here(path):
+            self._note("rename", path, target)
+
+    def _pwrite(self, fd: int, data: Any, position: int) -> int:
+        view = memoryview(data).cast("B")
+        if self.room is not None:
+            if self.room < len(view):
+                view = view[: self.room]
+            if not len(view):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.room -= len(view)
+        try:
+            self._enters()
+        except ProcessDied:
+            if self.dies_after == 0:
+                self.dies_after = -1
+                _real_pwrite(fd, view[: self._random.randrange(len(view) + 1)], position)
+            raise
+        return _real_pwrite(fd, view, position)
+
+    def _ftruncate(self, fd: int, length: int) -> None:
+        self._enters()
+        _real_ftruncate(fd, length)
+
+    def _is_resident(self, address: int, start: int, end: int) -> bool:
+        return self._random.random() >= self.cold_share
+
+    def _fsync(self, fd: int) -> None:
+        node = self._by_inode.get(os.fstat(fd).st_ino)
+        if node is None:
+            return
+        self._enters()
+        if not node.is_dir:
+            node.synced = node.content()
+            return
+        directory = next((name for name, other in self._names.items() if other is node), None)
+        count = 0
+        for position, (_, path, target, _) in enumerate(self._journal, 1):
+            if directory in (os.path.dirname(path), os.path.dirname(target)):
+                count = position
+        for change in self._journal[:count]:
+            _apply(self._durable, change)
+        del self._journal[:count]
+
+    def _sync_all(self, _fd: int) -> None:
+        self._enters()
+        for node in self._names.values():
+            if not node.is_dir:
+                node.synced = node.content()
+        self._durable = dict(self._names)
+        self._journal.clear()
+
+    # --- what befalls it ---------------------------------------------------------------------------------------------
+
+    def reboot(self) -> None:
+        """The process is gone; another may use the disk."""
+        self._dead = False
+        self.dies_after = None
+        self.room = None
+
+    def lose_power(self) -> str:
+        """Take back what was not synced, as far as chance has it; says what that was."""
+        cut = self._random.randrange(len(self._journal) + 1)
+        names = dict(self._durable)
+        for change in self._journal[:cut]:
+            _apply(names, change)
+        lost = 0
+        contents: dict[str, bytes | None] = {}
+        for path in sorted(names):
+            node = names[path]
+            if os.path.dirname(path) in contents or os.path.dirname(path) == os.path.dirname(self.root):
+                contents[path] = None if node.is_dir else self._torn(node)
+                lost += not node.is_dir and contents[path] != node.content()
+        changes = len(self._journal) - cut
+        self._rebuild(contents)
+        return f"{changes} changes of names and the unsynced bytes of {lost} files are lost"
+
+    def _torn(self, node: _Node) -> bytes:
+        """What of a file came to the disk."""
+        synced, written, random = node.synced, node.content(), self._random
+        fate = random.random()
+        if synced == written or fate < 0.35:
+            return written
+        if fate < 0.6 or len(written) < len(synced):
+            return synced
+        there = random.randint(len(synced), len(written))
+        if fate < 0.85:
+            return written[:there]
+        if fate < 0.95:
+            return written[:there] + bytes(len(written) - there)
+        return written[:there] + random.randbytes(min(len(written) - there, 512))
+
+    def _rebuild(self, contents: dict[str, bytes | None]) -> None:
+        root = Path(self.root)
+        for entry in sorted(root.iterdir()):
+            if entry.name.startswith(_DATABASE):
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        self.close()
+        for path, content in contents.items():
+            if content is None:
+                Path(path).mkdir(exist_ok=True)
+            else:
+                Path(path).write_bytes(content)
+            self._names[path] = self._new_node(path, content or b"")
+        self._durable = dict(self._names)
+
+    def adopt(self) -> None:
+        """Take what lies in the (new) directory for durable."""
+        self._names[self.root] = self._new_node(self.root)
+        self._durable = dict(self._names)
+
+    def close(self) -> None:
+        """Let go of all descriptors."""
+        for node in self._by_inode.values():
+            os.close(node.fd)
+        self._by_inode.clear()
+        self._names.clear()
+        self._durable.clear()
+        self._journal.clear()

@@ -1,0 +1,394 @@
+"""What the simulation knows to be true: what was written, acknowledged, assigned and committed; and the invariants.
+
+Owns: the oracles.  Each hears of what clients sent and were told, and looks at the broker's files and offsets after
+every event.  Owns no event and no client.
+
+The logs are read from their files, by the tests' own reader, never through the broker.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.storage.batches import parse
+
+CONTROL, TRANSACTIONAL = 0x20, 0x10
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(invariant, detail)
+        self.invariant = invariant
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.detail}"
+
+
+def check(condition: bool, invariant: str, detail: str) -> None:
+    """Raise ``Violation`` unless the condition holds."""
+    if not condition:
+        raise Violation(invariant, detail)
+
+
+class Batch(NamedTuple):
+    """A batch as it lies in a log."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    attributes: int
+    data: bytes
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def commits(self) -> bool:
+        """Of a control batch: whether it is a commit marker."""
+        return self.records()[0][1][2:4] == b"\0\1"
+
+    def records(self) -> list[tuple[int, bytes, bytes]]:
+        """(offset, key, value) of each record; a missing key or value is empty."""
+        found, position = [], 61
+        count = struct.unpack_from(">i", self.data, 57)[0]
+        for _ in range(count):
+            _, position = _varint(self.data, position)
+            _, position = _varint(self.data, position + 1)
+            delta, position = _varint(self.data, position)
+            key, position = _field(self.data, position)
+            value, position = _field(self.data, position)
+            headers, position = _varint(self.data, position)
+            assert headers == 0, "nothing here writes headers"
+            found.append((self.base_offset + delta, key, value))
+        return found
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+
+
+def _field(data: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _varint(data, position)
+    if length < 0:
+        return b"", position
+    return data[position : position + length], position + length
+
+
+def batches_of(data: bytes) -> Iterator[Batch]:
+    """The batches of ``data``, each whole and with its checksum right."""
+    for base_offset, last_offset, piece in parse(data):
+        attributes = struct.unpack_from(">h", piece, 21)[0]
+        producer_id, epoch, sequence = struct.unpack_from(">qhi", piece, 43)
+        yield Batch(base_offset, last_offset, producer_id, epoch, sequence, attributes, piece)
+
+
+class LogModel:
+    """One partition: every batch that lies in it, and what was acknowledged."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batches: list[Batch] = []
+        self.end_offset = 0
+        self.acknowledged_end = 0  # what a power failure has to leave
+        self.values: dict[int, bytes] = {}
+        self.offset_of: dict[bytes, int] = {}
+        self._sequences: dict[tuple[int, int], int] = {}  # (producer id, epoch) -> the next sequence number
+        self.open_transactions: dict[int, int] = {}  # producer id -> its first offset
+        self._markers: dict[int, list[Batch]] = {}
+
+    @property
+    def first_open_offset(self) -> int:
+        """Where the first transaction begins that has no marker yet."""
+        return min(self.open_transactions.values(), default=1 << 62)
+
+    def append(self, batch: Batch) -> None:
+        """A batch has come to lie at the end."""
+        check(
+            batch.base_offset == self.end_offset,
+            "offsets are given once and without a gap",
+            f"{self.name}: a batch at {batch.base_offset} where {self.end_offset} is next",
+        )
+        if batch.producer_id >= 0 and not batch.is_control and batch.sequence >= 0:
+            self._check_sequence(batch)
+        if batch.is_control:
+            self.open_transactions.pop(batch.producer_id, None)
+            self._markers.setdefault(batch.producer_id, []).append(batch)
+        elif batch.is_transactional:
+            self.open_transactions.setdefault(batch.producer_id, batch.base_offset)
+        self.batches.append(batch)
+        self.end_offset = batch.last_offset + 1
+        if not batch.is_control and not self.name.startswith("__"):
+            for offset, _, value in batch.records():
+                check(
+                    value not in self.offset_of,
+                    "no duplicate (producer id, epoch, sequence)",
+                    f"{self.name}: {value[:40]!r} lies at {self.offset_of.get(value)} and at {offset}",
+                )
+                self.values[offset] = value
+                self.offset_of[value] = offset
+
+    def _check_sequence(self, batch: Batch) -> None:
+        key = (batch.producer_id, batch.producer_epoch)
+        expected = self._sequences.get(key, batch.sequence if self.name.startswith("__") else 0)
+        check(
+            batch.sequence == expected,
+            "no duplicate (producer id, epoch, sequence)",
+            f"{self.name}: {key} wrote sequence {batch.sequence} at offset {batch.base_offset}, {expected} was next",
+        )
+        self._sequences[key] = batch.sequence + batch.last_offset - batch.base_offset + 1
+
+    def recovered(self, found: list[Batch], must_keep: int) -> int:
+        """The log after a restart: what was there, cut at ``must_keep`` at the earliest.  Returns what was lost."""
+        kept = 0
+        while kept < len(found) and kept < len(self.batches) and found[kept] == self.batches[kept]:
+            kept += 1
+        end = self.batches[kept - 1].last_offset + 1 if kept else 0
+        check(
+            end >= must_keep,
+            "acknowledged data is there after recovery",
+            f"{self.name}: what was written up to {must_keep} is the same up to {end} only",
+        )
+        lost = self.end_offset - end
+        if lost:
+            self._truncate(kept)
+        for batch in found[kept:]:
+            self.append(batch)
+        return lost
+
+    def _truncate(self, kept: int) -> None:
+        batches = self.batches[:kept]
+        self.batches, self.values, self.offset_of, self._sequences, self.end_offset = [], {}, {}, {}, 0
+        self.open_transactions, self._markers = {}, {}
+        for batch in batches:
+            self.append(batch)
+
+    def check_read(self, records: list[tuple[int, bytes]], start: int, end: int, read_committed: bool) -> None:
+        """A client has read ``records``, and that is all that it was given of the offsets from ``start`` to ``end``."""
+        expected = [
+            (offset, self.values[offset])
+            for offset in range(start, end)
+            if offset in self.values and (not read_committed or self._is_committed(offset))
+        ]
+        check(
+            records == expected,
+            "a consumer reads what was written, committed transactions whole, and nothing else",
+            f"{self.name} from {start} to {end}: {_short(records)} instead of {_short(expected)}",
+        )
+
+    def _is_committed(self, offset: int) -> bool:
+        batch = self.batches[bisect_right(self.batches, offset, key=lambda other: other.base_offset) - 1]
+        return not batch.is_transactional or self.outcome_of(batch) is True
+
+    def outcome_of(self, batch: Batch) -> bool | None:
+        """Whether the transaction of a batch was committed; None while it is open."""
+        for marker in self._markers.get(batch.producer_id, ()):
+            if marker.base_offset > batch.base_offset:
+                return marker.commits
+        return None
+
+
+def _short(records: list[tuple[int, bytes]]) -> str:
+    return str([(offset, value[:40]) for offset, value in records])
+
+
+class CommittedOffsets:
+    """Committed offsets of one group and partition, as a register with unique values: each commit's metadata names it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._count = 0
+        self._sent: dict[str, tuple[int, int]] = {}  # name -> (offset, when it was sent)
+        self._settled: dict[str, int] = {}  # name -> when it was known to have happened
+        self._impossible: set[str] = set()  # refused, or overwritten by one that came after it had settled
+        self._latest_settled = ("", -1)  # the settled commit that was sent last, and when it was sent
+
+    def send(self, offset: int, now_us: int) -> str:
+        """A commit leaves; gives it its name."""
+        self._count += 1
+        name = f"{self.name}#{self._count}"
+        self._sent[name] = (offset, now_us)
+        return name
+
+    def acknowledge(self, name: str, now_us: int) -> None:
+        """A commit has happened."""
+        self._settled[name] = now_us
+        sent_us = self._sent[name][1]
+        for other, settled_us in self._settled.items():
+            if settled_us < sent_us:
+                self._impossible.add(other)
+        if sent_us > self._latest_settled[1]:
+            self._latest_settled = (name, sent_us)
+
+    def refuse(self, name: str) -> None:
+        """A commit was answered with an error that says that it did not happen."""
+        self._impossible.add(name)
+
+    def settle_unknown(self, now_us: int) -> None:
+        """The broker's process has ended: what had not been answered has happened before this, or never will."""
+        for name in self._sent:
+            self._settled.setdefault(name, now_us)
+
+    @property
+    def impossible_now(self) -> set[str]:
+        """What an OffsetFetch that is sent now can no longer find."""
+        return set(self._impossible)
+
+    @property
+    def must_be_there(self) -> bool:
+        return bool(self._latest_settled[0])
+
+    def fetched(self, metadata: str, offset: int, impossible: set[str], must_be_there: bool) -> None:
+        """OffsetFetch gave ``offset``; ``impossible`` and ``must_be_there`` are as they were when it was sent."""
+        invariant = "committed offsets never go back without being asked"
+        if offset < 0:
+            check(not must_be_there, invariant, f"{self.name}: a commit was acknowledged and there is none")
+            return
+        check(metadata in self._sent, invariant, f"{self.name}: {offset} ({metadata!r}) was never committed")
+        check(self._sent[metadata][0] == offset, invariant, f"{self.name}: {metadata} is {offset}")
+        check(metadata not in impossible, invariant, f"{self.name}: {metadata} ({offset}) had been overwritten")
+
+
+def identity(member_id: str) -> str:
+    """Who a member is: a static one keeps its generation, and its share, under a new member id."""
+    return member_id[: -len("-00000000-0000-0000-0000-000000000000")] if member_id.startswith("static-") else member_id
+
+
+class Generation:
+    """What members were told of one generation of a classic group."""
+
+    def __init__(self) -> None:
+        self.leader: str | None = None
+        self.protocol: str | None = None
+        self.sent: list[dict[str, bytes]] = []  # assignments that its leader sent
+        self.received: dict[str, bytes] = {}
+        self.owners: dict[tuple[str, int], str] = {}
+
+    @property
+    def is_persisted(self) -> bool:
+        """Whether a restart finds it for sure: its assignment was written before anybody heard of it."""
+        return bool(self.received)
+
+
+class GroupModel:
+    """One classic group: its generations, and who owns what in them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.generations: dict[int, Generation] = {}
+        self.latest_generation = 0
+
+    def _of(self, generation: int) -> Generation:
+        return self.generations.setdefault(generation, Generation())
+
+    def joined(self, generation: int, leader: str, protocol: str) -> None:
+        """JoinGroup was answered."""
+        leader = identity(leader)
+        known = self._of(generation)
+        invariant = "one leader and one protocol per generation"
+        for before, now in ((known.leader, leader), (known.protocol, protocol)):
+            check(before in (None, now), invariant, f"{self.name} generation {generation}: {before} and {now}")
+        known.leader, known.protocol = leader, protocol
+        self.latest_generation = max(self.latest_generation, generation)
+
+    def process_ended(self) -> None:
+        """A generation that nobody was synced in may not have been written: its number may be given again."""
+        for number, generation in self.generations.items():
+            if not generation.is_persisted:
+                generation.leader = generation.protocol = None
+        self.latest_generation = max((n for n, known in self.generations.items() if known.is_persisted), default=0)
+
+    def assigns(self, generation: int, assignments: dict[str, bytes]) -> None:
+        """The leader sends what it decided."""
+        self._of(generation).sent.append({identity(member): value for member, value in assignments.items()})
+
+    def synced(self, generation: int, member: str, assignment: bytes, partitions: list[tuple[str, int]]) -> None:
+        """SyncGroup was answered."""
+        member = identity(member)
+        known = self._of(generation)
+        where = f"{self.name} generation {generation}"
+        check(
+            any(sent.get(member, b"") == assignment for sent in known.sent),
+            "members get what their generation's leader decided",
+            f"{where}: {member} got {assignment!r}",
+        )
+        before = known.received.setdefault(member, assignment)
+        check(before == assignment, "one assignment per member and generation", f"{where}: {member} got another")
+        for partition in partitions:
+            owner = known.owners.setdefault(partition, member)
+            check(
+                owner == member,
+                "one owner per partition per generation",
+                f"{where}: {partition[0]}-{partition[1]} belongs to {owner} and to {member}",
+            )
+
+
+class Model:
+    """Everything that is known of one run."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, int], LogModel] = {}
+        self.groups: dict[str, GroupModel] = {}
+        self.offsets: dict[tuple[str, str, int], CommittedOffsets] = {}
+
+    def log(self, topic: str, partition: int) -> LogModel:
+        """One partition's."""
+        log = self.logs.get((topic, partition))
+        if log is None:
+            log = self.logs[topic, partition] = LogModel(f"{topic}-{partition}")
+        return log
+
+    def group(self, name: str) -> GroupModel:
+        """One classic group's."""
+        return self.groups.setdefault(name, GroupModel(name))
+
+    def committed(self, group: str, topic: str, partition: int) -> CommittedOffsets:
+        """One committed offset's."""
+        key = (group, topic, partition)
+        return self.offsets.setdefault(key, CommittedOffsets(f"{group}/{topic}-{partition}"))
+
+    def acknowledged(self, topic: str, partition: int, base_offset: int, values: list[bytes]) -> None:
+        """A producer was told that its batch lies at ``base_offset``."""
+        log = self.log(topic, partition)
+        for offset, value in enumerate(values, base_offset):
+            check(
+                log.values.get(offset) == value,
+                "acknowledged data is where the acknowledgement says",
+                f"{log.name} offset {offset} is {log.values.get(offset, b'')[:40]!r}, not {value[:40]!r}",
+            )
+        log.acknowledged_end = max(log.acknowledged_end, base_offset + len(values))
+
+    def process_ended(self, now_us: int) -> None:
+        """The broker died or stopped."""
+        for offsets in self.offsets.values():
+            offsets.settle_unknown(now_us)
+        for group in self.groups.values():
+            group.process_ended()
+
+
+def read_directory(path: Any) -> list[Batch]:
+    """Every batch of a partition's directory, from its files, torn tails left out by their own header."""
+    found: list[Batch] = []
+    for file in sorted(path.glob("*.log")):
+        found += batches_of(file.read_bytes())
+    return found

@@ -1,0 +1,117 @@
+"""After every event: the broker's offsets and files against the model.
+
+Owns the invariants that need no client: LSO <= high watermark <= log end, offsets without gaps, no duplicates, the last
+stable offset below every open transaction, what a restart must find.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.model import Batch, LogModel, Model, batches_of, check, read_directory
+
+if TYPE_CHECKING:
+    from pybroker.server import BrokerServer
+    from pybroker.storage.log import Log
+
+_ORDER = "last stable offset <= high watermark <= log end"
+
+
+class Observer:
+    """Reads what was appended since it looked last."""
+
+    def __init__(self, model: Model, data_dir: Path) -> None:
+        self._model = model
+        self._data_dir = data_dir
+        self._places: dict[LogModel, tuple[int, int]] = {}  # the segment and the position that are read next
+        self._seen: dict[Log, tuple[int, int, int]] = {}
+
+    def look(self, server: BrokerServer | None) -> None:
+        """Check every log that is open."""
+        logs: Any = server and server._logs
+        if not logs:
+            return
+        for log in logs._logs.values():
+            if not log.is_open:
+                continue
+            end, high, stable = log.log_end_offset, log.high_watermark, log.last_stable_offset
+            if self._seen.get(log) != (end, high, stable):
+                self._look_at(log, end, high, stable)
+
+    def _look_at(self, log: Log, end: int, high: int, stable: int) -> None:
+        name = f"{log.topic}-{log.partition}"
+        before = self._seen.get(log, (0, 0, 0))
+        check(
+            log.log_start_offset <= stable <= high <= end <= log.next_offset,
+            _ORDER,
+            f"{name}: start {log.log_start_offset}, stable {stable}, high {high}, end {end}, next {log.next_offset}",
+        )
+        check(high >= before[1], "the high watermark never goes back", f"{name}: from {before[1]} to {high}")
+        check(end >= before[0], "the log's end never goes back", f"{name}: from {before[0]} to {end}")
+        check(stable >= before[2], "the last stable offset never goes back", f"{name}: from {before[2]} to {stable}")
+        model = self._model.log(log.topic, log.partition)
+        if end > model.end_offset:
+            self._read_on(log.path, model, end)
+        check(
+            stable <= model.first_open_offset,
+            "the last stable offset stays below every open transaction",
+            f"{name}: last stable offset {stable}, a transaction is open from {model.first_open_offset} on",
+        )
+        self._seen[log] = (end, high, stable)
+
+    def _read_on(self, directory: Path, model: LogModel, end: int) -> None:
+        base, position = self._places.get(model, (-1, 0))
+        while model.end_offset < end:
+            file = directory / f"{base:020d}.log"
+            batch = _batch_at(file, position) if base >= 0 else None
+            if batch is None:
+                base, position = model.end_offset, 0
+                batch = _batch_at(directory / f"{base:020d}.log", 0)
+                if batch is None:
+                    base, position, batch = self._find(directory, model.end_offset)
+            model.append(batch)
+            position += len(batch.data)
+        self._places[model] = (base, position)
+
+    @staticmethod
+    def _find(directory: Path, offset: int) -> tuple[int, int, Batch]:
+        """The batch at ``offset``, wherever it is."""
+        for file in sorted(directory.glob("*.log"), reverse=True):
+            base = int(file.stem)
+            if base <= offset:
+                position = 0
+                while (batch := _batch_at(file, position)) is not None:
+                    if batch.base_offset == offset:
+                        return base, position, batch
+                    position += len(batch.data)
+                break
+        raise AssertionError(f"no batch at {offset} in {directory}, where the log says that there is one")
+
+    def restarted(self, power_failed: bool) -> str:
+        """A new process has recovered the directory: what must be there is there.  Says what is not."""
+        self._places.clear()
+        self._seen.clear()
+        lost = []
+        for (topic, partition), model in self._model.logs.items():
+            found = read_directory(self._data_dir / f"{topic}-{partition}")
+            must_keep = model.acknowledged_end if power_failed else model.end_offset
+            count = model.recovered(found, must_keep)
+            if count:
+                lost.append(f"{count} offsets of {model.name}")
+        return ", ".join(lost)
+
+
+def _batch_at(file: Path, position: int) -> Batch | None:
+    """The batch at a position of a file; None when no whole one is there."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(position)
+            header = opened.read(12)
+            if len(header) < 12:
+                return None
+            rest = opened.read(struct.unpack_from(">i", header, 8)[0])
+    except FileNotFoundError:
+        return None
+    return next(batches_of(header + rest))

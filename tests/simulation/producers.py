@@ -1,0 +1,169 @@
+"""Simulated idempotent producers: batches in sequence, several requests on their way, everything retried until it is there.
+
+Kafka counterpart: the Java producer's Sender and TransactionManager, as far as one producer id and its sequence numbers
+go: up to five batches per partition, and after any failure all unanswered ones again, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
+from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.simulation.client import Client, Disconnected
+from tests.simulation.model import check
+from tests.storage.batches import batch
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+IN_FLIGHT_MAX = 5
+LARGE_VALUE_BYTES = 140 << 10  # goes through the log's writer thread
+RETRIED = {
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+}
+
+
+class Pending(NamedTuple):
+    """A batch that is not acknowledged yet."""
+
+    topic: str
+    partition: int
+    sequence: int
+    values: list[bytes]
+    data: bytes
+
+
+async def new_producer_id(client: Client) -> tuple[int, int]:
+    """A producer id of its own, with its epoch."""
+    while True:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        response = await client.insist(request, 4)
+        if response.error_code == 0:
+            return response.producer_id, response.producer_epoch
+        check(response.error_code in RETRIED, "an idempotent producer gets an id", f"error {response.error_code}")
+        await client.sleep(100)
+
+
+class IdempotentProducer:
+    """Writes ``count`` batches to one topic and ends when all are acknowledged."""
+
+    def __init__(self, simulation: Simulation, name: str, topic: str, partitions: int, count: int) -> None:
+        self.simulation = simulation
+        self.client = Client(name, simulation.network)
+        self.name = name
+        self.topic = topic
+        self.partitions = partitions
+        self.count = count
+        self.random = simulation.new_random()
+        self._sequences = [0] * partitions
+        self._unanswered: deque[tuple[asyncio.Future[Any], list[Pending]]] = deque()
+        self._again: list[Pending] = []
+        self._made = 0
+        self._producer = (-1, -1)
+
+    async def run(self) -> None:
+        """The producer's life."""
+        self._producer = await new_producer_id(self.client)
+        self.simulation.trace(self.name, f"is producer {self._producer[0]}")
+        while self._made < self.count or self._unanswered or self._again:
+            while self._made < self.count and len(self._unanswered) < IN_FLIGHT_MAX and not self._again:
+                if self._unanswered and self.random.random() < 0.5:
+                    break
+                self._send([self._new_batch(partition) for partition in self._some_partitions()])
+            if self._unanswered:
+                await self._hear()
+            if self._again:
+                await self._send_again()
+            elif self.random.random() < 0.5:
+                await self.client.sleep(self.random.choice((1, 20, 500)))
+        self.simulation.trace(self.name, "is done")
+
+    def _some_partitions(self) -> list[int]:
+        return self.random.sample(range(self.partitions), self.random.randint(1, min(2, self.partitions)))
+
+    def _new_batch(self, partition: int) -> Pending:
+        self._made += 1
+        count = self.random.randint(1, 3)
+        values = [b"%s:%d:%d:%d" % (self.name.encode(), partition, self._made, i) for i in range(count)]
+        if self.simulation.large_batches and self.random.random() < 0.04:
+            values = [values[0] + bytes(LARGE_VALUE_BYTES)]
+        sequence = self._sequences[partition]
+        self._sequences[partition] += len(values)
+        data = batch(
+            values,
+            timestamp=self.simulation.scheduler.now_ms(),
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            sequence=sequence,
+        )
+        return Pending(self.topic, partition, sequence, values, bytes(data))
+
+    def _send(self, pending: list[Pending]) -> None:
+        """One request with a batch for each of some partitions."""
+        topic = TopicProduceData(
+            name=self.topic, partition_data=[PartitionProduceData(index=p.partition, records=p.data) for p in pending]
+        )
+        request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=5_000, topic_data=[topic])
+        try:
+            future = self.client.connection().send(request, 9, 5_000)
+        except Disconnected:
+            future = self.simulation.scheduler.create_future()
+            future.set_exception(Disconnected("no connection"))
+            future.exception()
+        self._unanswered.append((future, pending))
+
+    async def _hear(self) -> None:
+        """Wait for the oldest answer."""
+        future, pending = self._unanswered.popleft()
+        try:
+            response = await future
+        except Disconnected:
+            self._give_up(pending)
+            return
+        failed = []
+        answers = {answer.index: answer for answer in response.responses[0].partition_responses}
+        for sent in pending:
+            answer = answers[sent.partition]
+            if answer.error_code == 0:
+                self.simulation.model.acknowledged(sent.topic, sent.partition, answer.base_offset, sent.values)
+            elif answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                late = answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                behind_a_failure = late and any(again.partition == sent.partition for again in self._again)
+                check(
+                    answer.error_code in RETRIED or behind_a_failure,
+                    "a batch in sequence is taken",
+                    f"{self.name} sequence {sent.sequence} of {sent.topic}-{sent.partition}: error {answer.error_code}",
+                )
+                failed.append(sent)
+        self._again += failed
+
+    def _give_up(self, pending: list[Pending]) -> None:
+        self._again += pending
+
+    async def _send_again(self) -> None:
+        """Everything that failed, oldest first, once nothing is on its way any more."""
+        while self._unanswered:
+            await self._hear()
+        await self.client.sleep(self.random.choice((1, 50, 300)))
+        again, self._again = self._again, []
+        for pending in again:
+            self._send([pending])
+            if len(self._unanswered) >= IN_FLIGHT_MAX or self.random.random() < 0.3:
+                await self._hear()
+                if self._again:
+                    rest = again[again.index(pending) + 1 :]
+                    while self._unanswered:
+                        await self._hear()
+                    self._again += rest
+                    return

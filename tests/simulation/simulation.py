@@ -1,0 +1,308 @@
+"""One run: a broker, clients and faults under one seed, with the invariants checked after every event.
+
+Owns: the scenario that a seed stands for, the phases of a run, and its outcome.
+
+Phases: the active one (clients work, faults strike), the calm one (faults have ended; everybody comes to rest: producers
+are acknowledged, groups have read everything, transactions have ended), the end (members leave, nothing is parked, the
+broker stops cleanly and finds everything again).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.simulation.client import Client, Disconnected
+from tests.simulation.consuming import Consuming
+from tests.simulation.disk import Disk
+from tests.simulation.faults import FAULTS, Faults
+from tests.simulation.members import ClassicMember
+from tests.simulation.model import Model, Violation, check
+from tests.simulation.network import Network
+from tests.simulation.observer import Observer
+from tests.simulation.processes import Process
+from tests.simulation.producers import IdempotentProducer
+from tests.simulation.scheduler import ProcessDied, Scheduler
+
+CALM_MS_MAX = 180_000  # of virtual time: everything has to come to rest within
+STEPS_MAX = 400_000
+TOPIC = "events"
+PARTITIONS = 3
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    seed: int
+    steps: int
+    virtual_ms: int
+    trace_hash: str
+    faults: dict[str, int]
+    lives: int
+    batches: int
+    violation: Violation | None
+
+
+class _Complaints(logging.Handler):
+    """Exceptions that the broker caught and logged: none is expected."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.first: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and self.first is None:
+            self.first = f"{record.getMessage()}: {record.exc_info[1]!r}"
+
+
+class Simulation:
+    """See the module's docstring.  ``active_ms`` is virtual time."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        active_ms: int = 20_000,
+        faults: frozenset[str] = frozenset(FAULTS),
+        write_trace: Callable[[str], None] | None = None,
+        steps_max: int = STEPS_MAX,
+    ) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed, write_trace)
+        self.random = self.scheduler.random
+        self.model = Model()
+        self.fsync_before_ack = self.random.random() < 0.5
+        self.large_batches = self.random.random() < 0.5  # else many small segments
+        self.calm = False  # faults have ended
+        self.leaving = False  # members leave
+        self.power_failed = False  # since the last start
+        self.processed: dict[str, dict[tuple[tuple[str, int], bytes], str]] = {}
+        self._active_ms = active_ms
+        self._steps_max = steps_max
+        self._root = Path(tempfile.mkdtemp(prefix="pybroker-sim-", dir=_memory_dir()))
+        data_dir = self._root / "data"
+        data_dir.mkdir()
+        self.disk = Disk(data_dir, self.new_random())
+        self.network = Network(self.scheduler, self.new_random())
+        self.process = Process(self.scheduler, self.network, self.disk, data_dir, self._settings(), self.new_random())
+        self.observer = Observer(self.model, data_dir)
+        self.faults = Faults(self, faults)
+        self._complaints = _Complaints()
+        self._finished = False
+
+    def new_random(self) -> Random:
+        """A source of chance of its own, so that one part's draws do not move another's."""
+        return Random(self.random.getrandbits(64))
+
+    def trace(self, who: str, what: str) -> None:
+        """One line of the trace."""
+        self.scheduler.trace(who, what)
+
+    def _settings(self) -> dict[str, str]:
+        random = self.random
+        return {
+            "pybroker.fsync.before.ack": str(self.fsync_before_ack).lower(),
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            "group.initial.rebalance.delay.ms": random.choice(("0", "1000")),
+            "log.cleaner.enable": "false",
+            "replica.high.watermark.checkpoint.interval.ms": "2000",
+            "log.flush.offset.checkpoint.interval.ms": random.choice(("3000", "60000")),
+        }
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run to the end, or to the first violation."""
+        gc_was_enabled = gc.isenabled()
+        gc.disable()  # whether a map is still referred to must not hang on the collector's mood
+        violation = None
+        try:
+            with self._installed():
+                try:
+                    self._run()
+                except Violation as found:
+                    violation = found
+                except Exception as error:
+                    violation = Violation("nothing fails unexpectedly", "".join(traceback.format_exception(error)))
+                finally:
+                    if violation is not None:
+                        self.trace("VIOLATION", str(violation))
+                    self.scheduler.abandon_tasks()
+                    self.process.die()
+                    self.disk.close()
+        finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+            if gc_was_enabled:
+                gc.enable()
+        return Outcome(
+            self.seed,
+            self.scheduler.steps,
+            self.scheduler.now_us // 1000,
+            self.scheduler.trace_hash,
+            self.faults.counts,
+            self.process.lives,
+            sum(len(log.batches) for log in self.model.logs.values()),
+            violation,
+        )
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        logger = logging.getLogger("pybroker")
+        before = (logger.level, logger.propagate)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+        logger.addHandler(self._complaints)
+        try:
+            with self.process.installed():
+                yield
+        finally:
+            logger.removeHandler(self._complaints)
+            logger.level, logger.propagate = before
+
+    def _run(self) -> None:
+        self.disk.adopt()
+        self.process.start()
+        self.trace("BROKER", f"life 1 begins; fsync before ack: {self.fsync_before_ack}")
+        self.scheduler.create_task(self._scenario())
+        self.faults.begin()
+        while not self._finished:
+            self._step()
+
+    def _step(self) -> None:
+        scheduler = self.scheduler
+        try:
+            check(scheduler.step(), "everything comes to rest", "no event is left, and not everybody has finished")
+        except ProcessDied:
+            self.faults.died("died in a system call", power_failed=False)
+        if scheduler.failure is not None:
+            failure, scheduler.failure = scheduler.failure, None
+            raise failure
+        self.observer.look(self.process.server)
+        check(self._complaints.first is None, "the broker meets no unexpected error", str(self._complaints.first))
+        check(scheduler.steps < self._steps_max, "everything comes to rest", f"{scheduler.steps} events were not enough")
+
+    # --- the scenario ------------------------------------------------------------------------------------------------
+
+    async def _scenario(self) -> None:
+        admin = Client("admin", self.network)
+        await self._create_topics(admin)
+        writers, members = self._clients()
+        writer_tasks = [self.scheduler.create_task(writer.run()) for writer in writers]
+        member_tasks = [self.scheduler.create_task(member.run()) for member in members]
+        await admin.sleep(self._active_ms)
+        self.calm = True
+        self.faults.end()
+        self.trace("CALM", "the faults have ended")
+        await self._within(writer_tasks, "every producer's batches are acknowledged")
+        for group in dict.fromkeys(member.group for member in members):
+            await self._caught_up(admin, group)
+        self.leaving = True
+        await self._within(member_tasks, "every member leaves its group")
+        self._check_processed()
+        await self._stop_and_look(admin)
+        self._finished = True
+
+    async def _create_topics(self, admin: Client) -> None:
+        segment_bytes = "300000" if self.large_batches else "4000"
+        configs = [CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)]
+        topic = CreatableTopic(
+            name=TOPIC, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=configs
+        )
+        while True:
+            response = await admin.insist(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+            code = response.topics[0].error_code
+            if code in {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
+                return
+            await admin.sleep(100)
+
+    def _clients(self) -> tuple[list[IdempotentProducer], list[ClassicMember]]:
+        random = self.random
+        producers = [
+            IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
+            for i in range(random.randint(1, 3))
+        ]
+        partitions = [(TOPIC, index) for index in range(PARTITIONS)]
+        members = []
+        for g in range(random.randint(1, 2)):
+            cooperative = random.random() < 0.5
+            for i in range(random.randint(1, 3)):
+                static = f"static-{g}-{i}" if random.random() < 0.2 else None
+                members.append(ClassicMember(self, f"member-{g}-{i}", f"group-{g}", partitions, cooperative, static))
+        return producers, members
+
+    async def _within(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
+        """Wait for the tasks; it must not take longer than a calm time may."""
+        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
+        admin = Client("watch", self.network)
+        while not all(task.done() for task in tasks):
+            check(self.scheduler.now_us < deadline_us, "everything comes to rest", f"not in time: {what}")
+            await admin.sleep(100)
+
+    async def _caught_up(self, admin: Client, group: str) -> None:
+        """Wait until the group's committed offsets are the ends of the logs."""
+        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
+        data = Consuming(self, admin, group, read_committed=False)
+        partitions = [(TOPIC, index) for index in range(PARTITIONS)]
+        while True:
+            try:
+                found = await data.fetch_committed(partitions)
+            except Disconnected:
+                found = int(ErrorCode.NETWORK_EXCEPTION)
+            ends = {part: self.model.log(*part).end_offset for part in partitions}
+            if not isinstance(found, int) and all(max(found.get(part, 0), 0) == ends[part] for part in partitions):
+                return
+            check(
+                self.scheduler.now_us < deadline_us,
+                "everything comes to rest",
+                f"{group} has not read everything: {found} of {ends}",
+            )
+            await admin.sleep(500)
+
+    def _check_processed(self) -> None:
+        """Every record was read by every group at least once."""
+        for group, processed in self.processed.items():
+            for (topic, index), log in self.model.logs.items():
+                if topic == TOPIC:
+                    missing = [value for value in log.offset_of if ((topic, index), value) not in processed]
+                    check(
+                        not missing,
+                        "a group reads every record at least once",
+                        f"{group} has not read {[value[:40] for value in missing[:3]]} of {log.name}",
+                    )
+
+    async def _stop_and_look(self, admin: Client) -> None:
+        """Nothing is parked or open any more; a clean stop and start keep everything."""
+        for log in self.model.logs.values():
+            check(
+                not log.open_transactions,
+                "no transaction hangs",
+                f"{log.name}: open from {log.first_open_offset} on",
+            )
+        stopped: list[bool] = []
+        self.scheduler.after(0, self.process.life, lambda: self.process.stop(lambda: stopped.append(True)))
+        for _ in range(100):
+            await admin.sleep(100)
+            if stopped:
+                break
+        check(bool(stopped), "everything comes to rest", "the broker does not stop")
+        self.process.start()
+        lost = self.observer.restarted(power_failed=False)
+        check(not lost, "a clean stop keeps everything", lost)
+
+
+def _memory_dir() -> str | None:
+    """A directory in memory, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
