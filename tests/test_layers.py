@@ -32,6 +32,7 @@ ARROWS: dict[str, set[str]] = {
 PURE_PARTS = (
     "protocol/pybroker_protocol/",
     "pybroker/coordinators/group/",
+    "pybroker/coordinators/transaction/",
     "pybroker/cluster/decisions/",
     "pybroker/handlers/",
     "pybroker/apis.py",

@@ -1,9 +1,8 @@
-"""What clients make of a broker that restarts, creates topics by itself or not, and serves no transactions."""
+"""What clients make of a broker that restarts or creates topics by itself or not."""
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import pytest
 from pybroker.testing import Broker
 from tests.clients.adapter import Client, ConsumerOptions, ProducerOptions, poll_until, read
 from tests.clients.all_clients import CLIENTS
-
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-AT_ONCE_S = 10
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +71,3 @@ def test_clients_go_on_after_the_broker_restarts(library: str, tmp_path: Path, n
         first.stop()
         second.stop()
         gc.collect()  # while this test's filter holds
-
-
-def test_transactions_are_refused_at_once(client: Client, name: str) -> None:
-    started = time.monotonic()
-    assert client.init_transactions(name) == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert time.monotonic() - started < AT_ONCE_S

@@ -436,17 +436,6 @@ def test_partition_without_a_leader_has_no_coordinator(desk: Desk) -> None:
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
 
 
-@pytest.mark.parametrize("version", [1, 3, 4, 6])
-def test_transaction_coordinator_is_refused_for_good(
-    desk: Desk, version: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    response = desk.ask("find_coordinator", find_request(version, "tx", key_type=1), version)
-    found = response if version < 4 else response.coordinators[0]
-    assert found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert len(caplog.records) == 1
-    assert "'tx'" in caplog.text
-
-
 @pytest.mark.parametrize("key_type", [2, 3, -1])
 def test_coordinators_of_other_kinds_are_invalid(desk: Desk, key_type: int) -> None:
     response = desk.ask("find_coordinator", find_request(6, "g:id:0", key_type=key_type), 6)

@@ -21,6 +21,7 @@ from comparator.batches import (
 )
 from comparator.broker import Broker
 from comparator.registry import scenario
+from comparator.scenarios.transactions import prepare
 
 UNKNOWN_ID = b"\x01" * 16
 TIMEOUT_MS = 10_000
@@ -320,12 +321,11 @@ def init_producer_id(broker: Broker) -> None:
 
 @scenario
 def transactions(broker: Broker) -> None:
-    for version in broker.versions("InitProducerId"):
-        broker.call("InitProducerId", version, "transactional", transactional_id="tx", transaction_timeout_ms=60_000)
+    prepare(broker, "tx")
     broker.prepare_topic("transactional")
     records = Batch(flags=TRANSACTIONAL_FLAG, producer_id=5, producer_epoch=0, base_sequence=0).encode()
-    produce(broker, 9, "without having begun", "transactional", records, transactional_id="tx")
-    broker.call("FindCoordinator", 3, "transaction coordinator", key="tx", key_type=1)
+    for version in (9, 11, 12):
+        produce(broker, version, "without having begun", "transactional", records, transactional_id="tx")
 
 
 @scenario
