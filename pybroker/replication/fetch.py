@@ -104,6 +104,8 @@ class FetchOperation:
         """Nobody waits any more."""
         self._abandoned = True
         self._leave()
+        for fetched in self._partitions:
+            fetched.records = b""  # a session's partitions live on, and must pin no segment
 
     def _leave(self) -> None:
         """Wait no longer."""

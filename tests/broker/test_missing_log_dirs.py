@@ -16,7 +16,13 @@ from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.broker.batches import batch
 from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
@@ -315,3 +321,32 @@ def test_kill_nine_does_not_lose_where_a_partition_lies(tmp_path: Path, requests
         assert end_offsets(broker) == expected
     finally:
         broker.kill()
+
+
+def coordinator_errors(broker: Broker) -> dict[str, int]:
+    """Of each of some groups what a commit of an offset is answered with, or why there is no coordinator."""
+    errors = {}
+    with connect(broker) as client:
+        for group in (f"group-{number}" for number in range(8)):
+            found = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4).coordinators[0]
+            offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+            topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[offset])
+            reply = client.ask(OffsetCommitRequest(group_id=group, topics=[topic]), 8)
+            errors[group] = found.error_code or reply.topics[0].partitions[0].error_code
+    return errors
+
+
+def test_groups_whose_offsets_lie_in_a_missing_dir_have_no_coordinator_until_it_is_back(dirs: Dirs) -> None:
+    def all_served(broker: Broker) -> bool:
+        return not any(coordinator_errors(broker).values())
+
+    settings = {"offsets_topic_num_partitions": "6"}
+    with dirs.broker(**settings) as broker:
+        eventually(lambda: all_served(broker), "every group commits")
+    with dirs.broker("a", "c", **settings) as broker:
+        eventually(
+            lambda: set(coordinator_errors(broker).values()) == {0, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)},
+            "some groups commit, the others have no coordinator",
+        )
+    with dirs.broker(**settings) as broker:
+        eventually(lambda: all_served(broker), "every group commits again")

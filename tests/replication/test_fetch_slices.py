@@ -129,11 +129,14 @@ def test_fetch_that_finds_nothing_waits_to_its_end(replicas: ReplicaManager, wor
 
 
 def test_client_that_goes_away_in_the_middle_leaves_nothing(replicas: ReplicaManager, world: FakeWorld) -> None:
+    produce(replicas, 0)
     fetch = Fetch(replicas)
     one_turn(world)
+    assert any(fetch.sizes())
     fetch.operation.abandon()
     world.advance(WAIT_MS + 10)
     assert (fetch.times_done, waiting(replicas)) == (0, 0)
+    assert not any(fetch.sizes())  # the partitions of a session live on, and must pin no segment
     assert fetch.asked[-1].partition is None
 
 
