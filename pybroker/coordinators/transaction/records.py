@@ -30,8 +30,8 @@ def transaction_key(transactional_id: str) -> bytes:
     return encode_key(TransactionLogKey(transactional_id=transactional_id))
 
 
-def transaction_record(txn: TransactionMetadata, transaction_version: int) -> Record:
-    """The record that brings ``txn`` back, but for ``last_producer_epoch``, which no record keeps."""
+def transaction_record(txn: TransactionMetadata, transaction_version: int) -> tuple[bytes, bytes]:
+    """Key and value of the record that brings ``txn`` back, but for ``last_producer_epoch``, which no record keeps."""
     version = min(transaction_version, VALUE_VERSION_MAX)
     value = TransactionLogValue(
         producer_id=txn.producer_id,

@@ -22,7 +22,6 @@ from pybroker.coordinators.transaction.decisions import Decision
 from pybroker.coordinators.transaction.effects import Effects, OpenTransaction
 from pybroker.coordinators.transaction.metadata import (
     IDLE,
-    NO_EPOCH,
     PREPARED,
     TransactionMetadata,
     TransactionState,
@@ -48,7 +47,16 @@ class TransactionShard:
     Every operation on one id answers with a decision: the id's metadata, an error code, or what is missing.
     """
 
-    __slots__ = ("_effects", "_expiry_queue", "_looks_for_timeouts", "_open", "_partition", "_settings", "transactions")
+    __slots__ = (
+        "_effects",
+        "_expiry_queue",
+        "_looks_for_timeouts",
+        "_open",
+        "_partition",
+        "_settings",
+        "_writing",
+        "transactions",
+    )
 
     def __init__(self, partition: int, settings: TransactionSettings, effects: Effects) -> None:
         self._partition = partition
@@ -56,6 +64,8 @@ class TransactionShard:
         self._effects = effects
         self.transactions: dict[str, TransactionMetadata] = {}
         self._open: set[str] = set()
+        # The latest value that was made, with what it says: it comes back to be replayed, and is not read again then.
+        self._writing: tuple[bytes, TransactionMetadata] | None = None
         self._looks_for_timeouts = False
         self._expiry_queue: list[str] = []
 
@@ -63,6 +73,10 @@ class TransactionShard:
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:
         """See ``CoordinatorState.replay``."""
+        writing, self._writing = self._writing, None
+        if writing is not None and writing[0] is value:
+            self._replay(writing[1])
+            return
         transactional_id = read_transactional_id(key)
         if transactional_id is None:
             return
@@ -70,11 +84,14 @@ class TransactionShard:
             self.transactions.pop(transactional_id, None)
             self._open.discard(transactional_id)
             return
-        txn = self.transactions[transactional_id] = read_transaction(transactional_id, value)
+        self._replay(read_transaction(transactional_id, value))
+
+    def _replay(self, txn: TransactionMetadata) -> None:
+        self.transactions[txn.transactional_id] = txn
         if txn.state == TransactionState.ONGOING:
-            self._open.add(transactional_id)
+            self._open.add(txn.transactional_id)
         else:
-            self._open.discard(transactional_id)
+            self._open.discard(txn.transactional_id)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         """See ``CoordinatorState.replay_end_transaction``: nobody writes here inside a transaction."""
@@ -206,16 +223,16 @@ class TransactionShard:
         """Write metadata; answer with the decision."""
         if not isinstance(decision, TransactionMetadata):
             return Result(decision)
-        result = Result(decision, [transaction_record(decision, server_version)])
-        if decision.last_producer_epoch != NO_EPOCH or decision.state in PREPARED:
-            result.then = lambda _now_ms: self._written(decision)
+        key, value = transaction_record(decision, server_version)
+        self._writing = value, decision
+        result = Result(decision, [(key, value)])
+        if decision.state in PREPARED:
+            result.then = lambda _now_ms: self._prepared(decision)
         return result
 
-    def _written(self, txn: TransactionMetadata) -> Result:
-        self.transactions[txn.transactional_id] = txn
+    def _prepared(self, txn: TransactionMetadata) -> Result:
         result = Result()
-        if txn.state in PREPARED:
-            self._markers(txn, result)
+        self._markers(txn, result)
         return result
 
     def _markers(self, txn: TransactionMetadata, result: Result) -> None:
