@@ -42,6 +42,9 @@ class Verdict:
 
 
 LATENCY_RATES = ("20 %", "50 %")
+# "No more time": nearly all of it is waited for, by both brokers alike (sessions, heartbeats, the pause between two
+# assignments), and the phases of those waits alone make a few hundredths.
+GROUP_LIMIT = 1.05
 
 BARS: tuple[Bar, ...] = (
     *(
@@ -84,13 +87,18 @@ BARS: tuple[Bar, ...] = (
         for shape in ("1×1", "8×5")
     ),
     *(
-        Bar(f"100 members of a {protocol} group {what}", "groups", f"{protocol} {what}", Kind.RATIO_AT_MOST, 1)
+        Bar(
+            f"100 members of a {protocol} group {what}", "groups", f"{protocol} {what}", Kind.RATIO_AT_MOST, GROUP_LIMIT
+        )
         for protocol in ("classic", "consumer")
         for what in ("join", "settle")
     ),
     Bar("transactions of one record", "transactions", "transactions", Kind.RATIO_AT_LEAST, 1),
     Bar("transactions of one record, p99", "transactions", "p99", Kind.RATIO_AT_MOST, 1),
     Bar("10,000 groups of 10 partitions", "group_memory", "10,000 groups add", Kind.AT_MOST, 100),
+    Bar(
+        "10,000 groups of 10 partitions, loaded", "group_memory", "10,000 groups add after the start", Kind.AT_MOST, 100
+    ),
     Bar("10,000 groups loaded after kill -9", "group_memory", "loaded after kill -9", Kind.AT_MOST, 5),
     Bar("produce p99 while 2 GB are compacted, against without", "compaction", "produce p99 factor", Kind.AT_MOST, 1.5),
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),

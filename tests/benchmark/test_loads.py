@@ -16,11 +16,19 @@ from pybroker_protocol import codec
 from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 
 MEMBERS, PARTITIONS = 5, 12
+SHORT_SESSIONS = {
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "300",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.heartbeat.interval.ms": "20",
+    "group.consumer.assignment.interval.ms": "0",
+}
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with Broker({"group.min.session.timeout.ms": "100"}) as broker:
+    with Broker(SHORT_SESSIONS) as broker:
         broker.create_topic("t", partitions=PARTITIONS)
         yield f"{broker.host}:{broker.port}"
 
@@ -66,8 +74,9 @@ def job_of(bootstrap: str, protocol: str) -> group_load.Job:
     )
 
 
-def test_classic_group_settles_only_after_the_dead_member_s_session(bootstrap: str) -> None:
-    outcome = group_load.run(job_of(bootstrap, group_load.CLASSIC))
+@pytest.mark.parametrize("protocol", group_load.MEMBERS)
+def test_group_settles_only_after_the_dead_member_s_session(bootstrap: str, protocol: str) -> None:
+    outcome = group_load.run(job_of(bootstrap, protocol))
     assert 0 < outcome.join_s < 30
     assert 0.29 < outcome.settle_s < 30
 
