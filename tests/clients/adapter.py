@@ -80,6 +80,7 @@ class ProducerOptions:
     linger_ms: int = 0
     request_bytes_max: int = 8 << 20
     patience_ms: int | None = None
+    transactional_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class ConsumerOptions:
     offset_reset: str = "earliest"
     fetch_wait_ms: int | None = None
     partition_fetch_bytes: int | None = None
+    isolation: str = "read_uncommitted"
 
 
 PRODUCER_DEFAULTS = ProducerOptions()
@@ -106,7 +108,11 @@ class Closeable(ABC):
 
 
 class Producer(Closeable):
-    """Sends records; ``flush`` tells what became of each since the last flush, in the order of sending."""
+    """Sends records; ``flush`` tells what became of each since the last flush, in the order of sending.
+
+    One with a transactional id has begun under it when it is made; the steps of a transaction return the code of the
+    error that they failed with, 0 when they did not.
+    """
 
     @abstractmethod
     def send(
@@ -122,6 +128,19 @@ class Producer(Closeable):
 
     @abstractmethod
     def flush(self) -> list[Delivery]: ...
+
+    @abstractmethod
+    def begin(self) -> int: ...
+
+    @abstractmethod
+    def send_offsets(self, offsets: Mapping[Partition, int], consumer: Consumer) -> int:
+        """Make the offsets of the consumer's group part of the transaction."""
+
+    @abstractmethod
+    def commit(self) -> int: ...
+
+    @abstractmethod
+    def abort(self) -> int: ...
 
 
 class Consumer(Closeable):
@@ -266,10 +285,6 @@ class Client(ABC):
 
     @abstractmethod
     def admin(self) -> Admin: ...
-
-    @abstractmethod
-    def init_transactions(self, transactional_id: str) -> int:
-        """The code of the error that a transactional producer fails with; 0 when it does not."""
 
     def keep(self, opened: CloseableT) -> CloseableT:
         """Close this with the client."""

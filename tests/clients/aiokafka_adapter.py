@@ -86,6 +86,8 @@ class AiokafkaProducer(Producer):
             settings["enable_idempotence"] = options.idempotent
         if options.patience_ms is not None:
             settings["request_timeout_ms"] = options.patience_ms
+        if options.transactional_id is not None:
+            settings["transactional_id"] = options.transactional_id
         self._loop = loop
         self._sent: list[Any] = []
         self._producer = loop.run(self._started(bootstrap, settings))
@@ -132,6 +134,27 @@ class AiokafkaProducer(Producer):
             return Delivery(code_of(error))
         return Delivery(0) if metadata is None else Delivery(0, metadata.partition, metadata.offset)
 
+    def begin(self) -> int:
+        return self._step(self._producer.begin_transaction())
+
+    def send_offsets(self, offsets: Mapping[Partition, int], consumer: Consumer) -> int:
+        assert isinstance(consumer, AiokafkaConsumer)
+        sent = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        return self._step(self._producer.send_offsets_to_transaction(sent, consumer.group))
+
+    def commit(self) -> int:
+        return self._step(self._producer.commit_transaction())
+
+    def abort(self) -> int:
+        return self._step(self._producer.abort_transaction())
+
+    def _step(self, step: Coroutine[Any, Any, None]) -> int:
+        try:
+            self._loop.run(step)
+        except KafkaError as error:
+            return code_of(error)
+        return 0
+
     def close(self) -> None:
         self._loop.run(self._producer.stop())
 
@@ -140,7 +163,11 @@ class AiokafkaConsumer(Consumer, ConsumerRebalanceListener):
     """AIOKafkaConsumer."""
 
     def __init__(self, loop: LoopThread, bootstrap: str, options: ConsumerOptions) -> None:
-        settings: dict[str, Any] = {"auto_offset_reset": options.offset_reset, "enable_auto_commit": False}
+        settings: dict[str, Any] = {
+            "auto_offset_reset": options.offset_reset,
+            "enable_auto_commit": False,
+            "isolation_level": options.isolation,
+        }
         if options.group is not None:
             settings |= {"group_id": options.group, "heartbeat_interval_ms": 100}
         if options.instance_id is not None:
@@ -153,6 +180,7 @@ class AiokafkaConsumer(Consumer, ConsumerRebalanceListener):
             settings["max_partition_fetch_bytes"] = options.partition_fetch_bytes
         self._loop = loop
         self._closed = False
+        self.group = options.group
         self.revocations = 0
         self._consumer = loop.run(self._started(bootstrap, settings))
 
@@ -337,16 +365,3 @@ class AiokafkaClient(Client):
 
     def admin(self) -> AiokafkaAdmin:
         return self.keep(AiokafkaAdmin(self._loop, self.bootstrap))
-
-    def init_transactions(self, transactional_id: str) -> int:
-        return self._loop.run(self._init_transactions(transactional_id))
-
-    async def _init_transactions(self, transactional_id: str) -> int:
-        producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, transactional_id=transactional_id)
-        try:
-            await producer.start()
-        except KafkaError as error:
-            return code_of(error)
-        finally:
-            await producer.stop()
-        return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import (
@@ -76,8 +76,12 @@ class KafkaPythonProducer(Producer):
             settings["partitioner"] = PARTITIONERS[options.partitioner]()
         if options.patience_ms is not None:
             settings["max_block_ms"] = options.patience_ms
+        if options.transactional_id is not None:
+            settings["transactional_id"] = options.transactional_id
         self._producer = KafkaProducer(bootstrap_servers=bootstrap, **settings)
         self._sent: list[Any] = []
+        if options.transactional_id is not None:
+            self._producer.init_transactions()
 
     def send(
         self,
@@ -100,6 +104,28 @@ class KafkaPythonProducer(Producer):
         sent, self._sent = self._sent, []
         return [self._delivery(future) for future in sent]
 
+    def begin(self) -> int:
+        return self._step(self._producer.begin_transaction)
+
+    def send_offsets(self, offsets: Mapping[Partition, int], consumer: Consumer) -> int:
+        assert isinstance(consumer, KafkaPythonConsumer)
+        sent = {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+        return self._step(self._producer.send_offsets_to_transaction, sent, consumer.group_metadata())
+
+    def commit(self) -> int:
+        return self._step(self._producer.commit_transaction)
+
+    def abort(self) -> int:
+        return self._step(self._producer.abort_transaction)
+
+    @staticmethod
+    def _step(step: Callable[..., None], *arguments: Any) -> int:
+        try:
+            step(*arguments)
+        except KafkaError as error:
+            return code_of(error)
+        return 0
+
     def close(self) -> None:
         self._producer.close(timeout=PATIENCE_S)
 
@@ -118,7 +144,11 @@ class KafkaPythonConsumer(Consumer, ConsumerRebalanceListener):
     """KafkaConsumer."""
 
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
-        settings: dict[str, Any] = {"auto_offset_reset": options.offset_reset, "enable_auto_commit": False}
+        settings: dict[str, Any] = {
+            "auto_offset_reset": options.offset_reset,
+            "enable_auto_commit": False,
+            "isolation_level": options.isolation,
+        }
         if options.group is not None:
             settings |= {"group_id": options.group, "heartbeat_interval_ms": 100}
         if options.instance_id is not None:
@@ -132,6 +162,9 @@ class KafkaPythonConsumer(Consumer, ConsumerRebalanceListener):
         self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, **settings)
         self._closed = False
         self.revocations = 0
+
+    def group_metadata(self) -> Any:
+        return self._consumer.group_metadata()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self.revocations += 1
@@ -326,13 +359,3 @@ class KafkaPythonClient(Client):
 
     def admin(self) -> KafkaPythonAdmin:
         return self.keep(KafkaPythonAdmin(self.bootstrap))
-
-    def init_transactions(self, transactional_id: str) -> int:
-        producer = KafkaProducer(bootstrap_servers=self.bootstrap, transactional_id=transactional_id)
-        try:
-            producer.init_transactions()
-        except KafkaError as error:
-            return code_of(error)
-        finally:
-            producer.close(timeout=PATIENCE_S)
-        return 0

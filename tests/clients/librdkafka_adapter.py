@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -67,9 +67,13 @@ class LibrdkafkaProducer(Producer):
             settings["partitioner"] = options.partitioner
         if options.patience_ms is not None:
             settings |= {"message.timeout.ms": options.patience_ms, "topic.metadata.propagation.max.ms": 1}
+        if options.transactional_id is not None:
+            settings["transactional.id"] = options.transactional_id
         self._producer = confluent_kafka.Producer(settings)
         self._deliveries: dict[int, Delivery] = {}
         self._sent = 0
+        if options.transactional_id is not None:
+            self._producer.init_transactions(PATIENCE_S)
 
     def send(
         self,
@@ -105,6 +109,29 @@ class LibrdkafkaProducer(Producer):
         self._deliveries.clear()
         return deliveries
 
+    def begin(self) -> int:
+        return self._step(self._producer.begin_transaction)
+
+    def send_offsets(self, offsets: Mapping[Partition, int], consumer: Consumer) -> int:
+        assert isinstance(consumer, LibrdkafkaConsumer)
+        sent = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+        metadata = consumer.group_metadata()
+        return self._step(self._producer.send_offsets_to_transaction, sent, metadata, PATIENCE_S)
+
+    def commit(self) -> int:
+        return self._step(self._producer.commit_transaction, PATIENCE_S)
+
+    def abort(self) -> int:
+        return self._step(self._producer.abort_transaction, PATIENCE_S)
+
+    @staticmethod
+    def _step(step: Callable[..., None], *arguments: Any) -> int:
+        try:
+            step(*arguments)
+        except KafkaException as error:
+            return code_of(error.args[0])
+        return 0
+
     def close(self) -> None:
         self._producer.flush(PATIENCE_S)
 
@@ -118,6 +145,7 @@ class LibrdkafkaConsumer(Consumer):
             "group.id": options.group or "none",
             "auto.offset.reset": options.offset_reset,
             "enable.auto.commit": False,
+            "isolation.level": options.isolation,
             "heartbeat.interval.ms": 100,
             "reconnect.backoff.max.ms": 200,
         }
@@ -132,6 +160,9 @@ class LibrdkafkaConsumer(Consumer):
         self._consumer = confluent_kafka.Consumer(settings)
         self._closed = False
         self.revocations = 0
+
+    def group_metadata(self) -> Any:
+        return self._consumer.consumer_group_metadata()
 
     def _on_revoke(self, *_: object) -> None:
         self.revocations += 1
@@ -314,12 +345,3 @@ class LibrdkafkaClient(Client):
 
     def admin(self) -> LibrdkafkaAdmin:
         return self.keep(LibrdkafkaAdmin(self.bootstrap))
-
-    def init_transactions(self, transactional_id: str) -> int:
-        settings = {"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id}
-        producer = confluent_kafka.Producer(settings)
-        try:
-            producer.init_transactions(PATIENCE_S)
-        except KafkaException as error:
-            return code_of(error.args[0])
-        return 0
