@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
@@ -138,6 +140,36 @@ def test_offsets_of_topics_that_a_stable_group_reads_no_longer_expire(cluster: C
         cluster.heartbeat(member, generation)
     assert cluster.committed() == {}
     assert cluster.state() == "Stable"
+
+
+def test_no_offset_expires_during_a_rebalance(cluster: Cluster) -> None:
+    how: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": 2 * RETENTION_MS}
+    cluster.commit(1, topic="u")
+    (leader, follower), generation = cluster.stable_group(2, **how)
+    cluster.join(leader, **how)
+    for _ in range(RETENTION_MS // 900_000 + 2):
+        cluster.world.advance(900_000)
+        cluster.heartbeat(follower, generation)
+    assert cluster.state() == "PreparingRebalance"
+    assert cluster.committed() == {("u", 0): 1}
+
+
+def test_offsets_do_not_expire_while_a_subscription_cannot_be_read(cluster: Cluster) -> None:
+    cluster.commit(1, topic="u")
+    (member,), generation = cluster.stable_group(session_ms=1_000_000, protocols=(("range", b"?"),))
+    for _ in range(RETENTION_MS // 900_000 + 2):
+        cluster.world.advance(900_000)
+        cluster.heartbeat(member, generation)
+    assert cluster.committed() == {("u", 0): 1}
+
+
+def test_retention_and_how_often_it_is_looked_at_are_settings() -> None:
+    cluster = Cluster(offsets_retention_minutes=1, offsets_retention_check_interval_ms=7_000)
+    cluster.commit(1)
+    cluster.world.advance(62_999)
+    assert cluster.committed() == {("t", 0): 1}
+    cluster.world.advance(1)
+    assert cluster.committed() == {}
 
 
 def test_retention_of_a_group_that_had_members_begins_when_it_became_empty(cluster: Cluster) -> None:

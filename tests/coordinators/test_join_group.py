@@ -179,6 +179,24 @@ def test_protocol_with_most_votes_among_the_common_ones_is_selected(cluster: Clu
 # --- joining again ---------------------------------------------------------------------------------------------------
 
 
+def test_members_move_to_another_protocol_one_by_one(cluster: Cluster) -> None:
+    old, both, new = (RANGE,), (ROUND_ROBIN, RANGE), (ROUND_ROBIN,)
+    members, _ = cluster.stable_group(2, protocols=old)
+    spoken = dict.fromkeys(members, old)
+    selected = []
+    for following in (both, new):
+        for member in members:
+            spoken[member] = following
+            changed = cluster.join(member, protocols=following)
+            (other,) = set(members) - {member}
+            cluster.join(other, protocols=spoken[other])
+            selected.append(changed.response.protocol_name)
+            generation = changed.response.generation_id
+            assert cluster.sync(members[0], generation, protocol_name=selected[-1]).error == 0
+    assert selected == ["range", "roundrobin", "roundrobin", "roundrobin"]
+    assert cluster.join(version=3, protocols=old).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
 def test_follower_that_joins_again_unchanged_keeps_its_generation(cluster: Cluster) -> None:
     (_, follower), generation = cluster.stable_group(2)
     reply = cluster.join(follower)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from struct import pack
+from struct import Struct, pack
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker.limits import REGULAR_EXPRESSION_BYTES_MAX, REGULAR_EXPRESSION_MEMORY_BYTES
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # The version of the layout that is hashed.
 TOPIC_HASH_MAGIC = 0
+
+_int32 = Struct("<i").pack
 
 # How RE2 says what is wrong, and how Kafka's clients have heard it from re2j.
 DESCRIPTIONS = {
@@ -108,12 +110,15 @@ def topic_hash(topic_id: bytes, name: str, partition_racks: Sequence[Iterable[st
         topic_id[7::-1],
         topic_id[:7:-1],
         _string(name),
-        pack("<i", len(partition_racks)),
+        _int32(len(partition_racks)),
     ]
+    encoded_racks: dict[tuple[str, ...], bytes] = {}
     for index, racks in enumerate(partition_racks):
-        parts.append(pack("<i", index))
-        for rack in sorted(racks):
-            parts += (pack("<i", _length(rack)), _string(rack))
+        key = tuple(sorted(racks))
+        encoded = encoded_racks.get(key)
+        if encoded is None:
+            encoded = encoded_racks[key] = b"".join(_int32(_length(rack)) + _string(rack) for rack in key)
+        parts += (_int32(index), encoded)
     return _xxh3(b"".join(parts))
 
 
@@ -132,7 +137,7 @@ def _length(text: str) -> int:
 
 def _string(text: str) -> bytes:
     encoded = text.encode("utf-16-le")
-    return encoded + pack("<i", len(encoded) // 2)
+    return encoded + _int32(len(encoded) // 2)
 
 
 def _xxh3(content: bytes) -> int:
