@@ -4,7 +4,8 @@ Owns: the partition's role, the rule by which the high watermark moves, the fetc
 Does not own bytes (``storage.log``), the wire or time.
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
-consumer sees.  With one replica it is the end of the log as soon as the bytes are written.
+consumer sees.  With one replica it is the end of the log as soon as the bytes are written, or synced where
+acknowledgements wait for that.
 
 Kafka counterpart: kafka.cluster.Partition.
 """
@@ -99,8 +100,10 @@ class Partition:
     def _on_appended(self) -> None:
         """The log's end may have moved: so does the high watermark, and whoever waits is looked at after this turn."""
         log = self.log
-        if log.log_end_offset > log.high_watermark:
-            log.update_high_watermark(log.log_end_offset)
+        # Where acknowledgements wait for a sync, nobody reads what a power failure may take back.
+        end_offset = log.log_end_offset if log.sync_at_offset else log.recovery_point
+        if end_offset > log.high_watermark:
+            log.update_high_watermark(end_offset)
             if self.waiting and not self.marked:
                 self.replicas.mark(self)
             if self.high_watermark_listener is not None:

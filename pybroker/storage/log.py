@@ -575,6 +575,10 @@ class Log:
         timestamp = verdict[4] if self.rules.log_append_time else -1
         result = AppendResult(NONE, verdict[2], verdict[3], timestamp, self.log_start_offset, leader_epoch)
         result.is_duplicate = True
+        if result.last_offset >= max(self.sync_at_offset, self.recovery_point):
+            # The original's sync has not ended yet, or a process that died had only written it.
+            self.flushes.acknowledge(result.last_offset + 1, result, on_complete)
+            return None
         return result
 
     def note_producer(self, header: HeaderFields, base_offset: int, records: memoryview) -> None:

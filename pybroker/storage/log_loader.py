@@ -96,6 +96,7 @@ def _load(log: Log, restart_point: RestartPoint) -> bool:
     for i, segment in enumerate(log.segments):
         if log.segments.end_offset(i, log_end_offset) > log.recovery_point:
             segment.synced_bytes = 0
+            log.flushes.files_changed = True  # its name may not be on the disk either, if a process died before
     log_start_offset = max(restart_point.log_start_offset, files[0][0])
     log.become(min(log_start_offset, log_end_offset), log_end_offset, restart_point.high_watermark)
     load_producers(log)

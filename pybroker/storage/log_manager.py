@@ -149,6 +149,7 @@ class LogManager:
         self._states = [_DirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
         metadata_dir = config["metadata.log.dir"]
         self.metadata_dir = Path(metadata_dir).absolute() if metadata_dir else self._states[0].directory.path
+        self._metadata_identity: tuple[int, int] | None = None  # from ``settle`` on, of no log dir
         self._places: dict[TopicPartition, _DirState] = {}
         self._found_again: list[tuple[TopicPartition, _DirState]] = []  # in one more directory, until ``settle``
         self._logs: dict[TopicPartition, Log] = {}
@@ -231,17 +232,20 @@ class LogManager:
             directory.remove_later(doomed, 0)
 
     def _recover(self, state: _DirState, keys: list[TopicPartition]) -> None:
-        from pybroker.storage.recovery import recover_partition
+        from pybroker.storage.recovery import recover_partition, sync_partition
 
+        settings = self._environment.settings
         if keys:
             logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), state.directory.path)
         for key in keys:
-            recover_partition(
-                state.directory.path / f"{key[0]}-{key[1]}",
-                state.recovery_points.get(key, 0),
-                state.log_start_offsets.get(key, 0),
-                self._environment.settings.producer_id_expiration_ms,
-            )
+            path = state.directory.path / f"{key[0]}-{key[1]}"
+            recovery_point = state.recovery_points.get(key, 0)
+            log_start_offset = state.log_start_offsets.get(key, 0)
+            end_offset = recover_partition(path, recovery_point, log_start_offset, settings.producer_id_expiration_ms)
+            if settings.fsync_before_ack and settings.sync:
+                # A killed process left what it had not synced: it is shown from now on, so it has to stay.
+                sync_partition(path, recovery_point)
+                state.recovery_points[key] = end_offset
 
     @property
     def stored_cluster_id(self) -> str | None:
@@ -276,6 +280,8 @@ class LogManager:
         What belongs to no replica of this node is renamed, as Kafka renames strays, for somebody to look at.  Returns
         the directory ids, by topic id and partition, of replicas that lie elsewhere than ``assigned`` says.
         """
+        if all(state.directory.path != self.metadata_dir for state in self._states):
+            self._metadata_identity = os_file.identity(self.metadata_dir)
         for key, state in self._found_again:
             self._choose_between(key, self._places[key], state, assigned(*key))
         self._found_again.clear()
@@ -544,9 +550,10 @@ class LogManager:
         for key, log in self._logs.items():
             if log.is_open and log.on_disk:
                 self._places[key].high_watermarks[key] = log.high_watermark
+        # Kafka writes this checkpoint every time, and so notices when a directory is gone; one look does as well.
         for state in self._online():
-            # Kafka writes this checkpoint every time, and so notices when a directory is gone; one look does as well.
             state.directory.look_for_it()
+        self._look_for_metadata()
         for state in self._online():
             self._write_checkpoint(state, checkpoints.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks)
 
@@ -567,6 +574,19 @@ class LogManager:
                 directory.fail(error, f"writing {path}")
 
         directory.flusher.submit(lambda: checkpoints.write_offset_checkpoint(path, snapshot, directory.sync), written)
+
+    def _look_for_metadata(self) -> None:
+        """Without its directory the metadata store would go on with files that no restart finds."""
+        if self._metadata_identity is None:
+            return
+        try:
+            found = os_file.identity(self.metadata_dir)
+        except OSError:
+            found = None
+        if found != self._metadata_identity:
+            self._metadata_identity = None
+            logger.error("The directory of the metadata, %s, is gone", self.metadata_dir)
+            self._on_all_dirs_failed()
 
     # Failure and stop -------------------------------------------------------------------------------------------------
 

@@ -212,6 +212,17 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     return end_offset
 
 
+def sync_partition(directory: Path, recovery_point: int) -> None:
+    """Sync what a recovered partition holds from the recovery point on, and the names of its files.  OSError."""
+    files = segment_files(directory)
+    for i, (base_offset, _, _) in enumerate(files):
+        if i + 1 == len(files) or files[i + 1][0] > recovery_point:
+            for suffix in SUFFIXES:
+                os_file.sync_path(directory / file_name(base_offset, suffix))
+    os_file.sync_path(directory)
+    os_file.sync_path(directory.parent)
+
+
 def _recover_segment(
     directory: Path,
     file: SegmentFile,

@@ -1,0 +1,112 @@
+"""Where acknowledgements wait for a sync: nothing is acknowledged, or shown, that a power failure could take back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pybroker.replication.partition import Partition
+from pybroker.storage import os_file
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import TOPIC_ID, Client, Storage
+
+IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files and directories that were synced."""
+    names: list[str] = []
+    real_fdatasync, real_sync_path = os_file.fdatasync, os_file.sync_path
+
+    def fdatasync(fd: int) -> None:
+        names.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        real_fdatasync(fd)
+
+    def sync_path(path: Any) -> None:
+        names.append(os.path.basename(path))
+        real_sync_path(path)
+
+    monkeypatch.setattr(os_file, "fdatasync", fdatasync)
+    monkeypatch.setattr(os_file, "sync_path", sync_path)
+    return names
+
+
+def test_a_repeated_batch_is_acknowledged_after_the_sync_of_the_original(
+    make_storage: Callable[..., Storage], world: FakeWorld
+) -> None:
+    client = Client(make_storage(pybroker_fsync_before_ack=True).log())
+    assert client.send(**IDEMPOTENT) is None
+    assert client.send(**IDEMPOTENT) is None
+    assert client.later == []
+    world.run()
+    assert [(result.error_code, result.base_offset) for result in client.later] == [(0, 0), (0, 0)]
+    repeated = client.send_now(**IDEMPOTENT)
+    assert (repeated.base_offset, repeated.is_duplicate) == (0, True)
+
+
+def test_a_repeated_batch_waits_for_a_sync_that_flush_messages_asks_for(
+    make_storage: Callable[..., Storage], world: FakeWorld
+) -> None:
+    client = Client(make_storage().log(flush_messages=1))
+    assert client.send(**IDEMPOTENT) is None
+    assert client.send(**IDEMPOTENT) is None
+    world.run()
+    assert [result.base_offset for result in client.later] == [0, 0]
+
+
+def test_what_a_killed_process_had_only_written_is_synced_by_the_recovery(
+    make_storage: Callable[..., Storage], synced: list[str]
+) -> None:
+    first = make_storage(pybroker_fsync_before_ack=True)
+    assert Client(first.log()).send(**IDEMPOTENT) is None
+    first.kill()
+    synced.clear()
+    log = make_storage(pybroker_fsync_before_ack=True).log()
+    assert {"00000000000000000000.log", "t-0", log.path.parent.name} <= set(synced)
+    assert (log.recovery_point, log.log_end_offset) == (1, 1)
+    assert Client(log).send_now(**IDEMPOTENT).is_duplicate
+
+
+def test_the_first_sync_after_a_kill_covers_the_names_of_files_too(
+    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str]
+) -> None:
+    first = make_storage()
+    Client(first.log()).send_now()
+    first.kill()
+    synced.clear()
+    log = make_storage().log()
+    log.flushes.flush()
+    world.run()
+    assert {"00000000000000000000.log", "t-0", log.path.parent.name} <= set(synced)
+
+
+@pytest.mark.parametrize(("fsync_before_ack", "shown"), [(True, [1, 3]), (False, [3, 3])])
+def test_consumers_see_no_more_than_what_acknowledgements_stand_for(
+    make_storage: Callable[..., Storage], world: FakeWorld, fsync_before_ack: bool, shown: list[int]
+) -> None:
+    log = make_storage(pybroker_fsync_before_ack=fsync_before_ack).log()
+    replicas: Any = SimpleNamespace(mark=lambda partition: None)
+    partition = Partition(replicas, "t", TOPIC_ID, 0, 0, log)
+    client = Client(log)
+    records = [memoryview(_batch()) for _ in range(3)]
+    partition.append_as_leader(records[0], 13, client.later.append)
+    if fsync_before_ack:
+        world.executor("flusher").work()
+    partition.append_as_leader(records[1], 13, client.later.append)
+    partition.append_as_leader(records[2], 13, client.later.append)
+    if fsync_before_ack:
+        world.executor("flusher").deliver()
+    found = [log.high_watermark]
+    world.run()
+    assert [*found, log.high_watermark] == shown
+
+
+def _batch() -> bytearray:
+    from tests.storage.batches import batch
+
+    return batch()
