@@ -39,6 +39,7 @@ class ClientConnection:
         self._link: Link | None = network.connect(self)
         if self._link is None:
             raise Disconnected("nobody listens")
+        self.server = self._link.life
 
     def send(self, request: Request, version: int, timeout_ms: int = 10_000) -> asyncio.Future[Any]:
         """Send; the future gets the response, or ``Disconnected``."""
@@ -135,6 +136,11 @@ class Client:
                 return await self.ask(request, version, timeout_ms)
             except Disconnected:
                 await self.sleep(100)
+
+    @property
+    def server_has_died(self) -> bool:
+        """Whether the last reply was sent by a process that has ended since."""
+        return self._connection is None or self._connection.server.ended
 
     def disconnect(self) -> None:
         if self._connection is not None:

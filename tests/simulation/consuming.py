@@ -67,7 +67,10 @@ class Consuming:
         self, partitions: list[Partition], member_id: str | None = None, epoch: int = -1
     ) -> dict[Partition, int] | int:
         """The committed offsets, -1 for none; or the error code of the group."""
-        model, wanted = self.simulation.model, [OffsetFetchRequestTopics(name=t, partition_indexes=[p]) for t, p in partitions]
+        model, wanted = (
+            self.simulation.model,
+            [OffsetFetchRequestTopics(name=t, partition_indexes=[p]) for t, p in partitions],
+        )
         asked = OffsetFetchRequestGroup(group_id=self.group, member_id=member_id, member_epoch=epoch, topics=wanted)
         registers = {part: model.committed(self.group, *part) for part in partitions}
         known = {part: (register.impossible_now, register.must_be_there) for part, register in registers.items()}

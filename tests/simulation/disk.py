@@ -104,7 +104,11 @@ class Disk:
             "can_sync_file_system": lambda _directory: self.syncs_whole,
             "sync_file_system": self._sync_all,
         }
-        with patch.multiple(os, **replaced), patch.multiple(os_file, **called), patch("shutil._use_fd_functions", False):
+        with (
+            patch.multiple(os, **replaced),
+            patch.multiple(os_file, **called),
+            patch("shutil._use_fd_functions", False),
+        ):
             yield
 
     def _enters(self) -> None:

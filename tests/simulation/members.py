@@ -118,7 +118,8 @@ class ClassicMember:
             return
         self.member_id, self.generation = response.member_id, response.generation_id
         self.simulation.trace(self.name, f"joined generation {self.generation} as {self.member_id[-36:]}")
-        self.model.joined(self.generation, response.leader, response.protocol_name)
+        if not self.client.server_has_died:  # else the number may be given again: it was not written yet
+            self.model.joined(self.generation, response.leader, response.protocol_name)
         decided: dict[str, bytes] = {}
         if response.leader == self.member_id and not response.skip_assignment:
             decided = self._assign(response.members)

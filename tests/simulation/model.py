@@ -309,14 +309,12 @@ class GroupModel:
         for before, now in ((known.leader, leader), (known.protocol, protocol)):
             check(before in (None, now), invariant, f"{self.name} generation {generation}: {before} and {now}")
         known.leader, known.protocol = leader, protocol
-        self.latest_generation = max(self.latest_generation, generation)
 
     def process_ended(self) -> None:
         """A generation that nobody was synced in may not have been written: its number may be given again."""
         for number, generation in self.generations.items():
             if not generation.is_persisted:
                 generation.leader = generation.protocol = None
-        self.latest_generation = max((n for n, known in self.generations.items() if known.is_persisted), default=0)
 
     def assigns(self, generation: int, assignments: dict[str, bytes]) -> None:
         """The leader sends what it decided."""
@@ -332,6 +330,7 @@ class GroupModel:
             "members get what their generation's leader decided",
             f"{where}: {member} got {assignment!r}",
         )
+        self.latest_generation = max(self.latest_generation, generation)
         before = known.received.setdefault(member, assignment)
         check(before == assignment, "one assignment per member and generation", f"{where}: {member} got another")
         for partition in partitions:

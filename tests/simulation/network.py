@@ -97,7 +97,7 @@ class Link:
     def __init__(self, network: Network, host: str, client: ClientEnd, life: Life) -> None:
         self._network = network
         self._scheduler = network.scheduler
-        self._life = life  # the server's process
+        self.life = life  # the server's process
         self.host = host
         self.client: ClientEnd | None = client
         self.transport = ServerEnd(self)
@@ -119,7 +119,7 @@ class Link:
         """Called by the client."""
         self._last_up_us = max(self._last_up_us, self._scheduler.now_us + self._network.latency_us(self._random))
         delay_us = self._last_up_us - self._scheduler.now_us
-        self._scheduler.after(delay_us, self._life, self._arrive, data)
+        self._scheduler.after(delay_us, self.life, self._arrive, data)
 
     def _arrive(self, data: bytes) -> None:
         if not self._lost:
@@ -153,13 +153,13 @@ class Link:
         parts.clear()
         if self.client is not None:
             self.client.data_received(data)
-        self._scheduler.after(0, self._life, self.transport.sent, size)
+        self._scheduler.after(0, self.life, self.transport.sent, size)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def server_closed(self) -> None:
         """The server closed: the client reads what was sent before, then the end."""
-        self._scheduler.soon(self._life, self._lose)
+        self._scheduler.soon(self.life, self._lose)
         delay_us = max(self._last_down_us - self._scheduler.now_us, 0) + self._network.latency_us(self._random)
         self._scheduler.after(delay_us, None, self._tell_client)
 
@@ -173,7 +173,7 @@ class Link:
         # The network may swallow what is on its way, or bring it yet.
         delay_us = arrival_us + 500 if self._random.random() < 0.6 else 0
         delay_us += self._random.choice((0, 1_000, 300_000))
-        self._scheduler.after(delay_us, self._life, self._lose)
+        self._scheduler.after(delay_us, self.life, self._lose)
 
     def die(self) -> None:
         """The server's process is gone."""

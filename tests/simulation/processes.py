@@ -116,7 +116,13 @@ class Process:
     """The broker of a run, life after life."""
 
     def __init__(
-        self, scheduler: Scheduler, network: Network, disk: Disk, data_dir: Path, settings: dict[str, str], random: Random
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        disk: Disk,
+        data_dir: Path,
+        settings: dict[str, str],
+        random: Random,
     ) -> None:
         self.scheduler = scheduler
         self.network = network

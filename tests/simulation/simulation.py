@@ -192,7 +192,9 @@ class Simulation:
             raise failure
         self.observer.look(self.process.server)
         check(self._complaints.first is None, "the broker meets no unexpected error", str(self._complaints.first))
-        check(scheduler.steps < self._steps_max, "everything comes to rest", f"{scheduler.steps} events were not enough")
+        check(
+            scheduler.steps < self._steps_max, "everything comes to rest", f"{scheduler.steps} events were not enough"
+        )
 
     # --- the scenario ------------------------------------------------------------------------------------------------
 
