@@ -274,14 +274,19 @@ def test_waiting_fetch_is_answered_when_its_dir_vanishes(dirs: Dirs) -> None:
         assert answer.error_code == STORAGE_ERROR
 
 
-def test_broker_whose_metadata_dir_vanishes_ends_with_1(tmp_path: Path) -> None:
-    broker = PybrokerProcess(tmp_path / "process", {"replica.high.watermark.checkpoint.interval.ms": "20"})
+@pytest.mark.parametrize("vanishing", ["a", "m"])
+def test_broker_whose_metadata_dir_vanishes_ends_with_1(tmp_path: Path, vanishing: str) -> None:
+    settings = {"replica.high.watermark.checkpoint.interval.ms": "20"}
+    if vanishing == "m":
+        (tmp_path / "m").mkdir()
+        settings["metadata.log.dir"] = str(tmp_path / "m")
+    broker = PybrokerProcess(tmp_path / "process", settings)
     broker.data_directory = Path(f"{tmp_path / 'a'},{tmp_path / 'b'}")
     try:
         broker.start()
         process = broker._process
         assert process is not None
-        shutil.rmtree(tmp_path / "a")
+        shutil.rmtree(tmp_path / vanishing)
         eventually(lambda: process.exit_code is not None, "the process has ended")
         assert process.exit_code == 1
     finally:
