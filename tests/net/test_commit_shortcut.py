@@ -11,6 +11,7 @@ import pytest
 from comparator.wire import Connection
 
 from pybroker.net.connection import Connection as ServedConnection
+from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol import codec
@@ -196,12 +197,57 @@ def test_both_ways_answer_the_same_bytes_and_write_the_same_offsets(
         }
 
 
+@pytest.mark.parametrize(
+    ("error_code", "answered"), [(0, 0), (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR)]
+)
 @pytest.mark.parametrize("version", [2, 9, 10])
-def test_replies_that_wait_for_the_disk_keep_their_order(version: int) -> None:
-    with Broker({"pybroker.fsync.before.ack": "true", "offset.metadata.max.bytes": "100"}) as slow:
-        slow.create_topic("t", partitions=4)
-        slow.create_topic("u", partitions=2)
-        assert answers(slow, version, 1) == answers(slow, version, 7)
+def test_replies_that_wait_for_the_log_keep_their_order(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, version: int, error_code: int, answered: int
+) -> None:
+    consumer = Consumer(broker)
+    consumer.post(commit(broker, {("t", 0): (1, ""), ("t", 2): (1, "")}), version=version)
+    assert consumer.errors(version) == [0, 0]
+    env = broker._running().services.env
+    append = CoordinatorPartitions.append
+    held: list[int] = []
+
+    def append_later(
+        self: CoordinatorPartitions, topic: str, partition: int, batch: bytes, done: Callable[[int, int], None]
+    ) -> None:
+        held.append(partition)
+        if error_code:
+            env.timers.call_later(20, done, error_code, -1)
+        else:
+            env.timers.call_later(20, append, self, topic, partition, batch, done)
+
+    monkeypatch.setattr(CoordinatorPartitions, "append", append_later)
+    alike = [commit(broker, {("t", 0): (offset, ""), ("t", 2): (7, "")}) for offset in (2, 3, 4)]
+    other = commit(broker, {("t", 1): (5, "")})
+    consumer.post(*alike, other, *alike, version=version)
+    errors = [consumer.errors(version) for _ in range(7)]
+    assert errors == [[answered] * 2] * 3 + [[answered]] + [[answered] * 2] * 3
+    assert len(held) < 7, "those that are alike are appended together"
+    consumer.wire.close()
+
+
+def test_client_that_goes_while_its_replies_wait_disturbs_nobody(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, later = Consumer(broker), Consumer(broker)
+    repeated = commit(broker, {("t", 0): (1, "")})
+    for one in (consumer, later):
+        one.post(repeated, version=9)
+        assert one.errors(9) == [0]
+    env = broker._running().services.env
+    append = CoordinatorPartitions.append
+    monkeypatch.setattr(
+        CoordinatorPartitions, "append", lambda *arguments: env.timers.call_later(50, append, *arguments)
+    )
+    consumer.post(repeated, repeated, version=9)
+    consumer.wire.close()
+    later.post(repeated, repeated, version=9)
+    assert [later.errors(9) for _ in range(2)] == [[0]] * 2
+    later.wire.close()
 
 
 def test_second_request_is_served_the_short_way(broker: Broker) -> None:
@@ -222,14 +268,13 @@ def test_commits_that_arrive_together_are_one_batch(broker: Broker, monkeypatch:
     consumer.post(commit(broker, {("t", 0): (1, "")}), version=9)
     consumer.errors(9)
     appends: list[int] = []
-    coordinator = broker._running().services.groups
-    writer = coordinator._runtime._writer
-    append = type(writer).append
-    monkeypatch.setattr(
-        type(writer), "append", lambda self, topic, partition, batch, done: (
-            appends.append(partition), append(self, topic, partition, batch, done)
-        ),
-    )  # fmt: skip
+    append = CoordinatorPartitions.append
+
+    def counted(self: CoordinatorPartitions, topic: str, partition: int, *rest: Any) -> None:
+        appends.append(partition)
+        append(self, topic, partition, *rest)
+
+    monkeypatch.setattr(CoordinatorPartitions, "append", counted)
     consumer.post(*[commit(broker, {("t", 0): (offset, "")}) for offset in range(20)], version=9)
     assert [consumer.errors(9) for _ in range(20)] == [[0]] * 20
     # The kernel may hand the bytes over in two pieces.
