@@ -104,11 +104,27 @@ def requests(broker: Broker) -> list[OffsetCommitRequest]:
     return [*made, long, long, *plain]
 
 
+class Wire(Connection):
+    """A connection that sends what was posted meanwhile in one piece."""
+
+    posted: list[bytes] | None = None
+
+    def send_raw(self, data: bytes) -> None:
+        if self.posted is None:
+            super().send_raw(data)
+        else:
+            self.posted.append(data)
+
+    def send_posted(self) -> None:
+        posted, self.posted = self.posted or [], None
+        self.send_raw(b"".join(posted))
+
+
 class Consumer:
     """One connection to the broker."""
 
     def __init__(self, broker: Broker) -> None:
-        self.wire = Connection((broker.host, broker.port))
+        self.wire = Wire((broker.host, broker.port))
         find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         self.wire.send_bytes(FIND_COORDINATOR, 4, codec.encode(find, 4), flexible=True)
         assert self.wire.receive_payload()
@@ -116,14 +132,11 @@ class Consumer:
 
     def post(self, *requests: OffsetCommitRequest, version: int) -> None:
         """Send requests in one piece."""
-        sent: list[bytes] = []
-        send_raw = self.wire.send_raw
-        self.wire.send_raw = sent.append  # type: ignore[method-assign]
+        self.wire.posted = []
         flexible = codec.is_flexible(OffsetCommitRequest, version)
         for request in requests:
             self.wire.send_bytes(OFFSET_COMMIT, version, codec.encode(request, version), flexible)
-        self.wire.send_raw = send_raw  # type: ignore[method-assign]
-        send_raw(b"".join(sent))
+        self.wire.send_posted()
 
     def reply(self, version: int) -> bytes:
         """The next reply without its correlation id."""
