@@ -41,9 +41,10 @@ TURN_NS = 1_000_000
 # Small Produce requests of one connection that go into the log with one write.
 PRODUCE_RUN_REQUESTS = 16
 
-# OffsetCommit requests of one connection that become one batch, and the longest that is recognized by its bytes: about
-# eighty small ones, far below ``TURN_NS``.
+# OffsetCommit requests of one connection that become one batch: about eighty small ones, far below ``TURN_NS``.  And
+# the longest that a connection remembers, of about forty partitions: that takes some twenty times as much memory.
 COMMIT_RUN_BYTES = 8 << 10
+COMMIT_SHORTCUT_BYTES = 1 << 10
 
 # Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
 PIPELINED_PRODUCE_REQUESTS = 128

@@ -182,7 +182,7 @@ def shortcut_of_commit(
     """
     if (
         request.retention_time_ms != BROKER_RETENTION
-        or _FRAME_LENGTH_BYTES + len(frame) > limits.COMMIT_RUN_BYTES
+        or len(frame) > limits.COMMIT_SHORTCUT_BYTES
         or any(partition.error_code for topic in response.topics for partition in topic.partitions)
     ):
         return None
