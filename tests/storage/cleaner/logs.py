@@ -23,7 +23,11 @@ class Survivor(NamedTuple):
 
 def compacted(storage: Storage, **attributes: Any) -> Log:
     """A compacted log that any dirt makes due."""
-    fields = {"cleanup_policy": frozenset({"compact"}), "min_cleanable_dirty_ratio": 0.0, "file_delete_delay_ms": 100}
+    fields: dict[str, Any] = {
+        "cleanup_policy": frozenset({"compact"}),
+        "min_cleanable_dirty_ratio": 0.0,
+        "file_delete_delay_ms": 100,
+    }
     return storage.log(**(fields | attributes))
 
 

@@ -17,7 +17,7 @@ from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 RETENTION_MS = 3_600_000
-KEYS = [b"%d" % i for i in range(10)]
+KEYS = [b"%d" % i for i in range(7)]
 PRODUCERS = [1, 2, 3]  # idempotent, and in turn transactional
 CODECS = st.sampled_from([0, 1, 2, 3, 4])
 KEYED = st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), min_size=1, max_size=4)
@@ -47,9 +47,9 @@ class CleaningMachine(RuleBasedStateMachine):
         self.counter = 0
         self.world = FakeWorld()
 
-    @initialize(segment_bytes=st.sampled_from([400, 1500, 1 << 20]), dedupe_bytes=st.sampled_from([240, 1 << 20]))
+    @initialize(segment_bytes=st.sampled_from([400, 1500, 1 << 20]), dedupe_bytes=st.sampled_from([170, 1 << 20]))
     def begin(self, segment_bytes: int, dedupe_bytes: int) -> None:
-        self.dedupe_bytes = dedupe_bytes  # the small one has room for six keys: a round ends early
+        self.dedupe_bytes = dedupe_bytes  # the small one has room for five keys: a round ends early
         self.attributes = {
             "internal_segment_bytes": segment_bytes,
             "delete_retention_ms": RETENTION_MS,
@@ -81,13 +81,19 @@ class CleaningMachine(RuleBasedStateMachine):
         ]
         return list(range(base_offset, base_offset + len(records)))
 
-    @rule(keyed=KEYED, codec=CODECS)
-    def append(self, keyed: list[tuple[bytes, bool]], codec: int) -> None:
-        records = self.values(keyed)
-        self.note(put(self.log, *records, compression=codec), records, -1)
+    @rule(batches=st.lists(KEYED, min_size=1, max_size=3), codec=CODECS)
+    def append(self, batches: list[list[tuple[bytes, bool]]], codec: int) -> None:
+        for keyed in batches:
+            records = self.values(keyed)
+            self.note(put(self.log, *records, compression=codec), records, -1)
 
-    @rule(keyed=KEYED, codec=CODECS, producer_id=st.sampled_from(PRODUCERS))
-    def append_in_transaction(self, keyed: list[tuple[bytes, bool]], codec: int, producer_id: int) -> None:
+    @rule(
+        keyed=KEYED,
+        codec=CODECS,
+        producer_id=st.sampled_from(PRODUCERS),
+        end=st.sampled_from(["commit", "abort", "commit", "abort", "later"]),
+    )
+    def append_in_transaction(self, keyed: list[tuple[bytes, bool]], codec: int, producer_id: int, end: str) -> None:
         records = self.values(keyed)
         sequence = self.sequences.get(producer_id, 0)
         self.sequences[producer_id] = sequence + len(records)
@@ -102,19 +108,24 @@ class CleaningMachine(RuleBasedStateMachine):
         )
         self.open.setdefault(producer_id, []).extend(self.note(base_offset, records, producer_id))
 
-    @precondition(lambda self: self.open)
-    @rule(commit=st.booleans(), data=st.data())
-    def end(self, commit: bool, data: st.DataObject) -> None:
-        producer_id = data.draw(st.sampled_from(sorted(self.open)))
+        if end != "later":
+            self.end(producer_id, commit=end == "commit")
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
         end_transaction(self.log, producer_id, commit=commit)
         (self.committed if commit else self.aborted).update(self.open.pop(producer_id))
 
-    @rule()
-    def roll(self) -> None:
-        self.log.roll()
+    @precondition(lambda self: self.open)
+    @rule(commit=st.booleans())
+    def end_all(self, commit: bool) -> None:
+        for producer_id in list(self.open):
+            self.end(producer_id, commit=commit)
 
-    @rule()
-    def clean(self) -> None:
+    @precondition(lambda self: self.appended)
+    @rule(minutes=st.sampled_from([1, 20, 61]))
+    def clean(self, minutes: int) -> None:
+        self.world.clock.now += minutes * 60_000
+        self.log.roll()
         bound = min(self.log.last_stable_offset, self.log.active.base_offset)
         before = self.stored()
         end_offset = self.log.log_end_offset
@@ -125,28 +136,20 @@ class CleaningMachine(RuleBasedStateMachine):
         assert self.log.log_end_offset == end_offset
         assert not [name for name in file_names(self.log) if name.endswith((".cleaned", ".swap"))]
 
-    @rule(minutes=st.sampled_from([1, 20, 61]))
-    def pass_time(self, minutes: int) -> None:
-        self.world.clock.now += minutes * 60_000
-
-    @rule()
-    def restart(self) -> None:
+    @precondition(lambda self: self.appended)
+    @rule(end=st.sampled_from(["clean stop", "crash", "crash, and the snapshots are gone"]))
+    def reopen(self, end: str) -> None:
         self.world.run()
         state = self.producer_state()
-        self.storage.close()
-        self.start()
-        assert self.producer_state() == state
-
-    @rule(without_snapshots=st.booleans())
-    def crash(self, without_snapshots: bool) -> None:
-        state = self.producer_state()
-        self.storage.kill()
-        if without_snapshots:
+        if end == "clean stop":
+            self.storage.close()
+        else:
+            self.storage.kill()
+        if end.endswith("gone"):
             for path in (self.directory / "data").glob("t-0/*.snapshot"):
                 path.unlink()
         self.start()
-        found = self.producer_state()
-        assert found == state
+        assert self.producer_state() == state
 
     # What has to hold -----------------------------------------------------------------------------------------------
 
@@ -236,5 +239,5 @@ class CleaningMachine(RuleBasedStateMachine):
 
 TestCleaningModel = CleaningMachine.TestCase
 TestCleaningModel.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
