@@ -74,6 +74,7 @@ class ClassicMember:
         self.instance_id = instance_id
         self.random = simulation.new_random()
         self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), group, read_committed)
+        simulation.read_committed[group] = read_committed
         self.member_id = ""
         self.generation = -1
         self.owned: list[Partition] = []

@@ -188,7 +188,7 @@ class LogModel:
         expected = [
             (offset, self.values[offset])
             for offset in range(start, end)
-            if offset in self.values and (not read_committed or self._is_committed(offset))
+            if offset in self.values and (not read_committed or self.is_visible(offset))
         ]
         check(
             records == expected,
@@ -196,9 +196,19 @@ class LogModel:
             f"{self.name} from {start} to {end}: {_short(records)} instead of {_short(expected)}",
         )
 
-    def _is_committed(self, offset: int) -> bool:
+    def readable_end(self, read_committed: bool) -> int:
+        """The offset behind the last record that a consumer may see."""
+        visible = (offset for offset in reversed(self.values) if not read_committed or self.is_visible(offset))
+        return next(visible, -1) + 1
+
+    def is_visible(self, offset: int) -> bool:
+        """Whether a read_committed consumer may see the record at an offset."""
         batch = self.batches[bisect_right(self.batches, offset, key=lambda other: other.base_offset) - 1]
         return not batch.is_transactional or self.outcome_of(batch) is True
+
+    def outcome_at(self, offset: int) -> bool | None:
+        """Whether the transaction of the batch with an offset was committed; None while it is open."""
+        return self.outcome_of(self.batches[bisect_right(self.batches, offset, key=lambda b: b.base_offset) - 1])
 
     def outcome_of(self, batch: Batch) -> bool | None:
         """Whether the transaction of a batch was committed; None while it is open."""
@@ -220,13 +230,16 @@ class CommittedOffsets:
         self._count = 0
         self._sent: dict[str, tuple[int, int]] = {}  # name -> (offset, when it was sent)
         self._settled: dict[str, int] = {}  # name -> when it was known to have happened
+        self._pending: set[str] = set()  # within transactions
         self._impossible: set[str] = set()  # refused, or overwritten by one that came after it had settled
         self._latest_settled = ("", -1)  # the settled commit that was sent last, and when it was sent
 
-    def send(self, offset: int, now_us: int) -> str:
-        """A commit leaves; gives it its name."""
+    def send(self, offset: int, now_us: int, settles: bool = True) -> str:
+        """A commit leaves; gives it its name.  One within a transaction does not settle with the broker's death."""
         self._count += 1
         name = f"{self.name}#{self._count}"
+        if not settles:
+            self._pending.add(name)
         self._sent[name] = (offset, now_us)
         return name
 
@@ -247,7 +260,8 @@ class CommittedOffsets:
     def settle_unknown(self, now_us: int) -> None:
         """The broker's process has ended: what had not been answered has happened before this, or never will."""
         for name in self._sent:
-            self._settled.setdefault(name, now_us)
+            if name not in self._pending:
+                self._settled.setdefault(name, now_us)
 
     @property
     def impossible_now(self) -> set[str]:
@@ -342,6 +356,14 @@ class GroupModel:
             )
 
 
+class Transaction:
+    """What a producer knows of one of its transactions."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[str, int, bytes]] = []  # sent, acknowledged or not
+        self.outcomes = {False}  # what may become of it: False aborted, True committed
+
+
 class Model:
     """Everything that is known of one run."""
 
@@ -349,6 +371,7 @@ class Model:
         self.logs: dict[tuple[str, int], LogModel] = {}
         self.groups: dict[str, GroupModel] = {}
         self.offsets: dict[tuple[str, str, int], CommittedOffsets] = {}
+        self.transactions: dict[str, Transaction] = {}
 
     def log(self, topic: str, partition: int) -> LogModel:
         """One partition's."""
@@ -376,6 +399,49 @@ class Model:
                 f"{log.name} offset {offset} is {log.values.get(offset, b'')[:40]!r}, not {value[:40]!r}",
             )
         log.acknowledged_end = max(log.acknowledged_end, base_offset + len(values))
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def transaction_begins(self, name: str) -> None:
+        """A producer begins a transaction."""
+        self.transactions[name] = Transaction()
+
+    def transaction_writes(self, name: str, topic: str, partition: int, values: list[bytes]) -> None:
+        """It sends records."""
+        self.transactions[name].values += [(topic, partition, value) for value in values]
+
+    def transaction_ends(self, name: str, commit: bool) -> None:
+        """It sends EndTxn: from now on it may be committed."""
+        self.transactions[name].outcomes.add(commit)
+
+    def transaction_ended(self, name: str, commit: bool) -> None:
+        """EndTxn was acknowledged."""
+        self.transactions[name].outcomes = {commit}
+
+    def transaction_lost(self, name: str) -> None:
+        """The producer was fenced or died: what had not been asked for does not happen."""
+        self.transactions.setdefault(name, Transaction())
+
+    def check_transactions(self) -> None:
+        """At rest: every transaction has one outcome in all of its partitions, and one that it may have."""
+        invariant = "a transaction is visible all or none"
+        for name, transaction in self.transactions.items():
+            found: set[bool] = set()
+            missing = []
+            for topic, partition, value in transaction.values:
+                log = self.log(topic, partition)
+                offset = log.offset_of.get(value)
+                if offset is None:
+                    missing.append(value)
+                    continue
+                outcome = log.outcome_at(offset)
+                check(outcome is not None, "no transaction hangs", f"{name} at offset {offset} of {log.name}")
+                found.add(bool(outcome))
+            check(len(found) < 2, invariant, f"{name} is committed in one partition and aborted in another")
+            check(found <= transaction.outcomes, invariant, f"{name} became {found}, not {transaction.outcomes}")
+            check(not missing or True not in found, invariant, f"{name} is committed without {missing}")
+            lost = transaction.outcomes == {True} and missing
+            check(not lost, invariant, f"{name} was acknowledged and lacks {missing}")
 
     def process_ended(self, now_us: int) -> None:
         """The broker died or stopped."""

@@ -31,6 +31,7 @@ RETRIED = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,  # what Produce says while the transaction coordinator cannot be asked
 }
 
 
@@ -78,7 +79,7 @@ class IdempotentProducer:
         self.simulation.trace(self.name, f"is producer {self._producer[0]}")
         while self._made < self.count or self._unanswered or self._again:
             while self._made < self.count and len(self._unanswered) < IN_FLIGHT_MAX and not self._again:
-                if self._unanswered and self.random.random() < 0.5:
+                if self._unanswered and (self.random.random() < 0.5 or self._made <= self.partitions):
                     break
                 self._send([self._new_batch(partition) for partition in self._some_partitions()])
             if self._unanswered:

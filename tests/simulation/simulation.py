@@ -35,10 +35,12 @@ from tests.simulation.observer import Observer
 from tests.simulation.processes import Process
 from tests.simulation.producers import IdempotentProducer
 from tests.simulation.scheduler import ProcessDied, Scheduler
+from tests.simulation.transactions import Reader, TransactionalProducer
 
 CALM_MS_MAX = 180_000  # of virtual time: everything has to come to rest within
 STEPS_MAX = 400_000
 TOPIC = "events"
+OUTPUTS = "outputs"
 PARTITIONS = 3
 
 
@@ -88,6 +90,7 @@ class Simulation:
         self.calm = False  # faults have ended
         self.leaving = False  # members leave
         self.power_failed = False  # since the last start
+        self.read_committed: dict[str, bool] = {}  # by group
         self.processed: dict[str, dict[tuple[tuple[str, int], bytes], str]] = {}
         self._active_ms = active_ms
         self._steps_max = steps_max
@@ -202,48 +205,70 @@ class Simulation:
         admin = Client("admin", self.network)
         await self._create_topics(admin)
         writers, members = self._clients()
-        writer_tasks = [self.scheduler.create_task(writer.run()) for writer in writers]
-        member_tasks = [self.scheduler.create_task(member.run()) for member in members]
+        transformers = [client for client in writers if isinstance(client, TransactionalProducer) and client.inputs]
+        writer_tasks = [self.scheduler.create_task(writer.run()) for writer in writers if writer not in transformers]
+        member_tasks = [
+            self.scheduler.create_task(member.run()) for member in [*members, *transformers, *self._readers()]
+        ]
         await admin.sleep(self._active_ms)
         self.calm = True
         self.faults.end()
         self.trace("CALM", "the faults have ended")
         await self._within(writer_tasks, "every producer's batches are acknowledged")
-        for group in dict.fromkeys(member.group for member in members):
+        for group in dict.fromkeys(client.group for client in [*members, *transformers]):
             await self._caught_up(admin, group)
         self.leaving = True
         await self._within(member_tasks, "every member leaves its group")
+        await self._at_rest(admin)
         self._check_processed()
+        self.model.check_transactions()
+        for transformer in transformers:
+            self._check_transformed(transformer.group)
         await self._stop_and_look(admin)
         self._finished = True
 
     async def _create_topics(self, admin: Client) -> None:
         segment_bytes = "300000" if self.large_batches else "4000"
         configs = [CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)]
-        topic = CreatableTopic(
-            name=TOPIC, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=configs
-        )
+        topics = [
+            CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=configs)
+            for name in (TOPIC, OUTPUTS)
+        ]
         while True:
-            response = await admin.insist(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
-            code = response.topics[0].error_code
-            if code in {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
+            response = await admin.insist(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5)
+            if all(result.error_code in {0, ErrorCode.TOPIC_ALREADY_EXISTS} for result in response.topics):
                 return
             await admin.sleep(100)
 
-    def _clients(self) -> tuple[list[IdempotentProducer], list[ClassicMember]]:
+    def _clients(self) -> tuple[list[IdempotentProducer | TransactionalProducer], list[ClassicMember]]:
+        """Who writes until everything is written, and who reads until told to leave."""
         random = self.random
-        producers = [
+        inputs = [(TOPIC, index) for index in range(PARTITIONS)]
+        writers: list[IdempotentProducer | TransactionalProducer] = [
             IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
-            for i in range(random.randint(1, 3))
+            for i in range(random.randint(1, 2))
         ]
-        partitions = [(TOPIC, index) for index in range(PARTITIONS)]
+        for i in range(random.randint(0, 2)):
+            name, second, count = f"transactor-{i}", random.random() < 0.5, random.randint(5, 20)
+            writers.append(TransactionalProducer(self, name, TOPIC, PARTITIONS, second_protocol=second, count=count))
+        for i in range(random.randint(0, 2)):
+            name, second = f"transformer-{i}", random.random() < 0.5
+            writers.append(
+                TransactionalProducer(self, name, OUTPUTS, PARTITIONS, second_protocol=second, count=0, inputs=inputs)
+            )
         members = []
         for g in range(random.randint(1, 2)):
-            cooperative = random.random() < 0.5
+            cooperative, read_committed = random.random() < 0.5, random.random() < 0.5
             for i in range(random.randint(1, 3)):
                 static = f"static-{g}-{i}" if random.random() < 0.2 else None
-                members.append(ClassicMember(self, f"member-{g}-{i}", f"group-{g}", partitions, cooperative, static))
-        return producers, members
+                members.append(
+                    ClassicMember(self, f"member-{g}-{i}", f"group-{g}", inputs, cooperative, static, read_committed)
+                )
+        return writers, members
+
+    def _readers(self) -> list[Reader]:
+        outputs = [(OUTPUTS, index) for index in range(PARTITIONS)]
+        return [Reader(self, f"reader-{committed}", outputs, committed) for committed in (False, True)]
 
     async def _within(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
         """Wait for the tasks; it must not take longer than a calm time may."""
@@ -254,7 +279,7 @@ class Simulation:
             await admin.sleep(100)
 
     async def _caught_up(self, admin: Client, group: str) -> None:
-        """Wait until the group's committed offsets are the ends of the logs."""
+        """Wait until the group's committed offsets are behind all that it may read."""
         deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
         data = Consuming(self, admin, group, read_committed=False)
         partitions = [(TOPIC, index) for index in range(PARTITIONS)]
@@ -263,8 +288,9 @@ class Simulation:
                 found = await data.fetch_committed(partitions)
             except Disconnected:
                 found = int(ErrorCode.NETWORK_EXCEPTION)
-            ends = {part: self.model.log(*part).end_offset for part in partitions}
-            if not isinstance(found, int) and all(max(found.get(part, 0), 0) == ends[part] for part in partitions):
+            careful = self.read_committed.get(group, True)
+            ends = {part: self.model.log(*part).readable_end(careful) for part in partitions}
+            if not isinstance(found, int) and all(max(found.get(part, 0), 0) >= ends[part] for part in partitions):
                 return
             check(
                 self.scheduler.now_us < deadline_us,
@@ -273,16 +299,46 @@ class Simulation:
             )
             await admin.sleep(500)
 
+    async def _at_rest(self, admin: Client) -> None:
+        """Wait until no transaction is open any more: those of the dead end by their timeout."""
+        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
+        while any(log.open_transactions for log in self.model.logs.values()):
+            hanging = [log.name for log in self.model.logs.values() if log.open_transactions]
+            check(self.scheduler.now_us < deadline_us, "no transaction hangs", f"open in {hanging}")
+            await admin.sleep(500)
+
     def _check_processed(self) -> None:
-        """Every record was read by every group at least once."""
+        """Every record was read by every group at least once, those of aborted transactions by no careful one."""
         for group, processed in self.processed.items():
+            careful = self.read_committed[group]
             for (topic, index), log in self.model.logs.items():
-                if topic == TOPIC:
-                    missing = [value for value in log.offset_of if ((topic, index), value) not in processed]
+                if topic != TOPIC:
+                    continue
+                for value, offset in log.offset_of.items():
+                    visible = log.is_visible(offset) or not careful
                     check(
-                        not missing,
-                        "a group reads every record at least once",
-                        f"{group} has not read {[value[:40] for value in missing[:3]]} of {log.name}",
+                        visible == (((topic, index), value) in processed),
+                        "a group reads every record at least once, and no aborted one",
+                        f"{group}: {value[:40]!r} at offset {offset} of {log.name}, visible: {visible}",
+                    )
+
+    def _check_transformed(self, group: str) -> None:
+        """Every visible input has exactly one visible output."""
+        visible: dict[bytes, int] = {}
+        for (topic, _), log in self.model.logs.items():
+            if topic == OUTPUTS:
+                for value, offset in log.offset_of.items():
+                    if value.startswith(b"out:%s:" % group.encode()) and log.is_visible(offset):
+                        origin = value.partition(b"@")[0]
+                        visible[origin] = visible.get(origin, 0) + 1
+        for (topic, index), log in self.model.logs.items():
+            if topic == TOPIC:
+                for offset in log.values:
+                    origin = b"out:%s:%s-%d:%d" % (group.encode(), topic.encode(), index, offset)
+                    check(
+                        visible.get(origin, 0) == int(log.is_visible(offset)),
+                        "each input is transformed exactly once",
+                        f"{group}: {visible.get(origin, 0)} outputs of offset {offset} of {log.name}",
                     )
 
     async def _stop_and_look(self, admin: Client) -> None:
