@@ -53,13 +53,11 @@ def _unserved_features(*names: str) -> tuple[Meant, ...]:
 
 NOT_SERVED_YET = (
     *_unserved_keys((17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51), "security and quotas are not served yet"),
-    *_unserved_keys((68, 69), "groups of the new protocol (KIP-848) are not served yet"),
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
     *_unserved_keys((88, 89), "streams groups are not served yet"),
     *_unserved_keys((34, 43, 45, 46), "replicas are not moved and leaders not elected yet"),
     *_unserved_keys((55, 64, 80, 81), "there is no KRaft quorum to describe or to change"),
-    *_unserved_features("eligible.leader.replicas.version", "group.version", "share.version", "streams.version"),
-    Meant("configs.update_features", "*", "*", "group.version is not served yet, so it cannot be set"),
+    *_unserved_features("eligible.leader.replicas.version", "share.version", "streams.version"),
 )
 
 _ELR = "Kafka sets it for all brokers as soon as the feature eligible.leader.replicas.version is on"
@@ -105,6 +103,7 @@ MEANT: tuple[Meant, ...] = (
         ours="-1",
     ),
     # Groups.
+    Meant("consumer_groups.offsets_of_members", "OffsetFetch *(only an epoch)", "*error_code", _VALUE_KAFKA_TRIPS_OVER),
     Meant("classic_groups.groups_that_were_*", "*(after the refusal)", "*", "who is refused founds no group"),
     # Topics.
     Meant(

@@ -47,8 +47,8 @@ PRESENCE_ONLY = {
     "transaction_start_time_ms": "time",
     "usable_bytes": "bytes",
 }
-# Lists of bare numbers that are sets.
-UNORDERED = {"partitions"}
+# Lists of bare numbers or names that are sets.
+UNORDERED = {"partitions", "subscribed_topic_names"}
 # Time that a reply was held back says something about the quota of the moment, not about the request.
 DROPPED = {"throttle_time_ms"}
 # Settings that say where a broker runs, or what the harness has to set differently for the two.
@@ -96,7 +96,7 @@ class Normalizer:
         if name in {"records", "record_set"} and isinstance(tree, bytes):
             return [self._batch(header, body) for header, body in split_batches(tree)]
         if isinstance(tree, list):
-            if name in UNORDERED and all(isinstance(item, int) for item in tree):
+            if name in UNORDERED and all(isinstance(item, int | str) for item in tree):
                 return sorted(tree)
             siblings = [self.normalize(item, name) for item in sorted_siblings(tree, NAMING_FIELDS)]
             return sorted_siblings(siblings, NAMES_AFTER_SYMBOLS)
