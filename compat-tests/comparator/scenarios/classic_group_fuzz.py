@@ -23,9 +23,9 @@ from comparator.scenarios.groups import MEMBER_ID_REQUIRED, protocols
 from comparator.wire import Connection
 
 SEEDS = 3
-STEPS = 70
+STEPS = 60
 LONG_MS = 300_000
-QUIET_ROUNDS = 2
+QUIET_ROUNDS = 3
 ROUND_S = 0.015
 
 UNKNOWN_MEMBER_ID = 25
@@ -81,6 +81,7 @@ class Fuzz:
         # The member id that each instance has, and the leader's.
         self.instances: dict[str, str] = {}
         self.leader = ""
+        self.was_empty = True
         self.idle: list[Connection] = []
 
     def run(self) -> None:
@@ -219,7 +220,20 @@ class Fuzz:
         self.waiting.append(Waiting(actor, api, version, connection, fields.get("member_id", "")))
 
     def settle(self) -> list[tuple[Waiting, Any]]:
-        """Everything that is answered by now: nothing more has come in two moments, in which the group was asked."""
+        """Everything that is answered by now: nothing more has come in some moments, in which the group was asked.
+
+        The first generation of an empty group forms by a timer, though one of no delay, so that is waited for.
+        """
+        replies = self.collect()
+        if self.was_empty:
+            self.broker.wait_until(lambda: self.describe()[0] != "PreparingRebalance", "the first generation")
+            replies += self.collect()
+        self.was_empty = self.describe()[0] in {"Empty", "Dead"}
+        for each, reply in replies:
+            self.learn(each, reply)
+        return sorted(replies, key=lambda reply: (reply[0].actor.name, reply[0].api))
+
+    def collect(self) -> list[tuple[Waiting, Any]]:
         replies: list[tuple[Waiting, Any]] = []
         quiet = 0
         while quiet < QUIET_ROUNDS:
@@ -231,9 +245,7 @@ class Fuzz:
                 self.idle.append(each.connection)
                 replies.append((each, each.connection.receive(each.api, each.version)))
             quiet = 0 if answered else quiet + 1
-        for each, reply in replies:
-            self.learn(each, reply)
-        return sorted(replies, key=lambda reply: (reply[0].actor.name, reply[0].api))
+        return replies
 
     def learn(self, waiting: Waiting, reply: Any) -> None:
         """What the actor knows after the reply."""
