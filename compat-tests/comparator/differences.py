@@ -96,7 +96,7 @@ MEANT: tuple[Meant, ...] = (
         ours="46",
     ),
     Meant(
-        "produce.*",
+        "*",
         "*(duplicate of *)",
         "*.log_append_time_ms",
         "Kafka gives a repeated batch's largest create time as if it were the log's; the records' own are right",
@@ -115,6 +115,13 @@ MEANT: tuple[Meant, ...] = (
     Meant("fetch.limits_of_bytes", "*", "*.records[*]", "a batch is sent whole or not at all", ours="(absent)"),
     Meant("fetch.limits_of_bytes", "*(negative *limit)", "*", "a negative limit is none; Kafka fails on it"),
     Meant("fetch.a_replica_*", "*(as replica *)", "*error_code", _NO_FOLLOWERS, ours="31"),
+    Meant(
+        "transactional_data.committed_readers_*",
+        "Fetch *",
+        "*.aborted_transactions*",
+        "those transactions are named that touch what is sent; Kafka names more, by the precision of its index",
+    ),
+    Meant("transactional_data.markers_by_hand", "*(no epoch)", "*error_code", _VALUE_KAFKA_TRIPS_OVER),
     Meant("lifecycle.a_parked_*", "*", "*.aborted_transactions", "no list and an empty one say the same of an error"),
     Meant("fetch.leader_epochs", "*(last fetched epoch 1)", "*", _NO_FOLLOWERS),
     Meant("fetch.leader_epochs", "*(diverging: *)", "*", _NO_FOLLOWERS),

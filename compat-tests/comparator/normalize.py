@@ -42,6 +42,7 @@ PRESENCE_ONLY = {
     "batch_index_error_message": "text",
     "error_message": "text",
     "finalized_features_epoch": "epoch",
+    "last_timestamp": "time",
     "log_append_time_ms": "time",
     "total_bytes": "bytes",
     "transaction_start_time_ms": "time",
@@ -120,7 +121,7 @@ class Normalizer:
             header
         )
         producer_id, producer_epoch, base_sequence, count = producer
-        appended_by_broker = attributes & 0x08
+        appended_by_broker = attributes & 0x28  # LogAppendTime, or a marker
         return {
             "base_offset": base_offset,
             "batch_length": length,

@@ -38,6 +38,8 @@ def _refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, str | None]:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
     if not ctx.authorize(Operation.READ, Resource.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    if topic not in ctx.services.metadata.image.topics_by_name:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}."
     return ErrorCode.NONE, None
 
 

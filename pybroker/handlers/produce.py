@@ -37,6 +37,7 @@ _BY_ID = 13
 _ADMIN_CLIENT = "__admin_client"  # the one client id that Kafka lets write into internal topics
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")
+_REFUSALS = {int(ErrorCode.INVALID_PRODUCER_ID_MAPPING): "One request may write for one transactional producer only"}
 
 
 class Produce:
@@ -134,6 +135,7 @@ def _place_batches(
             replies.append(reply)
             if refusal:
                 reply.error_code = refusal
+                reply.error_message = _REFUSALS.get(refusal)
                 continue
             if by_id:
                 partition = replicas.partition_by_id(topic.topic_id, data.index)

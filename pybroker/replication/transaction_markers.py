@@ -48,7 +48,9 @@ class TransactionMarkers:
         """
         errors: PartitionErrors = {}
         missing = dict.fromkeys(partitions)
-        if not missing:
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            errors = dict.fromkeys(missing, ErrorCode.INVALID_REQUEST)  # it would be a marker of nobody's transaction
+        if errors or not missing:
             done(errors)
             return
         count = len(missing)
