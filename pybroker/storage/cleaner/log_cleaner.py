@@ -209,9 +209,12 @@ class LogCleaner:
             offset_map_bytes=min(map_bytes, limits.IN_PROCESS_CLEANER_MAP_BYTES) if small else map_bytes,
             offset_map_load_factor=broker.get_float("log.cleaner.io.buffer.load.factor"),
             io_buffer_bytes=min(buffer_bytes, limits.IN_PROCESS_CLEANER_BUFFER_BYTES) if small else buffer_bytes,
-            bytes_per_second=broker.get_float("log.cleaner.io.max.bytes.per.second"),
+            bytes_per_second=self._bytes_per_second(),
             sync=log.directory.sync,
         )
+
+    def _bytes_per_second(self) -> float:
+        return max(self._config.get_float("log.cleaner.io.max.bytes.per.second"), 1.0)
 
     def _submit_step(self, round_: _Round) -> None:
         round_.pause = None
@@ -237,14 +240,17 @@ class LogCleaner:
     def _pause_ms(self, round_: _Round, progress: Progress) -> float:
         """How long the thread rests, so that the broker has the interpreter, and the disk is not used too fast."""
         took_ms = self._env.clock.monotonic_ms() - round_.step_started_ms
-        throttled_ms = 1000 * progress.bytes / self._config.get_float("log.cleaner.io.max.bytes.per.second")
+        throttled_ms = 1000 * progress.bytes / self._bytes_per_second()
         return max(limits.IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
 
     def _swap(self, round_: _Round, group: CleanedGroup) -> bool:
         """Put a cleaned segment in its place; whether the round goes on."""
         log = round_.log
+        replaced = [round_.sources[base_offset] for base_offset in group.replaced]
+        if not {*replaced} <= {*log.segments} or log.active in replaced:
+            return False
         try:
-            swap_in(log, group, [round_.sources[base_offset] for base_offset in group.replaced])
+            swap_in(log, group, replaced)
         except SwapFailed as error:
             log.directory.fail(error.__cause__ or error, f"swapping cleaned segments of {log.path}")
         except OSError as error:

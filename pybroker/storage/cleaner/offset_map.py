@@ -49,7 +49,8 @@ class OffsetMap:
 
     def _allocate(self, slots: int) -> None:
         self._slots = slots
-        self._capacity = max(int(slots * self._load_factor), 1)
+        # A free slot has to be left: it is where a search ends.
+        self._capacity = max(min(int(slots * self._load_factor), slots - 1), 1)
         self._low = array("Q", [0]) * slots
         self._high = array("Q", [0]) * slots
         self._offsets = array("q", [0]) * slots
