@@ -15,21 +15,16 @@ from pybroker.coordinators.group.classic_join import KNOWN_MEMBER_ID_VERSION, Jo
 from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
 from pybroker.coordinators.group.consumer_assignment import is_target_due, update_group_epoch
 from pybroker.coordinators.group.consumer_conversion import named_assignment
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, MemberState, Owned, topic_names
-from pybroker.coordinators.group.consumer_membership import (
+from pybroker.coordinators.group.consumer_departure import (
     CLASSIC_JOIN_TIMER,
     CLASSIC_SYNC_TIMER,
     Context,
-    check_room,
-    dynamic_member,
-    known_static_member,
-    move_on,
     remove_members,
-    static_member,
-    step,
-    write_member,
 )
+from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_lookup import check_room, dynamic_member, known_static_member
+from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, MemberState, Owned, topic_names
+from pybroker.coordinators.group.consumer_membership import move_on, static_member, step, write_member
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
 from pybroker.coordinators.group.consumer_reconciliation import Situation
 from pybroker.coordinators.group.consumer_regexes import RegexChange, update_regex

@@ -49,9 +49,6 @@ from pybroker_protocol.errors import ErrorCode, ProtocolError
 
 logger = logging.getLogger(__name__)
 
-# Kinds of keys that name a member or a regular expression after the group.
-_LONG_KEYS = frozenset({5, 7, 8, 16})
-
 
 # --- up --------------------------------------------------------------------------------------------------------------
 
@@ -75,8 +72,7 @@ def upgraded(classic: ClassicGroup, settings: ConsumerSettings, topics: Topics) 
     ]
     group = ConsumerGroup(group_id)
     for key, value in records:
-        kind = key_kind(key)
-        group.replay(kind, second_of_key(key) if kind in _LONG_KEYS else "", value)
+        group.replay(key_kind(key), second_of_key(key), value)
     return group, [*classic.tombstones(), *records]
 
 

@@ -12,24 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pybroker.coordinators.group import consumer_classic, consumer_membership
+from pybroker.coordinators.group import consumer_classic, consumer_departure, consumer_membership
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_join import Join
 from pybroker.coordinators.group.classic_state import ClassicState
 from pybroker.coordinators.group.consumer_conversion import downgrade, finish_upgrade, may_downgrade, upgraded
+from pybroker.coordinators.group.consumer_departure import Context, begin_timers
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_member import JOIN_EPOCH, ConsumerMember
-from pybroker.coordinators.group.consumer_membership import (
-    Context,
-    Heartbeat,
-    begin_timers,
-)
+from pybroker.coordinators.group.consumer_membership import Heartbeat
 from pybroker.coordinators.group.consumer_records import (
-    CURRENT_MEMBER_ASSIGNMENT,
     GROUP_METADATA,
-    MEMBER_METADATA,
-    REGULAR_EXPRESSION,
-    TARGET_ASSIGNMENT_MEMBER,
     second_of_key,
 )
 from pybroker.coordinators.group.consumer_regexes import Resolution, take_over
@@ -49,9 +42,6 @@ from pybroker_protocol.messages.leave_group import LeaveGroupRequest
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
 
 REGEX_TIMER = "regex"
-
-# Kinds of keys that name a member or a regular expression after the group.
-_LONG_KEYS = frozenset({MEMBER_METADATA, CURRENT_MEMBER_ASSIGNMENT, TARGET_ASSIGNMENT_MEMBER, REGULAR_EXPRESSION})
 
 
 class ConsumerWorld:
@@ -93,7 +83,7 @@ class ConsumerGroups:
         if kind == GROUP_METADATA and value is None:
             self._resolutions.pop(group_id, None)
             return group_id
-        group.replay(kind, second_of_key(key) if kind in _LONG_KEYS else "", value)
+        group.replay(kind, second_of_key(key), value)
         return None
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -110,7 +100,7 @@ class ConsumerGroups:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return Result()
-        return consumer_membership.on_timer(group, kind, member_id, self._context, now_ms)
+        return consumer_departure.on_timer(group, kind, member_id, self._context, now_ms)
 
     def on_unloaded(self) -> None:
         """The partition is lost."""
@@ -123,7 +113,7 @@ class ConsumerGroups:
         request = beat.request
         try:
             if request.member_epoch < JOIN_EPOCH:
-                return consumer_membership.leave(self._group(request.group_id), request, self._context, now_ms)
+                return consumer_departure.leave(self._group(request.group_id), request, self._context, now_ms)
             group = self._groups.get(request.group_id)
             if isinstance(group, ConsumerGroup):
                 return consumer_membership.heartbeat(group, beat, self._context, [], now_ms)

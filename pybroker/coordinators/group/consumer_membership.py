@@ -1,24 +1,23 @@
-"""ConsumerGroupHeartbeat (KIP-848): members join, stay, move on and leave.
+"""ConsumerGroupHeartbeat (KIP-848): members join, stay and move on.
 
-Owns: the decisions of ConsumerGroupHeartbeat v0-1, and what ends a membership: leaving, silence, or holding up others.
+Owns: the decisions of ConsumerGroupHeartbeat v0-1 for members that are there; how they go is in ``consumer_departure``.
 
 A heartbeat does three things, each of which may write records: the member says something new of itself, the group
 gets a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with
 nothing new writes nothing and looks at nobody else.
 
-Counterpart in Kafka: ``consumerGroupHeartbeat``, ``consumerGroupLeave`` and ``consumerGroupFenceMembers`` of
-``GroupMetadataManager``.
+Counterpart in Kafka: ``consumerGroupHeartbeat`` of ``GroupMetadataManager``.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
 from pybroker.coordinators.group.consumer_assignment import update_group_epoch, update_target
+from pybroker.coordinators.group.consumer_departure import Context, rebalance_timer, removal
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_lookup import check_room, dynamic_member, known_static_member
 from pybroker.coordinators.group.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -31,21 +30,13 @@ from pybroker.coordinators.group.consumer_member import (
 )
 from pybroker.coordinators.group.consumer_reconciliation import Situation, reconcile
 from pybroker.coordinators.group.consumer_records import (
-    CURRENT_MEMBER_ASSIGNMENT,
-    MEMBER_METADATA,
-    REGULAR_EXPRESSION,
-    TARGET_ASSIGNMENT_MEMBER,
     current_assignment_record,
-    group_metadata_record,
     member_metadata_record,
     target_member_record,
-    tombstone,
 )
 from pybroker.coordinators.group.consumer_regexes import RegexChange, regexes_to_resolve, update_regex
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.topics import Topics
-from pybroker.coordinators.result import Record, Result, TimerKey
+from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -54,14 +45,6 @@ from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
 
-logger = logging.getLogger(__name__)
-
-# Kinds of timers, besides SESSION_TIMER: a member has to give partitions up; a classic member has to join again; has to
-# ask for its assignment.
-REBALANCE_TIMER = "consumer-rebalance"
-CLASSIC_JOIN_TIMER = "consumer-join"
-CLASSIC_SYNC_TIMER = "consumer-sync"
-
 
 class Heartbeat(NamedTuple):
     """One ConsumerGroupHeartbeat with what it came with."""
@@ -69,22 +52,6 @@ class Heartbeat(NamedTuple):
     request: ConsumerGroupHeartbeatRequest
     client_id: str
     client_host: str
-
-
-class Context(NamedTuple):
-    """What the rules of consumer groups go by.
-
-    ``new_member_id()`` makes an id that nobody has.
-    ``resolve(group_id, regexes, result)`` begins to resolve regular expressions, unless that is under way already.
-    ``downgrade(group, gone, result, now_ms)`` makes a classic group of one whose last other members are gone; False
-    when that is not to be.
-    """
-
-    settings: ConsumerSettings
-    topics: Topics
-    new_member_id: Callable[[], str]
-    resolve: Callable[[str, list[str], Result], None]
-    downgrade: Callable[[ConsumerGroup, Sequence[ConsumerMember], Result, int], bool]
 
 
 # --- joining and staying ---------------------------------------------------------------------------------------------
@@ -121,13 +88,6 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
     return result
 
 
-def check_room(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
-    """Raise GroupFailure when the group is full and this is not one of its members."""
-    if len(group.members) >= settings.max_size and member_id not in group.members:
-        message = f"The consumer group has reached its maximum capacity of {settings.max_size} members."
-        raise GroupFailure(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
-
-
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     if request.topic_partitions is None:
         return None
@@ -152,26 +112,6 @@ def _find(
     return member
 
 
-def dynamic_member(group: ConsumerGroup, member_id: str, may_be_new: bool) -> ConsumerMember:
-    """The member, or a new one that is not in the group yet.  Raises GroupFailure."""
-    member = group.members.get(member_id)
-    if member is None and not may_be_new:
-        message = f"Member {member_id} is not a member of group {group.group_id}."
-        raise GroupFailure(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member or ConsumerMember(member_id)
-
-
-def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """The member that has the instance id, if that is this one.  Raises GroupFailure."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise GroupFailure(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        message = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
-        raise GroupFailure(ErrorCode.FENCED_INSTANCE_ID, message)
-    return member
-
-
 def static_member(
     group: ConsumerGroup, member_id: str, instance_id: str, is_classic: bool, records: list[Record]
 ) -> ConsumerMember:
@@ -184,7 +124,7 @@ def static_member(
         message += f"instance id is owned by {present.member_id} member."
         raise GroupFailure(ErrorCode.UNRELEASED_INSTANCE_ID, message)
     member = present._replace(member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
-    records += _removal(group, present.member_id)
+    records += removal(group, present.member_id)
     records.append(member_metadata_record(group.group_id, member))
     records.append(target_member_record(group.group_id, member_id, group.target.get(present.member_id, {})))
     records.append(current_assignment_record(group.group_id, member))
@@ -276,7 +216,7 @@ def step(group: ConsumerGroup, member: ConsumerMember, situation: Situation, res
     result.records.append(current_assignment_record(group.group_id, after))
     # Members of the classic protocol have other timers.
     if after.classic is None:
-        key = _rebalance_timer(group, after.member_id)
+        key = rebalance_timer(group, after.member_id)
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             result.schedule(key, after.rebalance_timeout_ms)
         else:
@@ -298,110 +238,3 @@ def _assignment(assigned: Assigned) -> Assignment:
         for topic_id, epochs in assigned.items()
     ]
     return Assignment(topic_partitions=topics)
-
-
-# --- leaving ---------------------------------------------------------------------------------------------------------
-
-
-def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: Context, now_ms: int) -> Result:
-    """A member goes: for good, or, if it is static, to come back within its session.  Raises GroupFailure."""
-    member_id, epoch = request.member_id, request.member_epoch
-    if request.instance_id is None:
-        member = dynamic_member(group, member_id, False)
-    else:
-        member = known_static_member(group, member_id, request.instance_id)
-    result = Result()
-    if request.instance_id is not None and epoch == LEAVE_STATIC_EPOCH:
-        away = member._replace(
-            member_epoch=LEAVE_STATIC_EPOCH,
-            pending_revocation={},
-            assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
-        )
-        result.records.append(current_assignment_record(group.group_id, away))
-    else:
-        remove_members(group, [member], context, result, now_ms)
-    result.response = ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        error_message=None,
-        member_id=member_id,
-        member_epoch=epoch,
-        heartbeat_interval_ms=0,
-        assignment=None,
-    )
-    return result
-
-
-def remove_members(
-    group: ConsumerGroup, members: Sequence[ConsumerMember], context: Context, result: Result, now_ms: int
-) -> None:
-    """Members are gone; the group assigns anew, or becomes a classic one if only such members are left."""
-    if not members:
-        return
-    for member in members:
-        cancel_timers(group, member.member_id, result)
-    if context.downgrade(group, members, result, now_ms):
-        return
-    records = result.records
-    for member in members:
-        records += _removal(group, member.member_id)
-    counts = dict.fromkeys((member.subscribed_topic_regex for member in members if member.subscribed_topic_regex), 0)
-    for member in members:
-        if member.subscribed_topic_regex:
-            counts[member.subscribed_topic_regex] += 1
-    records += [
-        tombstone(REGULAR_EXPRESSION, group.group_id, regex)
-        for regex, count in counts.items()
-        if group.regex_counts.get(regex) == count
-    ]
-    metadata_hash = context.topics.metadata_hash(group.subscribed_topics(members))
-    records.append(group_metadata_record(group.group_id, group.group_epoch + 1, metadata_hash))
-
-
-def _removal(group: ConsumerGroup, member_id: str) -> list[Record]:
-    return [
-        tombstone(CURRENT_MEMBER_ASSIGNMENT, group.group_id, member_id),
-        tombstone(TARGET_ASSIGNMENT_MEMBER, group.group_id, member_id),
-        tombstone(MEMBER_METADATA, group.group_id, member_id),
-    ]
-
-
-# --- timers ----------------------------------------------------------------------------------------------------------
-
-
-def _rebalance_timer(group: ConsumerGroup, member_id: str) -> TimerKey:
-    return (REBALANCE_TIMER, group.group_id, member_id)
-
-
-def cancel_timers(group: ConsumerGroup, member_id: str, result: Result) -> None:
-    """Nothing is expected of the member any more."""
-    for kind in (SESSION_TIMER, REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER):
-        result.cancel((kind, group.group_id, member_id))
-    group.joins_awaited.discard(member_id)
-
-
-def begin_timers(group: ConsumerGroup, settings: ConsumerSettings, result: Result) -> None:
-    """After loading every session begins anew, because nobody could send heartbeats meanwhile."""
-    session_ms = settings.session_timeout_ms(group.group_id)
-    for member in group.members.values():
-        result.schedule((SESSION_TIMER, group.group_id, member.member_id), session_ms)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            result.schedule(_rebalance_timer(group, member.member_id), member.rebalance_timeout_ms)
-
-
-def on_timer(group: ConsumerGroup, kind: str, member_id: str, context: Context, now_ms: int) -> Result:
-    """A member was silent for too long, or did not do in time what others wait for: it is out."""
-    result = Result()
-    member = group.members.get(member_id)
-    if member is None:
-        return result
-    if kind == CLASSIC_JOIN_TIMER:
-        group.joins_awaited.discard(member_id)
-    is_away = member.member_epoch == LEAVE_STATIC_EPOCH
-    if kind == REBALANCE_TIMER and (is_away or member.state is not MemberState.UNREVOKED_PARTITIONS):
-        return result  # it went on meanwhile
-    if kind in {CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER} and member.classic is None:
-        return result  # it speaks another protocol now
-    logger.info("group %s: member %s is out (%s timeout)", group.group_id, member_id, kind)
-    remove_members(group, [member], context, result, now_ms)
-    return result

@@ -50,6 +50,9 @@ KINDS = frozenset(
     }
 )
 
+# Kinds whose keys name a member or a regular expression after the group.
+_LONG_KEYS = frozenset({MEMBER_METADATA, TARGET_ASSIGNMENT_MEMBER, CURRENT_MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
+
 # A key's kind and the length of its first string; the length of its second.
 _KEY_HEAD = Struct(">hh")
 _INT16 = Struct(">h")
@@ -75,9 +78,9 @@ def _key(kind: int, group_id: str, second: str | None = None) -> bytes:
 
 
 def second_of_key(key: bytes) -> str:
-    """The member id or the regular expression that a key names after the group."""
-    _, length = _KEY_HEAD.unpack_from(key)
-    return key[_KEY_HEAD.size + length + _INT16.size :].decode()
+    """The member id or the regular expression that a key names after the group, empty when it names the group alone."""
+    kind, length = _KEY_HEAD.unpack_from(key)
+    return key[_KEY_HEAD.size + length + _INT16.size :].decode() if kind in _LONG_KEYS else ""
 
 
 def tombstone(kind: int, group_id: str, second: str | None = None) -> Record:

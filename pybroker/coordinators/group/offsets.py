@@ -119,11 +119,6 @@ class OffsetStore:
         for pending in self._pending.values():
             pending.pop(key, None)
 
-    def remove_group(self, group_id: str) -> None:
-        """The group is gone, and what is left of its offsets with it."""
-        for offsets in self.topics(group_id):
-            self._drop(offsets)
-
     def _drop(self, offsets: TopicOffsets) -> None:
         del self._by_prefix[offsets.key_prefix]
         topics = self._by_group[offsets.group_id]
