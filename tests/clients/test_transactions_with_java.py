@@ -1,0 +1,102 @@
+"""Transactions of Kafka's Java client, and Kafka's tools that look at them, against pybroker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
+
+from pybroker.testing import Broker
+from tests.clients.adapter import Client, ConsumerOptions, ProducerOptions, poll_until
+from tests.clients.all_clients import CLIENTS
+from tests.clients.conftest import MakeTopic
+
+MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
+TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+TOOL_TIMEOUT_S = 120
+
+pytestmark = pytest.mark.jvm
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(kafka_broker: Broker) -> Tool:
+    """Runs TransactionsCommand against the run's broker; returns what it printed, word by word and line by line."""
+
+    def run(*arguments: str) -> str:
+        bootstrap = ("--bootstrap-server", kafka_broker.bootstrap)
+        return run_kafka_tool(TRANSACTIONS_COMMAND, *bootstrap, *arguments, timeout_s=TOOL_TIMEOUT_S).stdout
+
+    return run
+
+
+@pytest.fixture
+def python(kafka_broker: Broker) -> Iterator[Client]:
+    """Any client that is quicker to start."""
+    made = CLIENTS["kafka-python"](kafka_broker.bootstrap)
+    yield made
+    made.close()
+
+
+def test_consume_transform_produce_copies_each_record_once(
+    kafka_broker: Broker, python: Client, make_topic: MakeTopic
+) -> None:
+    """In the second protocol, with a random one of three transactions aborted."""
+    source, copy = make_topic(), make_topic()
+    producer = python.producer()
+    values = [b"%d" % number for number in range(100)]
+    for value in values:
+        producer.send(source, value, partition=0)
+    assert len(producer.flush()) == len(values)
+    run_kafka_tool(
+        MESSAGE_COPIER,
+        "--broker-list", kafka_broker.bootstrap,
+        "--input-topic", source,
+        "--input-partition", "0",
+        "--output-topic", copy,
+        "--max-messages", str(len(values)),
+        "--consumer-group", f"{source}-copiers",
+        "--transaction-size", "7",
+        "--transactional-id", f"{source}-copier",
+        "--enable-random-aborts",
+        "--use-group-metadata",
+        timeout_s=TOOL_TIMEOUT_S,
+    )  # fmt: skip
+    consumer = python.consumer(ConsumerOptions(isolation="read_committed"))
+    consumer.assign([(copy, 0)])
+    records = poll_until([consumer], lambda so_far: bool(so_far) and so_far[-1].value == values[-1])
+    assert [record.value for record in records] == values
+    assert python.admin().group_offsets(f"{source}-copiers") == {(source, 0): len(values)}
+
+
+def test_transactions_command_and_dump_log(
+    tool: Tool, kafka_broker: Broker, python: Client, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    producer = python.producer(ProducerOptions(transactional_id=topic))
+    assert producer.begin() == 0
+    producer.send(topic, b"v", partition=0)
+    assert [delivery.error for delivery in producer.flush()] == [0]
+    (listed,) = [line.split() for line in tool("list").splitlines() if line.startswith(topic)]
+    assert listed[-1] == "Ongoing"
+    described = tool("describe", "--transactional-id", topic)
+    assert "Ongoing" in described
+    assert f"{topic}-0" in described
+    assert listed[2] in tool("describe-producers", "--topic", topic, "--partition", "0").split()
+    tool("forceTerminateTransaction", "--transactionalId", topic)
+    assert producer.commit() != 0
+    assert "Empty" in tool("describe", "--transactional-id", topic)
+    dumped = dump_of_transaction_state(kafka_broker.data_dir)
+    lines = [line for line in dumped.splitlines() if f'"transactionalId":"{topic}"' in line]
+    statuses = [int(line.split('"transactionStatus":')[1].split(",")[0]) for line in lines]
+    # Empty, Ongoing, PrepareAbort, CompleteAbort, and Empty for whoever begins next: the tool.
+    assert statuses == [0, 1, 3, 5, 0], dumped
+
+
+def dump_of_transaction_state(data_dir: Path) -> str:
+    files = ",".join(str(log) for log in sorted(data_dir.glob("__transaction_state-*/*.log")))
+    arguments = ("--files", files, "--transaction-log-decoder")
+    return run_kafka_tool(DUMP_LOG_SEGMENTS, *arguments, timeout_s=TOOL_TIMEOUT_S).stdout
