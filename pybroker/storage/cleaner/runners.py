@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+import pybroker_protocol
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
     CleanerDied,
@@ -157,10 +158,8 @@ class ProcessRunner:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    import pybroker
-    import pybroker_protocol
-
-    roots = [str(Path(package.__path__[0]).parent) for package in (pybroker, pybroker_protocol)]
+    # It shall run what this process runs, however that was found.
+    roots = [str(Path(__file__).parents[3]), str(Path(pybroker_protocol.__path__[0]).parent)]
     path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-m", "pybroker.storage.cleaner"],
