@@ -18,6 +18,7 @@ from pybroker.storage.producer_snapshot import latest_snapshot
 from pybroker.storage.producer_state import ProducerStateManager
 from pybroker.storage.results import StorageError
 from pybroker.storage.segment import (
+    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
@@ -66,6 +67,7 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     A directory that turns out not to be whole, though its owner said so, is recovered first.
     """
     if _load(log, restart_point):
+        _remove_stale(log)
         return
     from pybroker.storage.recovery import recover_partition
 
@@ -76,6 +78,13 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     log.segments = SegmentList()
     if not _load(log, restart_point):
         raise StorageError(f"{log.path} could not be recovered")
+
+
+def _remove_stale(log: Log) -> None:
+    """Remove what was renamed to be removed later when the last owner stopped cleanly."""
+    stale = list(log.path.glob("*" + DELETED_SUFFIX))
+    if stale:
+        log.directory.remove_later(stale, 0)
 
 
 def _load(log: Log, restart_point: RestartPoint) -> bool:

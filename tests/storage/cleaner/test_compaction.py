@@ -295,3 +295,19 @@ def test_records_below_the_log_start_do_not_come_back(storage: Storage, world: F
     clean(world)
     assert log.log_start_offset == 2
     assert [record.offset for record in survivors(log) if record.offset >= 2] == [2, 3, 4]
+
+
+def test_replaced_segments_that_a_clean_stop_left_go_at_the_next_opening(
+    make_storage: MakeStorage, storage: Storage, world: FakeWorld
+) -> None:
+    log = compacted(storage, file_delete_delay_ms=HOUR)
+    put(log, (b"k", b"1"))
+    log.roll()
+    put(log, (b"k", b"3"))
+    clean(world)
+    storage.close()
+    assert [name for name in file_names(log) if name.endswith(".deleted")]
+    again = compacted(make_storage())
+    assert again.log_end_offset == 2
+    world.advance(1)
+    assert not [name for name in file_names(again) if name.endswith(".deleted")]
