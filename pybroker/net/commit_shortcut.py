@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.group.repeated_commit import CommittedPositions
     from pybroker.handlers.services import Services
     from pybroker.net.connection import Connection
-    from pybroker.net.dispatch import Endpoint
+    from pybroker.net.dispatch import ServedApi
 
 # The bytes that all requests of a connection differ in: the correlation id stands in front of the client id.
 PREFIX_AT = 8
@@ -46,9 +46,9 @@ class CommitShortcut:
     """See the module's docstring."""
 
     __slots__ = (
+        "_api",
         "_commit",
         "_connection",
-        "_endpoint",
         "_frame",
         "_frame_bytes",
         "_has_epochs",
@@ -64,7 +64,7 @@ class CommitShortcut:
     def __init__(
         self,
         connection: Connection,
-        endpoint: Endpoint,
+        api: ServedApi,
         services: Services,
         commit: RepeatedCommit,
         unchanged: tuple[bytes, ...],
@@ -72,20 +72,20 @@ class CommitShortcut:
     ) -> None:
         """``unchanged``: the bytes of a frame behind its correlation id, without the offsets and epochs."""
         self._connection = connection
-        self._endpoint = endpoint
+        self._api = api
         self._services = services
         # Not the image itself: an idle connection would keep it.
         self._metadata_epoch = services.metadata.image.epoch
         self._commit = commit
         self._unchanged = unchanged
-        self._key_and_version = endpoint.api_key << 16 | endpoint.api_version
-        self._has_epochs = endpoint.api_version >= _LEADER_EPOCH_SINCE
+        self._key_and_version = api.api_key << 16 | api.api_version
+        self._has_epochs = api.api_version >= _LEADER_EPOCH_SINCE
         hole = "qi" if self._has_epochs else "q"
         frame = Struct(">iIi" + hole.join(f"{len(part)}s" for part in unchanged))
         self._frame = frame.unpack_from
         self._frame_bytes = frame.size
-        parts: list[Any] = [b"\0"] if endpoint.flexible_reply else []
-        endpoint.encode(response, parts)
+        parts: list[Any] = [b"\0"] if api.flexible_reply else []
+        api.encode(response, parts)
         self._reply_body = b"".join(parts)
         reply = Struct(f">ii{len(self._reply_body)}s")
         self._reply = reply.pack
@@ -109,7 +109,7 @@ class CommitShortcut:
             for correlation_id in correlation_ids:
                 replies.append(reply(reply_bytes, correlation_id, body))
         else:
-            answer.come_later(self._connection, self._endpoint, self._frame_bytes)
+            answer.come_later(self._connection, self._api, self._frame_bytes)
         return pos, len(requests)
 
     def _cut(self, view: memoryview, pos: int, end: int) -> tuple[list[CommittedPositions], list[int], int]:
@@ -157,20 +157,20 @@ class _Answer:
         for parked in self._parked:
             parked.complete(self._shortcut.response(error_code))
 
-    def come_later(self, connection: Connection, endpoint: Endpoint, frame_bytes: int) -> None:
+    def come_later(self, connection: Connection, api: ServedApi, frame_bytes: int) -> None:
         """Give every request its place in the order of replies."""
         for correlation_id in self.correlation_ids:
             if self.error_code is not None:
-                connection.reply(endpoint, correlation_id, self._shortcut.response(self.error_code))
+                connection.reply(api, correlation_id, self._shortcut.response(self.error_code))
                 continue
             parked = Parked()
             self._parked.append(parked)
-            connection.park(endpoint, correlation_id, parked, frame_bytes)
+            connection.park(api, correlation_id, parked, frame_bytes)
 
 
 def shortcut_of_commit(
     connection: Connection,
-    endpoint: Endpoint,
+    api: ServedApi,
     services: Services,
     request: OffsetCommitRequest,
     response: OffsetCommitResponse,
@@ -186,16 +186,16 @@ def shortcut_of_commit(
         or any(partition.error_code for topic in response.topics for partition in topic.partitions)
     ):
         return None
-    body = codec.encode(request, endpoint.api_version)
+    body = codec.encode(request, api.api_version)
     head_bytes = len(frame) - len(body)
     if frame[head_bytes:] != body:
         return None  # tagged fields that nobody knows, bytes behind the last field
-    first, *others = _without_positions(request, endpoint.api_version)
+    first, *others = _without_positions(request, api.api_version)
     if not others:
         return None
     unchanged = (bytes(frame[PREFIX_AT:head_bytes]) + first, *others)
-    commit = RepeatedCommit(request, endpoint.api_version)
-    return CommitShortcut(connection, endpoint, services, commit, unchanged, response)
+    commit = RepeatedCommit(request, api.api_version)
+    return CommitShortcut(connection, api, services, commit, unchanged, response)
 
 
 def _without_positions(request: OffsetCommitRequest, api_version: int) -> list[bytes]:

@@ -30,7 +30,7 @@ from pybroker.net.dispatch import (
     API_VERSIONS_KEY,
     OFFSET_COMMIT_KEY,
     PRODUCE_KEY,
-    Endpoint,
+    ServedApi,
     UnknownApiKey,
     UnsupportedApiVersion,
 )
@@ -61,13 +61,13 @@ _CLOCK_EVERY = 4  # requests between two looks at the clock: a look costs as muc
 class _WaitingReply:
     """A place in the order of replies, kept until its response is there."""
 
-    __slots__ = ("connection", "correlation_id", "done", "endpoint", "frame_bytes", "parked", "response")
+    __slots__ = ("api", "connection", "correlation_id", "done", "frame_bytes", "parked", "response")
 
     def __init__(
-        self, connection: Connection, endpoint: Endpoint, correlation_id: int, parked: Parked | None, frame_bytes: int
+        self, connection: Connection, api: ServedApi, correlation_id: int, parked: Parked | None, frame_bytes: int
     ) -> None:
         self.connection = connection
-        self.endpoint = endpoint
+        self.api = api
         self.correlation_id = correlation_id
         self.parked = parked
         self.frame_bytes = frame_bytes
@@ -260,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             size >= 4
             and view[pos + 4] == 0
             and view[pos + 5] == PRODUCE_KEY
-            and last.endpoint.api_key == PRODUCE_KEY
+            and last.api.api_key == PRODUCE_KEY
             and (last.parked is None or last.parked.completed or not last.parked.holds_back)
             and len(self._waiting) < limits.PIPELINED_PRODUCE_REQUESTS
             and self._waiting_bytes < limits.PIPELINED_PRODUCE_BYTES
@@ -366,17 +366,17 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(f"a request of {len(frame)} bytes has no header")
             return
         key_and_version, correlation_id, client_id_bytes = _REQUEST_HEADER(frame)
-        endpoints = self._server.dispatcher.endpoints
+        served_apis = self._server.dispatcher.served
         context = self._context
         try:
-            endpoint = endpoints.get(key_and_version) or self._server.dispatcher.resolve(key_and_version)
+            api = served_apis.get(key_and_version) or self._server.dispatcher.resolve(key_and_version)
             pos = _CLIENT_ID_AT + client_id_bytes if client_id_bytes > 0 else _CLIENT_ID_AT
             if frame[_CLIENT_ID_AT:pos] != self._client_id_raw or client_id_bytes <= 0:
                 self._learn_client_id(frame, client_id_bytes)
-            if endpoint.flexible_request:
+            if api.flexible_request:
                 pos = pos + 1 if frame[pos] == 0 else skip_tagged_fields(frame, pos)
             # Bytes behind the last field are ignored, as Kafka does: librdkafka's Metadata for all topics has three.
-            request, end = endpoint.decode(frame, pos)
+            request, end = api.decode(frame, pos)
             if end > len(frame):
                 raise ProtocolError("the frame ends inside of its header")
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError, UnknownApiKey) as error:
@@ -385,12 +385,12 @@ class Connection(asyncio.BufferedProtocol):
         except UnsupportedApiVersion as error:
             self._answer_unsupported_version(error, correlation_id)
             return
-        context.api_key = endpoint.api_key
-        context.api_version = endpoint.api_version
+        context.api_key = api.api_key
+        context.api_version = api.api_version
         context.correlation_id = correlation_id
         context.client_id = self._client_id
         try:
-            response = endpoint.handle(context, request)
+            response = api.handle(context, request)
         except CloseConnection as error:
             self.refuse(str(error))
             return
@@ -400,34 +400,34 @@ class Connection(asyncio.BufferedProtocol):
             return
         if response.__class__ is Parked:
             if not response.completed or response.response is None:
-                self.park(endpoint, correlation_id, response, len(frame))
+                self.park(api, correlation_id, response, len(frame))
                 return
             response = response.response  # parked, but completed before the handler returned
-        elif endpoint.api_key in _SHORTCUT_KEYS and response is not None:
-            self._learn_shortcut(endpoint, request, response, frame)
+        elif api.api_key in _SHORTCUT_KEYS and response is not None:
+            self._learn_shortcut(api, request, response, frame)
         if response is not None:
-            self.reply(endpoint, correlation_id, response)
+            self.reply(api, correlation_id, response)
 
-    def reply(self, endpoint: Endpoint, correlation_id: int, response: Any) -> None:
+    def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Send a response, behind those that wait."""
         if self._waiting:
-            reply = _WaitingReply(self, endpoint, correlation_id, None, 0)
+            reply = _WaitingReply(self, api, correlation_id, None, 0)
             self._waiting.append(reply)
             reply.deliver(response)
         else:
-            self._send(endpoint, correlation_id, response)
+            self._send(api, correlation_id, response)
 
-    def _learn_shortcut(self, endpoint: Endpoint, request: Any, response: Any, frame: memoryview) -> None:
+    def _learn_shortcut(self, api: ServedApi, request: Any, response: Any, frame: memoryview) -> None:
         """Remember a request with one batch, or offsets, so that the next one like it is served the short way."""
         if self._shortcut_pause:
             self._shortcut_pause -= 1
             return
-        if endpoint.api_key == OFFSET_COMMIT_KEY:
+        if api.api_key == OFFSET_COMMIT_KEY:
             from pybroker.net.commit_shortcut import shortcut_of_commit
 
             self._shortcut_pause = _SHORTCUT_PAUSE
             services = self._server.services
-            self._shortcut = shortcut_of_commit(self, endpoint, services, request, response, frame)
+            self._shortcut = shortcut_of_commit(self, api, services, request, response, frame)
             return
         if self._server.frame_bytes_max < 2 * limits.INLINE_WRITE_BYTES_MAX:
             return  # the short way looks at no frame's length
@@ -438,11 +438,11 @@ class Connection(asyncio.BufferedProtocol):
                 from pybroker.net.produce_shortcut import shortcut_of
 
                 self._shortcut_pause = _SHORTCUT_PAUSE
-                self._shortcut = shortcut_of(endpoint, self._server.services.replicas, request, frame)
+                self._shortcut = shortcut_of(api, self._server.services.replicas, request, frame)
 
-    def park(self, endpoint: Endpoint, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
+    def park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         """Keep the reply's place in the order; the context belongs to the parked request from now on."""
-        reply = _WaitingReply(self, endpoint, correlation_id, parked, frame_bytes)
+        reply = _WaitingReply(self, api, correlation_id, parked, frame_bytes)
         self._waiting.append(reply)
         self._waiting_bytes += frame_bytes
         self._context = self._new_context()
@@ -457,7 +457,7 @@ class Connection(asyncio.BufferedProtocol):
             if reply.response is None:
                 self.refuse("the request cannot be answered")
                 return
-            self._send(reply.endpoint, reply.correlation_id, reply.response)
+            self._send(reply.api, reply.correlation_id, reply.response)
         if not self._serving:
             self._serve_on()
             if self._out:
@@ -488,12 +488,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- replying --------------------------------------------------------------------------------------------------
 
-    def _send(self, endpoint: Endpoint, correlation_id: int, response: Any) -> None:
+    def _send(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Encode a reply behind those that wait for the end of this turn."""
         parts: list[Any] = [b""]
-        endpoint.encode(response, parts)
+        api.encode(response, parts)
         size = sum(map(len, parts))
-        if endpoint.flexible_reply:
+        if api.flexible_reply:
             parts[0] = _FLEXIBLE_REPLY_HEADER(size + 5, correlation_id, 0)
         else:
             parts[0] = _REPLY_HEADER(size + 4, correlation_id)
@@ -516,10 +516,10 @@ class Connection(asyncio.BufferedProtocol):
         if error.api.key != API_VERSIONS_KEY:
             self.refuse(str(error))
             return
-        endpoint = self._server.dispatcher.resolve(API_VERSIONS_KEY << 16)
+        api = self._server.dispatcher.resolve(API_VERSIONS_KEY << 16)
         from pybroker.handlers.api_versions import unsupported_version
 
-        self._send(endpoint, correlation_id, unsupported_version())
+        self._send(api, correlation_id, unsupported_version())
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """From the first bytes of a frame to the functions that serve it.
 
-Owns: the table of ``Endpoint`` rows, one per (API key, version), built from ``apis.APIS`` at the first request
+Owns: the table of ``ServedApi`` rows, one per (API key, version), built from ``apis.APIS`` at the first request
 of each, so that a broker imports only what its clients use.
 
 Kafka counterpart: the ``match`` of KafkaApis.handle and RequestContext.parseRequest.
@@ -24,7 +24,7 @@ Encode = Callable[[Any, list[Any]], None]
 Handle = Callable[[Any, Any], Any]
 
 
-class Endpoint:
+class ServedApi:
     """How one version of one API is served: decode, handle, encode, and the shape of both headers."""
 
     __slots__ = ("api_key", "api_version", "decode", "encode", "flexible_reply", "flexible_request", "handle")
@@ -65,21 +65,21 @@ class UnknownApiKey(Exception):
 
 
 class Dispatcher:
-    """Endpoints by the first four bytes of a request: API key and version in one int."""
+    """What is served by the first four bytes of a request: API key and version in one int."""
 
-    __slots__ = ("endpoints",)
+    __slots__ = ("served",)
 
     def __init__(self) -> None:
-        self.endpoints: dict[int, Endpoint] = {}
+        self.served: dict[int, ServedApi] = {}
 
-    def resolve(self, key_and_version: int) -> Endpoint:
-        """Build and remember the endpoint; raises ``UnknownApiKey`` or ``UnsupportedApiVersion``."""
+    def resolve(self, key_and_version: int) -> ServedApi:
+        """Build and remember it; raises ``UnknownApiKey`` or ``UnsupportedApiVersion``."""
         key, version = key_and_version >> 16, key_and_version & 0xFFFF
         api = BY_KEY.get(key)
         if api is None:
             raise UnknownApiKey(key)
         if not api.versions[0] <= version <= api.versions[1]:
             raise UnsupportedApiVersion(api, version)
-        endpoint = Endpoint(api, version)
-        self.endpoints[key_and_version] = endpoint
-        return endpoint
+        served = ServedApi(api, version)
+        self.served[key_and_version] = served
+        return served

@@ -25,7 +25,7 @@ from pybroker_protocol.messages.produce import ProduceRequest
 from pybroker_protocol.records import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from pybroker.net.dispatch import Endpoint
+    from pybroker.net.dispatch import ServedApi
     from pybroker.replication.partition import Partition
     from pybroker.replication.replica_manager import ReplicaManager
 
@@ -58,23 +58,23 @@ class ProduceShortcut:
         "reply_bytes",
     )
 
-    def __init__(self, endpoint: Endpoint, partition: Partition, request: ProduceRequest, prefix: bytes) -> None:
+    def __init__(self, api: ServedApi, partition: Partition, request: ProduceRequest, prefix: bytes) -> None:
         self.partition = partition
-        self._version = endpoint.api_version
-        self._flexible = endpoint.flexible_request
+        self._version = api.api_version
+        self._flexible = api.flexible_request
         self._prefix = prefix
         # Length, key and version (the key of Produce is 0, so that both are the version), correlation id, prefix.
         frame_start = Struct(f">iIi{len(prefix)}s")
         self._frame_start = frame_start.unpack_from
         self._frame_start_bytes = frame_start.size
-        self._offsets = 3 if endpoint.api_version >= _LOG_START_OFFSET_SINCE else 2
+        self._offsets = 3 if api.api_version >= _LOG_START_OFFSET_SINCE else 2
         topic = request.topic_data[0]
         parts: list[Any] = []
-        endpoint.encode(response_of(topic.name, topic.topic_id, partition.index, *_MARKS), parts)
+        api.encode(response_of(topic.name, topic.topic_id, partition.index, *_MARKS), parts)
         body = b"".join(parts)
         marks = b"".join(mark.to_bytes(8, "big") for mark in _MARKS[: self._offsets])
         head, _, tail = body.partition(marks)
-        self._reply_head = (b"\0" if endpoint.flexible_reply else b"") + head
+        self._reply_head = (b"\0" if api.flexible_reply else b"") + head
         self._reply_tail = tail
         reply = Struct(f">ii{len(self._reply_head)}s{'q' * self._offsets}{len(tail)}s")
         self._reply = reply.pack
@@ -138,7 +138,7 @@ class ProduceShortcut:
 
 
 def shortcut_of(
-    endpoint: Endpoint, replicas: ReplicaManager, request: ProduceRequest, frame: memoryview
+    api: ServedApi, replicas: ReplicaManager, request: ProduceRequest, frame: memoryview
 ) -> ProduceShortcut | None:
     """The shortcut for requests like this one, which has just succeeded; None when it is not of the simple kind.
 
@@ -146,13 +146,13 @@ def shortcut_of(
     """
     (topic,) = request.topic_data
     (data,) = topic.partition_data
-    if endpoint.api_version >= _BY_ID_SINCE:
+    if api.api_version >= _BY_ID_SINCE:
         partition = replicas.partition_by_id(topic.topic_id, data.index)
     else:
         partition = replicas.partition(topic.name, data.index)
     if partition is None or not request.acks or not data.records or request.transactional_id is not None:
         return None
-    flexible = endpoint.flexible_request
+    flexible = api.flexible_request
     batch_bytes = len(data.records)
     start = len(frame) - batch_bytes - (_TAGS_BYTES if flexible else 0)
     if flexible and any(frame[start + batch_bytes :]):
@@ -160,7 +160,7 @@ def shortcut_of(
     for length_bytes in range(1, _UVARINT_BYTES_MAX + 1) if flexible else (4,):
         prefix_end = start - length_bytes
         if prefix_end > PREFIX_AT and _batch_size(frame, prefix_end, flexible) == (batch_bytes, start):
-            return ProduceShortcut(endpoint, partition, request, bytes(frame[PREFIX_AT:prefix_end]))
+            return ProduceShortcut(api, partition, request, bytes(frame[PREFIX_AT:prefix_end]))
     return None
 
 

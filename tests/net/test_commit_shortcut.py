@@ -269,8 +269,8 @@ def test_second_request_is_served_the_short_way(broker: Broker) -> None:
     assert consumer.errors(9) == [0]
     server = broker._running()._sockets
     assert server is not None
-    for endpoint in server.dispatcher.endpoints.values():
-        endpoint.handle = None  # type: ignore[assignment]  # nobody may take the ordinary way
+    for api in server.dispatcher.served.values():
+        api.handle = None  # type: ignore[assignment]  # nobody may take the ordinary way
     consumer.post(*[commit(broker, {("t", 0): (offset, "")}) for offset in (2, 3, 4)], version=9)
     assert [consumer.errors(9) for _ in range(3)] == [[0]] * 3
     consumer.wire.close()

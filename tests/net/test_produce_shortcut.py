@@ -145,8 +145,8 @@ def test_second_request_is_served_the_short_way(broker: Broker, monkeypatch: pyt
     producer.send(produce_request("t", batch(b"a")), 9)
     assert serves_short(broker) == [True]
     monkeypatch.setattr("pybroker.handlers.produce.handle", None)  # nobody may take the ordinary way
-    for endpoint in broker._running()._sockets.dispatcher.endpoints.values():  # type: ignore[union-attr]
-        endpoint.handle = None  # type: ignore[assignment]
+    for api in broker._running()._sockets.dispatcher.served.values():  # type: ignore[union-attr]
+        api.handle = None
     _, response = producer.send(produce_request("t", batch(b"b")), 9)
     assert response.responses[0].partition_responses[0].base_offset == 1
     producer.wire.close()
