@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.cli.log_files import read_producer_snapshot, read_transaction_index
 from pybroker.storage.log import Log
 from pybroker.storage.results import StorageError
 from tests.storage.fake_env import FakeWorld
@@ -83,6 +84,38 @@ def test_dump_log_segments_finds_nothing_wrong(
     assert "producerId: 77" in snapshots or end == "live"
     aborted = dump(files_of(log, ".txnindex"))
     assert "producerId: 78 firstOffset: 244 lastOffset: 245 lastStableOffset: 246" in aborted
+
+
+def test_dump_log_segments_reads_markers_and_open_transactions(storage: Storage) -> None:
+    log = storage.log()
+    client = Client(log)
+    now = storage.world.clock.now
+    for producer_id in (78, 79, 80):
+        for sequence in range(2):
+            client.send(attributes=0x10, producer_id=producer_id, producer_epoch=4, sequence=sequence, timestamp=now)
+    assert client.end(78, 5, commit=True, coordinator_epoch=3, version=2).error_code == 0
+    assert client.end(79, 5, commit=False, coordinator_epoch=3, version=2).error_code == 0
+    storage.close()
+    segments = dump(files_of(log, ".log"), "--deep-iteration", "--print-data-log")
+    assert_sound(segments, batches=8)
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 3" in segments
+    assert "endTxnMarker: ABORT coordinatorEpoch: 3" in segments
+    aborted = dump(files_of(log, ".txnindex"))
+    assert "producerId: 79 firstOffset: 2 lastOffset: 7 lastStableOffset: 4" in aborted
+    producers = {
+        line.split("producerId: ")[1].split()[0]: line
+        for line in dump(files_of(log, ".snapshot")).splitlines()
+        if "producerId: " in line
+    }
+    for producer_id, epoch, coordinator_epoch in (("78", 5, 3), ("79", 5, 3), ("80", 4, -1)):
+        assert f"producerEpoch: {epoch} " in producers[producer_id]
+        assert f"coordinatorEpoch: {coordinator_epoch} " in producers[producer_id]
+    assert "currentTxnFirstOffset: Optional[4]" in producers["80"].replace("OptionalLong", "Optional")
+    assert "currentTxnFirstOffset: None" in producers["78"].replace("OptionalLong.empty", "None")
+    ours = {entry["producer_id"]: entry for entry in read_producer_snapshot(files_of(log, ".snapshot")[-1])}
+    assert 4 in ours[80].values()
+    (entry,) = read_transaction_index(files_of(log, ".txnindex")[0])
+    assert (entry["producer_id"], entry["first_offset"], entry["last_offset"]) == (79, 2, 7)
 
 
 LOCKER = """
