@@ -1,8 +1,9 @@
 """AddPartitionsToTxn (key 24), versions 0 to 5.
 
 Behaviour: partitions become part of the producer's transaction, all of them or none: where one does not exist, the
-others are OPERATION_NOT_ATTEMPTED.  From 2 a fenced producer hears PRODUCER_FENCED.  From 4 brokers ask for partitions
-that they lead, many transactions at once, and may only want to know whether a partition belongs to one (KIP-890).
+others are OPERATION_NOT_ATTEMPTED.  A client may not name internal topics.  From 2 a fenced producer hears
+PRODUCER_FENCED.  From 4 brokers ask for partitions that they lead, many transactions at once, and may only want to know
+whether a partition belongs to one (KIP-890).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -84,7 +86,7 @@ def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) ->
     exists = ctx.services.metadata.partition
     errors: Errors = {}
     for name, index in partitions:
-        if is_client and not ctx.authorize(Operation.WRITE, Resource.TOPIC, name):
+        if is_client and (name in INTERNAL_TOPICS or not ctx.authorize(Operation.WRITE, Resource.TOPIC, name)):
             errors[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif exists(name, index) is None:
             errors[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

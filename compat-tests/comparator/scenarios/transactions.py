@@ -9,6 +9,7 @@ from comparator.broker import Broker
 from comparator.registry import scenario
 
 TRANSACTION = 1
+TOPIC = 2
 TIMEOUT_MS = 60_000
 CONCURRENT_TRANSACTIONS = 51
 COORDINATOR_NOT_READY = (14, 15, 16)
@@ -20,18 +21,17 @@ def prepare(broker: Broker, *transactional_ids: str) -> None:
 
     def gives_ids() -> bool:
         given = broker.quietly("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=TIMEOUT_MS)
-        return given["error_code"] == 0 and given["producer_id"] > 0
+        return bool(given["error_code"] == 0 and given["producer_id"] > 0)
 
-    def answers(transactional_id: str) -> bool:
-        found = broker.quietly("FindCoordinator", 3, key=transactional_id, key_type=TRANSACTION)
-        if found["error_code"] != 0:
-            return False
-        described = broker.quietly("DescribeTransactions", 0, transactional_ids=[transactional_id])
-        return described["transaction_states"][0]["error_code"] not in COORDINATOR_NOT_READY
+    def answers() -> bool:
+        for transactional_id in transactional_ids:
+            if broker.quietly("FindCoordinator", 3, key=transactional_id, key_type=TRANSACTION)["error_code"] != 0:
+                return False
+        described = broker.quietly("DescribeTransactions", 0, transactional_ids=list(transactional_ids))
+        return all(found["error_code"] not in COORDINATOR_NOT_READY for found in described["transaction_states"])
 
     broker.wait_until(gives_ids, "producer ids")
-    for transactional_id in transactional_ids:
-        broker.wait_until(lambda wanted=transactional_id: answers(wanted), f"the coordinator of {transactional_id}")
+    broker.wait_until(answers, f"the coordinators of {transactional_ids}")
 
 
 def init(broker: Broker, version: int, note: str, transactional_id: str | None, **more: Any) -> Any:
@@ -94,6 +94,18 @@ def finding_the_coordinator_in_every_version(broker: Broker) -> None:
         if version >= 1:
             keys = {"key": "found", "coordinator_keys": ["found", "found-too", ""]}
             broker.call("FindCoordinator", version, "transactional ids", key_type=TRANSACTION, **keys)
+
+
+@scenario
+def the_internal_topic(broker: Broker) -> None:
+    prepare(broker, "internal")
+    name = "__transaction_state"
+    broker.call("Metadata", 12, topics=[{"name": name}], allow_auto_topic_creation=False)
+    asked = [{"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}]
+    broker.call("DescribeConfigs", 4, resources=asked, include_synonyms=True)
+    producer = init(broker, 5, "begin", "internal")
+    add(broker, 3, "itself as part of a transaction", "internal", producer, topics((name, 0)))
+    end(broker, V1, "commit", "internal", producer)
 
 
 @scenario
