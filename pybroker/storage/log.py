@@ -302,7 +302,8 @@ class Log:
         producers = self.producers
         if not producers.ongoing_txns and not producers.unreplicated_txns:
             return self.high_watermark
-        return min(self.high_watermark, producers.first_unstable_offset())
+        # The transaction's first records may have been deleted.
+        return min(self.high_watermark, max(producers.first_unstable_offset(), self.log_start_offset))
 
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark, within the log's start and end; returns where it is then."""

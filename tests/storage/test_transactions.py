@@ -186,6 +186,16 @@ def test_open_transaction_outlives_the_expiry_of_its_producer(client: Client, wo
     assert client.log.last_stable_offset == 0
 
 
+def test_last_stable_offset_is_never_below_the_log_start(client: Client) -> None:
+    client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
+    client.send()
+    client.log.update_high_watermark(2)
+    assert client.log.increment_log_start_offset(1) == 0
+    assert client.log.last_stable_offset == 1
+    assert client.log.increment_log_start_offset(2) == 0
+    assert client.log.last_stable_offset == 2
+
+
 def test_parked_log_finds_its_open_transaction_again(client: Client) -> None:
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
     client.log.update_high_watermark(1)
