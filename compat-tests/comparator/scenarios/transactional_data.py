@@ -182,7 +182,7 @@ def markers_by_hand(broker: Broker) -> None:
         producer = init(broker, 5, "begin again", name)
         add(broker, 3, "a partition", name, producer, topics(("txn-marker", 0)))
         produce(broker, 11, "open", "txn-marker", transactional(producer), transactional_id=name)
-        more = {"transaction_version": 2} if version >= 2 else {}
+        more: dict[str, Any] = {"transaction_version": 2} if version >= 2 else {}
         write_marker(broker, version, "no such partition", "txn-marker", producer, indexes=[7], **more)
         write_marker(broker, version, "no such topic", "txn-missing", producer, **more)
         write_marker(broker, version, "an older epoch", "txn-marker", producer, epoch=-1, **more)
@@ -256,7 +256,7 @@ def offsets_inside_of_transactions(broker: Broker) -> None:
         older = {**producer, "producer_epoch": producer["producer_epoch"] - 1}
         commit_inside(broker, version, "an older epoch", older, 2)
         if version >= 3:
-            unknown = {"group_id": f"{group}-unknown", "generation_id": 4, "member_id": "m"}
+            unknown: dict[str, Any] = {"group_id": f"{group}-unknown", "generation_id": 4, "member_id": "m"}
             commit_inside(broker, version, "a generation of an unknown group", producer, 2, **unknown)
             commit_inside(broker, version, "a member without a generation", producer, 2, member_id="m")
         fetch_offsets(broker, "open", group)
