@@ -61,6 +61,7 @@ class ClientConnection:
         self._expected.append(
             (self._correlation_id, reply_class, version, flexible and key != API_VERSIONS, future, timer)
         )
+        self._scheduler.trace(self.name, f"-> {cls.__name__} v{version} #{self._correlation_id}")
         self._link.send_up(struct.pack(">i", len(body)) + body)
         return future
 
@@ -97,6 +98,8 @@ class ClientConnection:
             raise Violation("replies in order", f"{self.name} got reply {got}, expected {correlation_id}")
         timer.cancel()
         response = codec.decode(cls, version, frame[5 if flexible else 4 :])
+        errors = ",".join(str(code) for code in _errors_in(response))
+        self._scheduler.trace(self.name, f"<- {cls.__name__} #{got}{' error ' + errors if errors else ''}")
         if not future.done():
             future.set_result(response)
 
@@ -108,6 +111,19 @@ class ClientConnection:
             timer.cancel()
             if not future.done():
                 future.set_exception(Disconnected("the connection is gone"))
+
+
+def _errors_in(message: Any) -> list[int]:
+    """Every error code in a response, for the trace."""
+    found = []
+    for name in getattr(message, "__slots__", ()):
+        value = getattr(message, name, None)
+        if name.endswith("error_code"):
+            found += [int(value)] if value else []
+        elif isinstance(value, list):
+            for item in value:
+                found += _errors_in(item)
+    return found
 
 
 class Client:

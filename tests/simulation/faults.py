@@ -16,6 +16,8 @@ from tests.simulation.scheduler import START_MS, ProcessDied
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
+# Less than an hour, or batches that producers send again would be refused as those of the future.
+JUMP_MS_MAX = 1_200_000
 # name -> weight
 FAULTS = {
     "kill": 3,
@@ -177,8 +179,7 @@ class Faults:
         return True
 
     def _clock_jump(self) -> bool:
-        # Less than an hour, or batches that producers send again would be refused as those of the future.
-        jump_ms = self._random.choice((-1_200_000, -60_000, -1_000, 0, 1_000, 60_000, 1_200_000))
+        jump_ms = self._random.choice((-JUMP_MS_MAX, -60_000, -1_000, 0, 1_000, 60_000, JUMP_MS_MAX))
         self._simulation.scheduler.wall_offset_ms = START_MS + jump_ms
         return True
 
@@ -205,6 +206,8 @@ class Faults:
     def end(self) -> None:
         """A calm time begins."""
         simulation = self._simulation
+        # Time-outs go by the wall's clock: what was begun in the future must not wait for it.
+        simulation.scheduler.wall_offset_ms = START_MS + JUMP_MS_MAX
         simulation.network.slow = simulation.process.slow_threads = False
         simulation.disk.room = simulation.disk.dies_after = None
         simulation.disk.cold_share = 0.0

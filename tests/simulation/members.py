@@ -215,6 +215,9 @@ class ClassicMember:
         for part, _, value in polled:
             processed.setdefault((part, value), self.name)
         if polled or self.random.random() < 0.1:
+            if not self.simulation.calm and self.random.random() < 0.02:
+                self.simulation.trace(self.name, "stalls between its reads and its commit")
+                await self.client.sleep(self.random.choice((3_000, 12_000)))
             await self._commit()
 
     async def _commit(self) -> None:

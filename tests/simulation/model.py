@@ -356,6 +356,38 @@ class GroupModel:
             )
 
 
+class Owners:
+    """Who has which partition of a KIP-848 group: assigned, and not said to be given back."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._has: dict[str, set[tuple[str, int]]] = {}
+
+    def says(self, member: str, owned: list[tuple[str, int]]) -> None:
+        """A heartbeat leaves that names all that the member has: the rest is given back."""
+        self._has.setdefault(member, set()).intersection_update(owned)
+
+    def gone(self, member: str) -> None:
+        """A member knows that it is none any more."""
+        self._has.pop(member, None)
+
+    def heartbeat(self, member: str, sent_epoch: int, epoch: int) -> None:
+        """A heartbeat was answered."""
+        check(epoch >= sent_epoch, "a member's epoch only grows", f"{self.name}: {member} from {sent_epoch} to {epoch}")
+
+    def assigned(self, member: str, epoch: int, partitions: list[tuple[str, int]], members: set[str]) -> None:
+        """A member hears of its assignment; ``members`` are those that the coordinator has not fenced."""
+        if member in members:
+            for other, owned in self._has.items():
+                both = owned.intersection(partitions) if other != member and other in members else None
+                check(
+                    not both,
+                    "one owner per partition per epoch",
+                    f"{self.name}: {both} are given to {member} in epoch {epoch} while {other} has them",
+                )
+        self._has.setdefault(member, set()).update(partitions)
+
+
 class Transaction:
     """What a producer knows of one of its transactions."""
 
@@ -372,6 +404,7 @@ class Model:
         self.groups: dict[str, GroupModel] = {}
         self.offsets: dict[tuple[str, str, int], CommittedOffsets] = {}
         self.transactions: dict[str, Transaction] = {}
+        self._owners: dict[str, Owners] = {}
 
     def log(self, topic: str, partition: int) -> LogModel:
         """One partition's."""
@@ -383,6 +416,10 @@ class Model:
     def group(self, name: str) -> GroupModel:
         """One classic group's."""
         return self.groups.setdefault(name, GroupModel(name))
+
+    def owners(self, group: str) -> Owners:
+        """One KIP-848 group's."""
+        return self._owners.setdefault(group, Owners(group))
 
     def committed(self, group: str, topic: str, partition: int) -> CommittedOffsets:
         """One committed offset's."""

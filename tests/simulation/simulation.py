@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.simulation.client import Client, Disconnected
+from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.consuming import Consuming
 from tests.simulation.disk import Disk
 from tests.simulation.faults import FAULTS, Faults
@@ -90,6 +92,7 @@ class Simulation:
         self.calm = False  # faults have ended
         self.leaving = False  # members leave
         self.power_failed = False  # since the last start
+        self.topic_ids: dict[str, bytes] = {}
         self.read_committed: dict[str, bool] = {}  # by group
         self.processed: dict[str, dict[tuple[tuple[str, int], bytes], str]] = {}
         self._active_ms = active_ms
@@ -120,6 +123,12 @@ class Simulation:
             "offsets.topic.num.partitions": "2",
             "transaction.state.log.num.partitions": "2",
             "group.initial.rebalance.delay.ms": random.choice(("0", "1000")),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
+            "group.consumer.session.timeout.ms": "6000",
+            "group.consumer.min.session.timeout.ms": "6000",
+            "group.consumer.heartbeat.interval.ms": "1000",
+            "group.consumer.min.heartbeat.interval.ms": "1000",
+            "group.consumer.assignment.interval.ms": random.choice(("0", "1000")),
             "log.cleaner.enable": "false",
             "replica.high.watermark.checkpoint.interval.ms": "2000",
             "log.flush.offset.checkpoint.interval.ms": random.choice(("3000", "60000")),
@@ -237,10 +246,22 @@ class Simulation:
         while True:
             response = await admin.insist(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5)
             if all(result.error_code in {0, ErrorCode.TOPIC_ALREADY_EXISTS} for result in response.topics):
-                return
+                break
             await admin.sleep(100)
+        asked = [MetadataRequestTopic(topic_id=bytes(16), name=name) for name in (TOPIC, OUTPUTS)]
+        described = await admin.insist(MetadataRequest(topics=asked), 12)
+        self.topic_ids = {topic.name: topic.topic_id for topic in described.topics}
 
-    def _clients(self) -> tuple[list[IdempotentProducer | TransactionalProducer], list[ClassicMember]]:
+    def members_of(self, group: str) -> set[str]:
+        """The members that the coordinator counts to a KIP-848 group."""
+        coordinator: Any = self.process.server and self.process.server._groups
+        for shard in coordinator._runtime._shards.values() if coordinator else ():
+            found = shard.state.groups.get(group)
+            if found is not None:
+                return set(found.members)
+        return set()
+
+    def _clients(self) -> tuple[list[IdempotentProducer | TransactionalProducer], list[ClassicMember | ConsumerMember]]:
         """Who writes until everything is written, and who reads until told to leave."""
         random = self.random
         inputs = [(TOPIC, index) for index in range(PARTITIONS)]
@@ -256,7 +277,11 @@ class Simulation:
             writers.append(
                 TransactionalProducer(self, name, OUTPUTS, PARTITIONS, second_protocol=second, count=0, inputs=inputs)
             )
-        members = []
+        members: list[ClassicMember | ConsumerMember] = []
+        for k in range(random.randint(0, 1)):
+            read_committed = random.random() < 0.5
+            for i in range(random.randint(1, 4)):
+                members.append(ConsumerMember(self, f"consumer-{k}-{i}", f"consumers-{k}", inputs, read_committed))
         for g in range(random.randint(1, 2)):
             cooperative, read_committed = random.random() < 0.5, random.random() < 0.5
             for i in range(random.randint(1, 3)):

@@ -10,6 +10,7 @@ positions with them: at the end of a run each input has exactly one visible outp
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pybroker_protocol.errors import ErrorCode
@@ -68,7 +69,7 @@ class TransactionalProducer:
     ) -> None:
         self.simulation = simulation
         self.client = Client(name, simulation.network)
-        self.name = name
+        self.name = self.transactional_id = name
         self.topic = topic
         self.partitions = partitions
         self.second_protocol = second_protocol
@@ -85,6 +86,7 @@ class TransactionalProducer:
         self._late_until_us = 0  # a lost InitProducerId may come until then, and fence its own sender
         self._commits: dict[Partition, str] = {}  # what the offsets of the open transaction are called
         self.made = 0
+        self._incarnation = 0
 
     async def run(self) -> None:
         """The producer's life."""
@@ -141,7 +143,7 @@ class TransactionalProducer:
 
     async def _begin_anew(self) -> None:
         """InitProducerId: whatever was open is aborted, or completed if it had been decided."""
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS)
         while True:
             try:
                 response = await self.client.ask(request, 5 if self.second_protocol else 4, 5_000)
@@ -182,6 +184,8 @@ class TransactionalProducer:
         if fate < 0.05:
             self.simulation.trace(self.name, f"stalls in {self._transaction}")
             await self.client.sleep(TIMEOUT_MS + 8_000)
+        elif fate < 0.08 and self.inputs:
+            await self._die_in_end()
         elif fate < 0.12:
             self.simulation.trace(self.name, f"dies in {self._transaction}")
             self.client.disconnect()
@@ -225,7 +229,7 @@ class TransactionalProducer:
         if not self.second_protocol:
             indexes = sorted({partition for partition, _ in plan})
             request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.name,
+                v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self._producer[0],
                 v3_and_below_producer_epoch=self._producer[1],
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=indexes)],
@@ -249,7 +253,7 @@ class TransactionalProducer:
         data = TopicProduceData(
             name=self.topic, partition_data=[PartitionProduceData(index=partition, records=records)]
         )
-        request = ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=5_000, topic_data=[data])
+        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=5_000, topic_data=[data])
         self.simulation.model.transaction_writes(self._transaction, self.topic, partition, values)
         response = await self._call(request, 12 if self.second_protocol else 11, _codes_of_produced)
         self._sequences[partition] = sequence + len(values)
@@ -260,7 +264,10 @@ class TransactionalProducer:
         producer_id, epoch = self._producer
         if not self.second_protocol:
             added = AddOffsetsToTxnRequest(
-                transactional_id=self.name, producer_id=producer_id, producer_epoch=epoch, group_id=self.group
+                transactional_id=self.transactional_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                group_id=self.group,
             )
             await self._call(added, 3, lambda response: [response.error_code])
         topics = []
@@ -272,7 +279,7 @@ class TransactionalProducer:
             )
             topics.append(TxnOffsetCommitRequestTopic(name=topic, partitions=[partition]))
         request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
+            transactional_id=self.transactional_id,
             group_id=self.group,
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -281,13 +288,31 @@ class TransactionalProducer:
         )
         await self._call(request, 5 if self.second_protocol else 3, _codes_of_committed)
 
-    async def _end(self, commit: bool) -> None:
-        request = EndTxnRequest(
-            transactional_id=self.name,
+    def _end_request(self, commit: bool) -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             committed=commit,
         )
+
+    async def _die_in_end(self) -> None:
+        """EndTxn leaves and the process is gone; another takes its work over, under a transactional id of its own.
+
+        Its OffsetFetch has to wait for what becomes of the pending offsets (KIP-447).
+        """
+        self.simulation.trace(self.name, f"dies in the end of {self._transaction}")
+        self.simulation.model.transaction_ends(self._transaction, commit=True)
+        with suppress(Disconnected):
+            self.client.connection().send(self._end_request(commit=True), 5 if self.second_protocol else 3)
+        self.client.disconnect()
+        self.data.client.disconnect()
+        self._incarnation += 1
+        self.transactional_id = f"{self.name}.{self._incarnation}"
+        raise Lost
+
+    async def _end(self, commit: bool) -> None:
+        request = self._end_request(commit)
         model = self.simulation.model
         model.transaction_ends(self._transaction, commit)
         response = await self._call(request, 5 if self.second_protocol else 3, lambda response: [response.error_code])

@@ -1,0 +1,222 @@
+"""Simulated members of consumer groups (KIP-848): heartbeats, reconciliation, reading, committing.
+
+Kafka counterpart: the Java client's ConsumerMembershipManager and ConsumerHeartbeatRequestManager.  A member revokes
+what its assignment lacks before it says so, and owns what is new from the moment it hears of it.
+
+The oracle: in the coordinator's eyes a partition has one owner, a member that was assigned it and has not said that it
+gave it back.  Whoever was fenced or left owns nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.simulation.client import Client, Disconnected
+from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
+from tests.simulation.model import check
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+REBALANCE_TIMEOUT_MS = 8_000
+LOST_MEMBERSHIP = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+}
+
+
+class ConsumerMember:
+    """One consumer of a KIP-848 group."""
+
+    def __init__(
+        self, simulation: Simulation, name: str, group: str, partitions: list[Partition], read_committed: bool
+    ) -> None:
+        self.simulation = simulation
+        self.client = Client(name, simulation.network)
+        self.name = name
+        self.group = group
+        self.owners = simulation.model.owners(group)
+        self.partitions = partitions
+        self.random = simulation.new_random()
+        self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), group, read_committed)
+        simulation.read_committed[group] = read_committed
+        self.member_id = ""
+        self.epoch = 0
+        self.owned: list[Partition] = []
+        self._full = True  # the next heartbeat says everything
+
+    async def run(self) -> None:
+        """Read until told to leave."""
+        await find_coordinator(self.client, self.group)
+        self._new_member()
+        while not self.simulation.leaving:
+            try:
+                if await self._beat() and self.owned:
+                    await self._work()
+                else:
+                    await self.client.sleep(self.random.choice((20, 200)))
+                await self._misbehave()
+            except Disconnected:
+                self._full = True
+                await self.client.sleep(self.random.choice((10, 200)))
+        await self._leave()
+
+    def _new_member(self) -> None:
+        self.member_id = f"{self.name}-{self.random.getrandbits(64):016x}"
+        self.epoch, self._full = 0, True
+        self._own([])
+
+    # --- membership --------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> bool:
+        """One heartbeat; whether the member is in good standing."""
+        topic_ids = self.simulation.topic_ids
+        full = self._full or self.epoch == 0
+        owned = None
+        if full or self.random.random() < 0.3:
+            owned = [
+                ConsumerGroupHeartbeatRequestTopicPartitions(
+                    topic_id=topic_ids[topic], partitions=[i for t, i in self.owned if t == topic]
+                )
+                for topic in sorted({topic for topic, _ in self.owned})
+            ]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if full else -1,
+            subscribed_topic_names=sorted({topic for topic, _ in self.partitions}) if full else None,
+            topic_partitions=owned,
+        )
+        if owned is not None:
+            self.owners.says(self.member_id, self.owned)
+        response = await self.client.ask(request, 1, 5_000)
+        if response.error_code:
+            await self._failed(response.error_code, "ConsumerGroupHeartbeat")
+            return False
+        self._full = False
+        self.owners.heartbeat(self.member_id, self.epoch, response.member_epoch)
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            names = {topic_id: name for name, topic_id in topic_ids.items()}
+            assigned = [
+                (names[topic.topic_id], index)
+                for topic in response.assignment.topic_partitions
+                for index in topic.partitions
+            ]
+            self._reconcile(assigned)
+        return True
+
+    def _reconcile(self, assigned: list[Partition]) -> None:
+        if sorted(assigned) != sorted(self.owned):
+            self.simulation.trace(self.name, f"owns {sorted(assigned)} in epoch {self.epoch}")
+            self._full = True  # say at once what was given back
+        if not self.client.server_has_died:
+            self.owners.assigned(self.member_id, self.epoch, assigned, self.simulation.members_of(self.group))
+        self._own(assigned)
+
+    def _own(self, partitions: list[Partition]) -> None:
+        self.owned = partitions
+        for part in [part for part in self.data.positions if part not in partitions]:
+            del self.data.positions[part]
+
+    async def _failed(self, code: int, what: str) -> None:
+        if code in LOST_MEMBERSHIP or code == ErrorCode.STALE_MEMBER_EPOCH:
+            if code != ErrorCode.STALE_MEMBER_EPOCH:
+                self.simulation.trace(self.name, f"has lost its membership: error {code}")
+                self.owners.gone(self.member_id)
+                self.epoch, self._full = 0, True
+                self._own([])
+            return
+        check(code in GROUP_IS_ELSEWHERE, "a member in good standing is not refused", f"{self.name} {what}: {code}")
+        await self.client.sleep(100)
+
+    async def _leave(self) -> None:
+        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=-1)
+        self.owners.gone(self.member_id)
+        while True:
+            response = await self.client.insist(request, 1)
+            if response.error_code not in GROUP_IS_ELSEWHERE:
+                break
+            await self.client.sleep(100)
+        self._own([])
+        self.simulation.trace(self.name, "has left")
+
+    # --- the work of a member ----------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        missing = [part for part in self.owned if part not in self.data.positions]
+        if missing:
+            found = await self.data.fetch_committed(missing, self.member_id, self.epoch)
+            if isinstance(found, int):
+                await self._failed(found, "OffsetFetch")
+                return
+            for part, offset in found.items():
+                self.data.positions[part] = max(offset, 0)
+        polled = await self.data.poll(self.random.choice((50, 200, 500)))
+        processed = self.simulation.processed.setdefault(self.group, {})
+        for part, _, value in polled:
+            processed.setdefault((part, value), self.name)
+        if polled or self.random.random() < 0.1:
+            await self._commit()
+
+    async def _commit(self) -> None:
+        positions = dict(self.data.positions)
+        if not positions:
+            return
+        now_us, names, topics = self.simulation.scheduler.now_us, {}, []
+        for (topic, index), offset in positions.items():
+            names[topic, index] = name = self.simulation.model.committed(self.group, topic, index).send(offset, now_us)
+            partition = OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=name
+            )
+            topics.append(OffsetCommitRequestTopic(name=topic, partitions=[partition]))
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.epoch,
+            member_id=self.member_id,
+            topics=topics,
+        )
+        response = await self.client.ask(request, 9)
+        code = 0
+        for topic in response.topics:
+            for answer in topic.partitions:
+                part = (topic.name, answer.partition_index)
+                register = self.simulation.model.committed(self.group, *part)
+                code = code or answer.error_code
+                if answer.error_code == 0:
+                    register.acknowledge(names[part], self.simulation.scheduler.now_us)
+                elif answer.error_code in LOST_MEMBERSHIP | {ErrorCode.STALE_MEMBER_EPOCH}:
+                    register.refuse(names[part])
+        if code:
+            await self._failed(code, "OffsetCommit")
+
+    async def _misbehave(self) -> None:
+        """Stall past the session timeout, die and come back as another, leave and come back."""
+        if self.simulation.calm:
+            return
+        fate = self.random.random()
+        if fate < 0.01:
+            self.simulation.trace(self.name, "stalls")
+            await self.client.sleep(self.random.choice((3_000, 9_000)))
+        elif fate < 0.02:
+            self.simulation.trace(self.name, "dies and starts again")
+            self.client.disconnect()
+            self.data.client.disconnect()
+            self._new_member()
+            await self.client.sleep(self.random.choice((10, 2_000)))
+        elif fate < 0.03:
+            self.simulation.trace(self.name, "leaves and starts again")
+            await self._leave()
+            self._new_member()

@@ -1,0 +1,67 @@
+"""Seeds of the simulation: none violates an invariant, and each can be replayed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from tests.simulation.simulation import Outcome, Simulation
+from tests.source_tree import ROOT
+
+SEEDS = 200
+QUICK_SEEDS = range(1, 6)
+
+
+def run_seed(seed: int) -> Outcome:
+    """One run, in a process of the pool."""
+    return Simulation(seed).run()
+
+
+@pytest.mark.parametrize("seed", QUICK_SEEDS)
+def test_a_short_run_violates_no_invariant(seed: int) -> None:
+    outcome = Simulation(seed, active_ms=5_000).run()
+    assert outcome.violation is None, f"scripts/sim --seed {seed} --active-ms 5000: {outcome.violation}"
+
+
+def test_a_seed_gives_the_same_trace_whatever_the_hash_seed_is() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--quiet", "--active-ms", "6000"]
+    outputs = {
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for hash_seed in ("0", "1")
+    }
+    assert len(outputs) == 1, outputs
+    assert Simulation(8, active_ms=6_000).run().trace_hash[:16] in outputs.pop()
+
+
+def test_the_trace_tells_of_requests_faults_and_lives() -> None:
+    lines: list[str] = []
+    Simulation(8, active_ms=6_000, write_trace=lines.append).run()
+    text = "\n".join(lines)
+    for expected in ("-> ProduceRequest", "<- JoinGroupResponse", "FAULT", "BROKER", "CALM"):
+        assert expected in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_seeds_violate_no_invariant() -> None:
+    # Processes are spawned, not forked: this one may have threads.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        violated = {
+            outcome.seed: str(outcome.violation)
+            for outcome in pool.map(run_seed, range(1, SEEDS + 1))
+            if outcome.violation is not None
+        }
+    assert not violated, "\n".join(f"scripts/sim --seed {seed}: {violation}" for seed, violation in violated.items())
