@@ -15,7 +15,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import BrokerResponseError, KafkaError
 
-from tests.clients.adapter import (
+from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
     PATIENCE_S,

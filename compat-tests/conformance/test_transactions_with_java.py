@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
 
+from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until
+from conformance.all_clients import CLIENTS
+from conformance.conftest import MakeTopic
 from pybroker.testing import Broker
-from tests.clients.adapter import Client, ConsumerOptions, ProducerOptions, poll_until
-from tests.clients.all_clients import CLIENTS
-from tests.clients.conftest import MakeTopic
 
 MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.adapter import Client, Cluster, Committed, ConsumerOptions, Group, poll_until
+from conformance.conftest import MakeTopic
 from pybroker.testing import Broker
-from tests.clients.adapter import Client, Cluster, Committed, ConsumerOptions, Group, poll_until
-from tests.clients.conftest import MakeTopic
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10

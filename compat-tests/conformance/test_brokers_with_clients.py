@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until, read
+from conformance.all_clients import CLIENTS
 from pybroker.testing import Broker
-from tests.clients.adapter import Client, ConsumerOptions, ProducerOptions, poll_until, read
-from tests.clients.all_clients import CLIENTS
 
 
 @pytest.fixture(scope="module")

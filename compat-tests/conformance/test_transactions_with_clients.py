@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.clients.adapter import Client, ConsumerOptions, Producer, ProducerOptions, poll_until
-from tests.clients.conftest import MakeTopic
+from conformance.adapter import Client, ConsumerOptions, Producer, ProducerOptions, poll_until
+from conformance.conftest import MakeTopic
 
 READ_COMMITTED = ConsumerOptions(isolation="read_committed")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.clients.adapter import Client, Committed, Consumer, ConsumerOptions, poll_until, read
-from tests.clients.conftest import MakeTopic
+from conformance.adapter import Client, Committed, Consumer, ConsumerOptions, poll_until, read
+from conformance.conftest import MakeTopic
 
 PARTITIONS = 4
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.adapter import (
+from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
     PATIENCE_S,

@@ -21,7 +21,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import BrokerResponseError, KafkaError, for_code
 from kafka.partitioner import DefaultPartitioner, StickyPartitioner
 
-from tests.clients.adapter import (
+from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
     PATIENCE_S,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from conformance.adapter import Client
+from conformance.all_clients import CLIENTS
 from pybroker.testing import Broker
-from tests.clients.adapter import Client
-from tests.clients.all_clients import CLIENTS
 
 MakeTopic = Callable[..., str]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tests.clients.adapter import Client, ConsumerOptions, Partition, read
-from tests.clients.conftest import MakeTopic
+from conformance.adapter import Client, ConsumerOptions, Partition, read
+from conformance.conftest import MakeTopic
 
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 1_000

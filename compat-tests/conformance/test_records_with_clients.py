@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.clients.adapter import Client, ConsumerOptions, Headers, ProducerOptions, Record, read
-from tests.clients.all_clients import CLIENTS
-from tests.clients.conftest import MakeTopic
+from conformance.adapter import Client, ConsumerOptions, Headers, ProducerOptions, Record, read
+from conformance.all_clients import CLIENTS
+from conformance.conftest import MakeTopic
 
 MESSAGE_TOO_LARGE = 10
 BATCH_BYTES_MAX = 100_000

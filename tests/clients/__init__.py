@@ -1,1 +1,0 @@
-"""Stock clients and Kafka's own tools against pybroker, unmodified."""
