@@ -15,8 +15,8 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"server", *BELOW_THE_SERVER},
     "console": {"server", *BELOW_THE_SERVER},
     "server": BELOW_THE_SERVER,
-    # produce_shortcut appends to a partition that a handler has found before.
-    "net": {"apis", "handlers", "replication", "storage"},
+    # The shortcuts append to a partition, and commit offsets, that a handler has found before.
+    "net": {"apis", "handlers", "coordinators", "replication", "storage"},
     "handlers": {"apis", "storage", *SERVICES},
     **{service: {"storage", "cluster"} for service in SERVICES},
     "storage": set(),
