@@ -24,6 +24,7 @@ from tests.coordinators.consumer_support import (
     settle,
 )
 from tests.coordinators.support import Reply
+from tests.coordinators.test_transactional_offsets import error_inside
 
 
 @pytest.fixture
@@ -391,6 +392,18 @@ def test_commit_of_an_older_epoch_holds_for_what_the_member_kept_since(cluster: 
     assert not had("u", 2)
     assert had("u", 3)
     assert not had("t", 4)
+
+
+def test_transactional_commits_go_by_the_same_epochs_under_classic_names(cluster: ConsumerCluster) -> None:
+    cluster.enter("a", "t")
+    cluster.world.advance(ASSIGNMENT_INTERVAL_MS)
+    cluster.beat("a", 2, topics=["t", "u"])
+    assert error_inside(cluster, 5, "a", 3) == 0
+    assert error_inside(cluster, 5, "a", 2) == 0
+    assert error_inside(cluster, 5, "a", 1) == ErrorCode.ILLEGAL_GENERATION
+    assert error_inside(cluster, 5, "a", 4) == ErrorCode.ILLEGAL_GENERATION
+    assert error_inside(cluster, 5, "x", 3) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert error_inside(cluster, 5) == 0
 
 
 def test_fetch_in_a_members_name_needs_its_epoch(cluster: ConsumerCluster) -> None:

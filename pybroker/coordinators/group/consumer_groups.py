@@ -86,6 +86,10 @@ class ConsumerGroups:
         group.replay(kind, second_of_key(key), value)
         return None
 
+    def topic_id(self, name: str) -> bytes | None:
+        """The id of a topic by the image that groups go by."""
+        return self._world.topics.id_of(name)
+
     # --- life -----------------------------------------------------------------------------------------------------
 
     def on_loaded(self, group: ConsumerGroup, result: Result) -> None:

@@ -267,7 +267,9 @@ class GroupShard:
     def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, now_ms: int) -> Result:
         """TxnOffsetCommit."""
         group = self.groups.get(request.group_id)
-        return transactional_offsets.commit_transactional_offsets(group, self.offsets, request, self._settings, now_ms)
+        return transactional_offsets.commit_transactional_offsets(
+            group, self.offsets, request, self._settings, self.consumers.topic_id, now_ms
+        )
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch, of one group."""

@@ -8,6 +8,8 @@ Counterpart in Kafka: ``OffsetMetadataManager.commitTransactionalOffset``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.offsets import OffsetStore
 from pybroker.coordinators.group.records import pack_offset, pack_partition
@@ -42,13 +44,19 @@ def txn_offset_commit_error(request: TxnOffsetCommitRequest, error_code: int) ->
 
 
 def commit_transactional_offsets(
-    group: Group | None, offsets: OffsetStore, request: TxnOffsetCommitRequest, settings: GroupSettings, now_ms: int
+    group: Group | None,
+    offsets: OffsetStore,
+    request: TxnOffsetCommitRequest,
+    settings: GroupSettings,
+    topic_id: Callable[[str], bytes | None],
+    now_ms: int,
 ) -> Result:
     """Write offsets inside of the producer's transaction.
 
-    A producer may leave its consumer's generation and member out; what it names is checked (KIP-447).
+    A producer may leave its consumer's generation and member out; what it names is checked (KIP-447).  A member of a
+    KIP-848 group may be an epoch behind for what it has kept since then; ``topic_id`` knows the ids of topics.
     """
-    error = _check(group, request)
+    error = _check(group, request, topic_id)
     if error:
         return Result(txn_offset_commit_error(request, error))
     result = Result()
@@ -75,10 +83,15 @@ def commit_transactional_offsets(
     return result
 
 
-def _check(group: Group | None, request: TxnOffsetCommitRequest) -> int:
+def _check(group: Group | None, request: TxnOffsetCommitRequest, topic_id: Callable[[str], bytes | None]) -> int:
     if group is None:
         return ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else 0
     error = group.check_offset_commit(
         request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
     )
+    if error == ErrorCode.STALE_MEMBER_EPOCH:
+        ids = ((topic_id(topic.name) or ZERO_UUID, topic) for topic in request.topics)
+        partitions = ((known, each.partition_index) for known, topic in ids for each in topic.partitions)
+        if group.accepts_older_commit(request.member_id, request.generation_id, partitions):
+            return 0
     return ErrorCode.ILLEGAL_GENERATION if error in _OLD_GENERATIONS else error
