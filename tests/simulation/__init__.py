@@ -1,1 +1,1 @@
-"""The broker in one deterministic simulation: a real server, simulated clients, and everything else decided by a seed."""
+"""The broker in one deterministic simulation: a real server, simulated clients, and a seed that decides all else."""

@@ -15,6 +15,12 @@ from tests.simulation.faults import FAULTS
 from tests.simulation.simulation import Outcome, Simulation
 
 
+def say(line: str) -> None:
+    """One line to the standard output, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="scripts/sim", description=__doc__)
@@ -52,12 +58,12 @@ def main(arguments: list[str]) -> int:
         sys.exit(f"unknown faults: {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
     if options.seeds is None:
         seed = options.seed if options.seed is not None else 1
-        trace = None if options.quiet else print
+        trace = None if options.quiet else say
         simulation = Simulation(
             seed, active_ms=options.active_ms, faults=faults, write_trace=trace, steps_max=options.steps
         )
         outcome = simulation.run()
-        print(describe(outcome))
+        say(describe(outcome))
         return int(outcome.violation is not None)
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
@@ -75,8 +81,8 @@ def run_many(seeds: range, run: partial[Outcome], jobs: int) -> int:
             events += outcome.steps
             if outcome.violation is not None:
                 failed.append(outcome.seed)
-                print(describe(outcome), flush=True)
-    print(f"{len(seeds)} seeds, {events} events, {time.monotonic() - started:.0f} s, violated by: {failed or 'none'}")
+                say(describe(outcome))
+    say(f"{len(seeds)} seeds, {events} events, {time.monotonic() - started:.0f} s, violated by: {failed or 'none'}")
     return int(bool(failed))
 
 

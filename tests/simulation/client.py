@@ -165,5 +165,5 @@ class Client:
 
     async def sleep(self, delay_ms: float) -> None:
         future = self.scheduler.create_future()
-        self.scheduler.call_later(delay_ms / 1000, lambda: future.done() or future.set_result(None))
+        self.scheduler.call_later(delay_ms / 1000, future.set_result, None)
         await future

@@ -95,6 +95,9 @@ class ConsumerMember:
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
+            instance_id=None,
+            rack_id=None,
+            server_assignor=None,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if full else -1,
             subscribed_topic_names=sorted({topic for topic, _ in self.partitions}) if full else None,
             topic_partitions=owned,
@@ -143,7 +146,16 @@ class ConsumerMember:
         await self.client.sleep(100)
 
     async def _leave(self) -> None:
-        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=-1)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=-1,
+            instance_id=None,
+            rack_id=None,
+            subscribed_topic_names=None,
+            server_assignor=None,
+            topic_partitions=None,
+        )
         self.owners.gone(self.member_id)
         while True:
             response = await self.client.insist(request, 1)

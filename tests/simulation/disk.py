@@ -6,7 +6,7 @@ of the broker's storage run unchanged.
 
 The model: names (creations, renames, removals) become durable in order, up to the last one that concerns a directory
 when that directory is synced.  A file's bytes are durable as they were at its last sync; of what was written later, a
-prefix may have come to the disk, possibly followed by zeros or by garbage where the size got there and the data did not.
+prefix may have come to the disk, possibly followed by zeros or garbage where the size got there and the data did not.
 SQLite's files are left to SQLite: what it committed is durable.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -84,7 +84,7 @@ class Disk:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Stand before the system calls of this process; all else but the directory passes through."""
-        replaced: dict[str, Callable[..., Any]] = {
+        replaced: dict[str, Any] = {
             "open": self._open,
             "fsync": self._fsync,
             "rename": self._rename,
@@ -94,7 +94,7 @@ class Disk:
             "mkdir": self._mkdir,
             "rmdir": self._rmdir,
         }
-        called: dict[str, Callable[..., Any]] = {
+        called: dict[str, Any] = {
             "pwrite": self._pwrite,
             "ftruncate": self._ftruncate,
             "rename": self._rename,
@@ -123,7 +123,7 @@ class Disk:
                 raise ProcessDied(9)
 
     def _is_here(self, path: Any) -> bool:
-        return os.fspath(path).startswith(self.root)
+        return str(path).startswith(self.root)
 
     def _note(self, kind: str, path: Any, target: Any = "", node: _Node | None = None) -> None:
         change = (kind, os.fspath(path), os.fspath(target), node)

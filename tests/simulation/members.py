@@ -117,6 +117,7 @@ class ClassicMember:
         if response.error_code:
             await self._failed(response.error_code, "JoinGroup")
             return
+        former_generation = self.generation
         self.member_id, self.generation = response.member_id, response.generation_id
         self.simulation.trace(self.name, f"joined generation {self.generation} as {self.member_id[-36:]}")
         if not self.client.server_has_died:  # else the number may be given again: it was not written yet
@@ -125,7 +126,7 @@ class ClassicMember:
         if response.leader == self.member_id and not response.skip_assignment:
             decided = self._assign(response.members)
             self.model.assigns(self.generation, decided)
-        await self._sync(decided)
+        await self._sync(decided, former_generation)
 
     def _assign(self, members: list[Any]) -> dict[str, bytes]:
         owned = {member.member_id: [tuple(part) for part in json.loads(member.metadata)] for member in members}
@@ -135,7 +136,7 @@ class ClassicMember:
             assigned = round_robin(list(owned), self.partitions)
         return {member: json.dumps(parts).encode() for member, parts in assigned.items()}
 
-    async def _sync(self, decided: dict[str, bytes]) -> None:
+    async def _sync(self, decided: dict[str, bytes], former_generation: int) -> None:
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -152,6 +153,9 @@ class ClassicMember:
         assigned = [(topic, index) for topic, index in json.loads(bytes(response.assignment) or b"[]")]
         self.model.synced(self.generation, self.member_id, bytes(response.assignment), assigned)
         self.simulation.trace(self.name, f"owns {assigned} in generation {self.generation}")
+        if former_generation > 0 and not self.simulation.calm and self.random.random() < 0.2:
+            self.simulation.trace(self.name, f"sends a commit of generation {former_generation} again")
+            await self._commit(former_generation)
         revoked = [part for part in self.owned if part not in assigned]
         self._own(assigned)
         # Cooperative: what was taken away is given to its next owner in one more generation.
@@ -220,7 +224,8 @@ class ClassicMember:
                 await self.client.sleep(self.random.choice((3_000, 12_000)))
             await self._commit()
 
-    async def _commit(self) -> None:
+    async def _commit(self, late_generation: int = -1) -> None:
+        """Commit the positions; ``late_generation``: as if the request were one that comes late, of that generation."""
         positions = dict(self.data.positions)
         if not positions:
             return
@@ -233,14 +238,14 @@ class ClassicMember:
                 partition_index=index, committed_offset=offset, committed_metadata=name
             )
             topics.append(OffsetCommitRequestTopic(name=topic, partitions=[partition]))
+        generation = self.generation if late_generation < 0 else late_generation
         request = OffsetCommitRequest(
             group_id=self.group,
-            generation_id_or_member_epoch=self.generation,
+            generation_id_or_member_epoch=generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             topics=topics,
         )
-        generation = self.generation
         response = await self.client.ask(request, 8)
         code = 0
         for topic in response.topics:
@@ -257,7 +262,7 @@ class ClassicMember:
             "no commit of an old generation is taken",
             f"{self.name} in generation {generation} of {self.group}, when {known_generation} was there",
         )
-        if code:
+        if code and late_generation < 0:
             await self._failed(code, "OffsetCommit")
 
     async def _misbehave(self) -> None:

@@ -223,7 +223,7 @@ def _short(records: list[tuple[int, bytes]]) -> str:
 
 
 class CommittedOffsets:
-    """Committed offsets of one group and partition, as a register with unique values: each commit's metadata names it."""
+    """A committed offset of a group, as a register with unique values: each commit is named by its metadata."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -326,7 +326,7 @@ class GroupModel:
 
     def process_ended(self) -> None:
         """A generation that nobody was synced in may not have been written: its number may be given again."""
-        for number, generation in self.generations.items():
+        for generation in self.generations.values():
             if not generation.is_persisted:
                 generation.leader = generation.protocol = None
 

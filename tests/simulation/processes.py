@@ -136,12 +136,12 @@ class Process:
         self.life: Life | None = None
         self.failed = False  # no log dir is left
         self._data_dir = data_dir
-        scheduler.create_server = self._create_server  # type: ignore[method-assign]
+        scheduler.create_server = self._create_server  # type: ignore[assignment]
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Put the simulation in the place of clock, loop and system calls."""
-        asyncio._set_running_loop(self.scheduler)  # type: ignore[attr-defined]
+        asyncio._set_running_loop(self.scheduler)
         try:
             with ExitStack() as stack:
                 stack.enter_context(self.disk.installed())
@@ -149,7 +149,7 @@ class Process:
                 stack.enter_context(patch.object(connection_module, "monotonic_ns", self.scheduler.monotonic_ns))
                 yield
         finally:
-            asyncio._set_running_loop(None)  # type: ignore[attr-defined]
+            asyncio._set_running_loop(None)
 
     def job_us(self) -> int:
         low, high = SLOW_JOB_US if self.slow_threads and self.random.random() < 0.3 else JOB_US

@@ -1,4 +1,4 @@
-"""Simulated idempotent producers: batches in sequence, several requests on their way, everything retried until it is there.
+"""Simulated idempotent producers: batches in sequence, several requests on their way, retried until all is there.
 
 Kafka counterpart: the Java producer's Sender and TransactionManager, as far as one producer id and its sequence numbers
 go: up to five batches per partition, and after any failure all unanswered ones again, in order.

@@ -171,22 +171,22 @@ class Scheduler(asyncio.AbstractEventLoop):
 
     # --- asyncio's loop, as far as the server's and the clients' coroutines use it ------------------------------------
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         life = self.current.life if self.current is not None else None
         event = Event(self.now_us, callback, args, life, context)
         self._ready.append(event)
         return event
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         life = self.current.life if self.current is not None else None
         event = Event(max(int(when * 1e6), self.now_us), callback, args, life, context)
         self._push(event)
         return event
 
-    def create_task(self, coroutine: Coroutine[Any, Any, Any], **_options: Any) -> asyncio.Task[Any]:
+    def create_task(self, coroutine: Coroutine[Any, Any, Any], **_options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
         task = asyncio.Task(coroutine, loop=self)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
