@@ -38,10 +38,19 @@ def run_python(code: str) -> str:
     return done.stdout
 
 
+def client_example(broker: Broker, named: str) -> str:
+    """What the example with ``named`` in it prints against the broker."""
+    (example,) = [code for code in PYTHON_EXAMPLES if "127.0.0.1:9092" in code and named in code]
+    return run_python(example.replace("127.0.0.1:9092", broker.bootstrap))
+
+
 def test_client_example_works_when_pasted(kafka_broker: Broker) -> None:
-    (example,) = [code for code in PYTHON_EXAMPLES if "127.0.0.1:9092" in code]
-    printed = run_python(example.replace("127.0.0.1:9092", kafka_broker.bootstrap))
+    printed = client_example(kafka_broker, "greetings")
     assert [line.split()[-1] for line in printed.splitlines()] == ["0'", "1'", "2'"]
+
+
+def test_transaction_example_works_when_pasted(kafka_broker: Broker) -> None:
+    assert client_example(kafka_broker, "transactional_id") == "[b'committed']\n"
 
 
 def test_in_process_example_works_when_pasted() -> None:
