@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -60,7 +61,7 @@ def produce(broker: PybrokerProcess, topic: str, first: int, count: int) -> None
             topic,
             key=b"k%d" % (i % KEYS),
             value=value,
-            on_delivery=lambda error, _: error is None or failed.append(error),
+            on_delivery=lambda error, _: failed.extend([error] if error else []),
         )
         producer.poll(0)
     assert producer.flush(PATIENCE_S) == 0
@@ -76,7 +77,7 @@ def consume(broker: PybrokerProcess, topic: str, end_offset: int) -> dict[bytes,
     try:
         while position < end_offset - 1:
             assert time.monotonic() < deadline, f"stuck behind {position} of {end_offset}"
-            message = consumer.poll(0.2)
+            message: Any = consumer.poll(0.2)
             if message is None:
                 continue
             assert not message.error(), message.error()
