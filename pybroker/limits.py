@@ -109,10 +109,10 @@ KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 # otherwise fill the memory.  Kafka has no such bound; far above any real group.
 PENDING_JOINS_MAX = 10_000
 
-# Hashing a group's id costs more than serving a heartbeat, so the partitions of so many groups are remembered, except
-# of groups with absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
-GROUP_PARTITIONS_REMEMBERED = 16_384
-REMEMBERED_GROUP_ID_CHARS = 256
+# Hashing a group's id costs more than serving a heartbeat, so the partitions of so many groups and transactional ids
+# are remembered, except of absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
+COORDINATOR_KEYS_REMEMBERED = 32_768
+REMEMBERED_COORDINATOR_KEY_CHARS = 256
 
 # Producers of one partition that wait for the transaction coordinator's word at once, or could not be given it: each
 # costs an entry until ``producer.id.expiration.ms`` is over, and producer ids are the client's to invent.
@@ -127,10 +127,6 @@ TOMBSTONES_PER_BATCH = 2_000
 
 # Transactional ids that one operation looks at for expiry, and tombstones that it may write, for the same reasons.
 EXPIRY_IDS_PER_OPERATION = 1_000
-
-# The partitions of so many transactional ids are remembered, as those of groups are.
-TRANSACTIONAL_IDS_REMEMBERED = 16_384
-REMEMBERED_TRANSACTIONAL_ID_CHARS = 256
 
 # --- subscriptions and loading -----------------------------------------------------------------------------------
 
@@ -215,8 +211,8 @@ CLEANED_GROUP_SEGMENTS_MAX = 32
 # The cleaner syncs what it writes in portions of this size: more dirty pages, and the kernel throttles all writers.
 CLEANER_SYNC_BYTES = 8 << 20
 
-# A cleaner on a thread shares the interpreter with the broker and its host: it goes by small pieces, rests so many times
-# as long as each took, and has room for some 300,000 keys a round.
+# A cleaner on a thread shares the interpreter with the broker and its host: it goes by small pieces, rests so many
+# times as long as each took, and has room for some 300,000 keys a round.
 IN_PROCESS_CLEANER_BUFFER_BYTES = 32 << 10
 IN_PROCESS_CLEANER_REST = 3
 IN_PROCESS_CLEANER_MAP_BYTES = 8 << 20

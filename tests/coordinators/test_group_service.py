@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pybroker.coordinators.group.service import java_string_hash, partition_for
+from pybroker.coordinators.partitioning import java_string_hash, partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.coordinators.support import Cluster, Reply, subscription

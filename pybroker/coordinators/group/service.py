@@ -13,10 +13,9 @@ Counterpart in Kafka: ``GroupCoordinatorService``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
 from pybroker.cluster.features import GROUP_VERSION
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
 from pybroker.coordinators.gather import Gather
@@ -42,6 +41,7 @@ from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.shard import GroupShard
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
+from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.ports import TransactionalProducer
 from pybroker.coordinators.result import Marker, Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
@@ -72,23 +72,6 @@ Done = Callable[[Any], None]
 
 _UUID_VERSION_4 = (4 << 76) | (2 << 62)
 _UUID_RANDOM_BITS = ((1 << 128) - 1) & ~((0xF << 76) | (3 << 62))
-
-
-def java_string_hash(text: str) -> int:
-    """``String.hashCode`` of Java, over UTF-16 code units, as a signed 32-bit number."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition that keeps the group's records.  As in Kafka, the absolute value of -2**31 counts as 0."""
-    return abs(java_string_hash(group_id)) % (1 << 31) % partition_count
-
-
-_remembered_partition_for = lru_cache(limits.GROUP_PARTITIONS_REMEMBERED)(partition_for)
 
 
 class GroupCoordinator:
@@ -141,8 +124,6 @@ class GroupCoordinator:
         """The partition of ``__consumer_offsets`` that keeps the group, whoever leads it."""
         topic = self._metadata.image.topics_by_name.get(GROUP_METADATA_TOPIC)
         count = self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-        if len(group_id) <= limits.REMEMBERED_GROUP_ID_CHARS:
-            return _remembered_partition_for(group_id, count)
         return partition_for(group_id, count)
 
     # --- membership -----------------------------------------------------------------------------------------------

@@ -13,14 +13,13 @@ Counterpart in Kafka: ``TransactionCoordinator``, and what ``KafkaApis`` and ``A
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
 from pybroker.cluster.features import TRANSACTION_VERSION
 from pybroker.cluster.image import TRANSACTION_STATE_TOPIC
 from pybroker.coordinators.gather import Gather
-from pybroker.coordinators.group.service import partition_for
+from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
 from pybroker.coordinators.transaction import responses
@@ -61,8 +60,6 @@ END_TXN_FENCES = 2
 # The versions that only clients (or brokers) of transaction version 2 send.
 ADD_PARTITIONS_V2 = 4
 END_TXN_V2 = 5
-
-_remembered_partition_for = lru_cache(limits.TRANSACTIONAL_IDS_REMEMBERED)(partition_for)
 
 
 def known_error(error_code: int, api_version: int, fencing_version: int) -> int:
@@ -122,8 +119,6 @@ class TransactionCoordinator:
         """The partition of ``__transaction_state`` that keeps the id, whoever leads it."""
         topic = self._metadata.image.topics_by_name.get(TRANSACTION_STATE_TOPIC)
         count = self._settings.state_topic_num_partitions if topic is None else len(topic.partitions)
-        if len(transactional_id) <= limits.REMEMBERED_TRANSACTIONAL_ID_CHARS:
-            return _remembered_partition_for(transactional_id, count)
         return partition_for(transactional_id, count)
 
     @property
