@@ -145,6 +145,11 @@ class FlushQueue:
                 segment.txn_index.persist()
                 self._persist_indexes(segment)
                 plan.segments.append((segment, segment.fd, segment.size))
+                if segment.txn_index.unsynced and not segment.sealed:
+                    # Recovery does not look below the recovery point: without it aborted records would be shown.
+                    plan.paths.append(segment.path(TXN_INDEX_SUFFIX))
+                    segment.txn_index.unsynced = False
+                    plan.directory = log.path
                 if segment.sealed:
                     suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
                     plan.paths.extend(segment.path(suffix) for suffix in suffixes)
@@ -167,6 +172,7 @@ class FlushQueue:
         log = self._log
         if error is not None:
             log.sync_failed(error)
+            self._plan_again(plan)
         stale, self._stale = self._stale, False
         if plan is not None and error is None and not stale:
             for segment, _, size in plan.segments:
@@ -180,6 +186,12 @@ class FlushQueue:
             actions, self._idle_actions = self._idle_actions, []
             for action in actions:
                 action()
+
+    def _plan_again(self, plan: _Plan | None) -> None:
+        """A sync failed that may be tried again, for want of room: what it covered besides data is due once more."""
+        self.files_changed = True
+        for segment, _, _ in plan.segments if plan is not None else ():
+            segment.txn_index.unsynced = bool(segment.txn_index.entries)
 
     def _answer(self, failed: bool) -> None:
         log = self._log

@@ -58,6 +58,7 @@ def roll(log: Log) -> None:
     try:
         segment.create(log.config.segment_size_bytes)
         former.seal()
+        former.synced_bytes = 0  # the next flush syncs its indexes with its data
         write_snapshot(log.path, offset, log.producers.producers, sync=False)
     except OSError:
         former.sealed = False

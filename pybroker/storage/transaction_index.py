@@ -35,12 +35,13 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions whose markers lie in one segment, in the order of their markers."""
 
-    __slots__ = ("_entries", "_persisted", "path")
+    __slots__ = ("_entries", "_persisted", "path", "unsynced")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
         self._persisted = 0
+        self.unsynced = False  # written since the last flush planned to sync it
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -70,6 +71,7 @@ class TransactionIndex:
         finally:
             os.close(fd)
         self._persisted = len(self._entries)
+        self.unsynced = True
 
     def overlapping(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that touch [fetch_offset, upper_bound_offset), and whether later segments need not be asked."""

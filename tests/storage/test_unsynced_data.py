@@ -12,7 +12,7 @@ import pytest
 from pybroker.replication.partition import Partition
 from pybroker.storage import os_file
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Client, Storage
+from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage
 
 IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
 
@@ -110,3 +110,34 @@ def _batch() -> bytearray:
     from tests.storage.batches import batch
 
     return batch()
+
+
+def test_a_flush_syncs_the_transaction_index_with_the_marker_that_it_covers(
+    storage: Storage, world: FakeWorld, synced: list[str]
+) -> None:
+    log = storage.log()
+    client = Client(log)
+    client.send_now(attributes=TRANSACTIONAL_FLAG, **IDEMPOTENT)
+    log.flushes.flush()
+    world.run()
+    assert "00000000000000000000.txnindex" not in synced
+    client.end(7, 0, commit=False)
+    log.flushes.flush()
+    world.run()
+    assert log.recovery_point == log.log_end_offset == 2
+    assert "00000000000000000000.txnindex" in synced
+
+
+def test_the_indexes_of_a_sealed_segment_are_synced_although_its_data_was_before(
+    storage: Storage, world: FakeWorld, synced: list[str]
+) -> None:
+    log = storage.log()
+    client = Client(log)
+    client.fill(1, size=3000)
+    log.flushes.flush()
+    world.run()
+    synced.clear()
+    client.fill(1, size=3000)
+    assert len(log.segments) == 2
+    world.run()
+    assert {"00000000000000000000.index", "00000000000000000000.timeindex"} <= set(synced)
