@@ -657,3 +657,18 @@ def vars_of(message: Any) -> dict[str, Any]:
     found = {name: getattr(message, name) for name in (*names, "producer_epoch")}
     found["topics"] = [(topic.topic, topic.partitions) for topic in message.topics]
     return found
+
+
+def test_an_end_whose_last_record_finds_no_room_is_completed_when_there_is_room_again() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add_for(producer, T0)
+    cluster.markers.hold = True
+    cluster.end(producer)
+    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.markers.finish()
+    cluster.world.advance(3 * RETRY_MS)
+    assert cluster.state() == "PrepareCommit"
+    cluster.world.append_error = 0
+    cluster.world.advance(RETRY_MS)
+    assert cluster.state() == "CompleteCommit"

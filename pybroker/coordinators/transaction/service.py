@@ -289,7 +289,8 @@ class TransactionCoordinator:
         """All markers of ``txn`` are written."""
 
         def completed(error_code: int) -> None:
-            if error_code not in {ErrorCode.NONE, ErrorCode.NOT_COORDINATOR}:
+            # A disk without room is answered with NOT_COORDINATOR, too; it heals while the partition is led here.
+            if error_code and partition in self._led:
                 self._sender.later(lambda: self._complete(partition, txn))
 
         version = self.transaction_version
