@@ -128,6 +128,15 @@ TOMBSTONES_PER_BATCH = 2_000
 # Transactional ids that one operation looks at for expiry, and tombstones that it may write, for the same reasons.
 EXPIRY_IDS_PER_OPERATION = 1_000
 
+# Timed out transactions that one operation has aborted, each with its markers and two records of its own: about three
+# milliseconds.
+ABORTS_PER_OPERATION = 10
+
+# Markers of one transaction that are written at once; more of them take a share of this length of every turn of the
+# loop, because the first marker of a log makes its files.
+MARKERS_AT_ONCE = 8
+MARKER_SLICE_MS = 2
+
 # --- subscriptions and loading -----------------------------------------------------------------------------------
 
 # Sets of topic names that members of consumer groups subscribe to and that are kept once for all members; more than the

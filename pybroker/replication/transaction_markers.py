@@ -5,25 +5,31 @@ partition, and has the group coordinator do so for partitions of ``__consumer_of
 the order of the log.  Owns neither the rules that refuse a marker (``storage.producer_state``) nor trying again (the
 transaction coordinator).
 
+Markers into many partitions are written over several turns of the loop.
+
 Kafka counterpart: KafkaApis.handleWriteTxnMarkersRequest, ReplicaManager.appendRecords.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pybroker import limits
 from pybroker.cluster.image import GROUP_METADATA_TOPIC
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import end_transaction_batch
 
 if TYPE_CHECKING:
-    from pybroker.env import Clock
+    from pybroker.env import Cancellable, Clock
     from pybroker.replication.ports import EndOfTransaction, PartitionErrors, TopicPartition
     from pybroker.replication.replica_manager import ReplicaManager
 
 # end(partition of __consumer_offsets, marker, done(error code))
 EndGroupTransaction = Callable[[int, "EndOfTransaction", Callable[[int], None]], None]
+# written(partition, error code)
+Written = Callable[["TopicPartition", int], None]
 
 # The transaction coordinator tries these again by the code that it knows from partitions.
 _GROUP_COORDINATOR_NOT_READY = frozenset(
@@ -38,6 +44,15 @@ class TransactionMarkers:
         self._clock = clock
         self._replicas = replicas
         self._end_group_transaction = end_group_transaction
+        # Arguments of ``_write_one`` for which this turn of the loop has no time left.
+        self._waiting: deque[tuple[EndOfTransaction, bytes, TopicPartition, Written]] = deque()
+        self._next: Cancellable | None = None
+
+    def close(self) -> None:
+        """Write nothing any more, and answer nobody."""
+        self._waiting.clear()
+        if self._next is not None:
+            self._next.cancel()
 
     def write(
         self, marker: EndOfTransaction, partitions: Sequence[TopicPartition], done: Callable[[PartitionErrors], None]
@@ -67,15 +82,31 @@ class TransactionMarkers:
             producer_epoch=marker.producer_epoch,
             timestamp_ms=self._clock.now_ms(),
         )
-        for key in missing:
-            self._write_one(marker, batch, key, written)
+        if count <= limits.MARKERS_AT_ONCE:
+            for key in missing:
+                self._write_one(marker, batch, key, written)
+            return
+        self._waiting.extend((marker, batch, key, written) for key in missing)
+        if self._next is None:
+            self._next = self._replicas.env.timers.call_soon(self._write_some)
+
+    def _write_some(self) -> None:
+        """Go on for a share of a turn of the loop: the first marker of a log makes its files."""
+        end_ms = self._clock.monotonic_ms() + limits.MARKER_SLICE_MS
+        waiting = self._waiting
+        while waiting:
+            for _ in range(min(len(waiting), limits.MARKERS_AT_ONCE)):
+                self._write_one(*waiting.popleft())
+            if self._clock.monotonic_ms() >= end_ms:
+                break
+        self._next = self._replicas.env.timers.call_soon(self._write_some) if waiting else None
 
     def _write_one(
         self,
         marker: EndOfTransaction,
         batch: bytes,
         key: TopicPartition,
-        written: Callable[[TopicPartition, int], None],
+        written: Written,
     ) -> None:
         topic, index = key
         partition = self._replicas.partition(topic, index)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pybroker import limits
 from pybroker.coordinators.transaction.marker_sender import RETRY_MS
 from pybroker_protocol import codec
 from pybroker_protocol.data_records import encode_value
@@ -555,6 +556,20 @@ def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
     assert cluster.state() == "Ongoing"
     cluster.world.advance(10_000)
     assert cluster.state() == "CompleteAbort"
+
+
+def test_many_transactions_time_out_over_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ABORTS_PER_OPERATION", 2)
+    cluster = Cluster()
+    for name in "abcde":
+        cluster.add_for(cluster.producer(name, timeout_ms=5_000), T0, transactional_id=name)
+    cluster.world.advance(9_999)
+    cluster.world.elapsed_ms += 1
+    aborted = []
+    for _ in range(3):
+        cluster.world.turn()
+        aborted.append(len(cluster.listed(states=["CompleteAbort"])))
+    assert aborted == [2, 4, 5]
 
 
 def test_without_open_transactions_no_timer_looks_for_them() -> None:

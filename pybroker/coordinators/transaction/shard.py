@@ -54,6 +54,7 @@ class TransactionShard:
         "_open",
         "_partition",
         "_settings",
+        "_timeout_queue",
         "_writing",
         "transactions",
     )
@@ -67,6 +68,7 @@ class TransactionShard:
         # The latest value that was made, with what it says: it comes back to be replayed, and is not read again then.
         self._writing: tuple[bytes, TransactionMetadata] | None = None
         self._looks_for_timeouts = False
+        self._timeout_queue: list[str] = []
         self._expiry_queue: list[str] = []
 
     # --- replaying ---------------------------------------------------------------------------------------------------
@@ -266,23 +268,30 @@ class TransactionShard:
     def _look_for_timeouts(self, result: Result) -> None:
         self._looks_for_timeouts = bool(self._open)
         if self._open:
-            result.schedule(ABORT_TIMER, self._settings.abort_interval_ms)
+            result.schedule(ABORT_TIMER, 0 if self._timeout_queue else self._settings.abort_interval_ms)
 
     def _abort_timed_out(self, now_ms: int) -> Result:
+        """Have transactions aborted that are open for too long, some at a time."""
+        if not self._timeout_queue:
+            self._timeout_queue = list(self._open)
         result = Result()
-        effects, partition = self._effects, self._partition
-        for transactional_id in self._open:
-            txn = self.transactions[transactional_id]
-            if txn.times_out(now_ms):
-                transaction = _transaction(txn)
-
-                def timed_out(error_code: int, transaction: OpenTransaction = transaction) -> None:
-                    if not error_code:
-                        effects.abort(partition, transaction)
-
-                result.reply(Waiter(timed_out, int), 0)
+        for _ in range(min(len(self._timeout_queue), limits.EXPIRY_IDS_PER_OPERATION)):
+            txn = self.transactions.get(self._timeout_queue.pop())
+            if txn is not None and txn.times_out(now_ms):
+                self._time_out(_transaction(txn), result)
+            if len(result.replies) == limits.ABORTS_PER_OPERATION:
+                break
         self._look_for_timeouts(result)
         return result
+
+    def _time_out(self, transaction: OpenTransaction, result: Result) -> None:
+        effects, partition = self._effects, self._partition
+
+        def committed(error_code: int) -> None:
+            if not error_code:
+                effects.abort(partition, transaction)
+
+        result.reply(Waiter(committed, int), 0)
 
     def _expire(self, now_ms: int) -> Result:
         """Forget ids that nobody used for long, some at a time."""

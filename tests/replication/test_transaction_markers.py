@@ -1,0 +1,88 @@
+"""Markers of one transaction into very many partitions are written over several turns of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker import limits
+from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.config.broker import BrokerConfig
+from pybroker.coordinators.transaction.ports import TransactionMarker
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.replication.transaction_markers import TransactionMarkers
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import TOPIC_ID, Storage
+
+COUNT = 7
+MARKER = TransactionMarker(1, 0, 0, True, 2)
+PARTITIONS = [("t", index) for index in range(COUNT)]
+
+
+class Writer:
+    """The markers of seven partitions, of which three are written in a turn."""
+
+    def __init__(self, world: FakeWorld, replicas: ReplicaManager) -> None:
+        self.world = world
+        self.replicas = replicas
+        self.answers: list[dict[tuple[str, int], int]] = []
+        self.markers = TransactionMarkers(world.clock, replicas, lambda _partition, _marker, done: done(0))
+
+    def write(self) -> None:
+        self.markers.write(MARKER, PARTITIONS, self.answers.append)
+
+    def written(self) -> int:
+        logs = [self.replicas.partition("t", index) for index in range(COUNT)]
+        return sum(log.log.log_end_offset for log in logs if log is not None)
+
+    def turn(self) -> None:
+        """Run what is due now, but not what that makes due."""
+        due, self.world.timers.pending = self.world.timers.pending, []
+        for timer in due:
+            if not timer.cancelled:
+                timer.callback(*timer.args)
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
+    monkeypatch.setattr(limits, "MARKERS_AT_ONCE", 3)
+    monkeypatch.setattr(limits, "MARKER_SLICE_MS", 0)
+    world = FakeWorld()
+    storage = Storage(tmp_path / "data", world)
+    world.timers.pending.clear()
+    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * COUNT)
+    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
+    yield Writer(world, ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load()))
+    storage.close()
+
+
+def test_many_markers_are_written_some_in_a_turn_and_answered_together(writer: Writer) -> None:
+    writer.write()
+    written = [writer.written()]
+    while not writer.answers:
+        writer.turn()
+        written.append(writer.written())
+    assert written == [0, 3, 6, 7]
+    assert writer.answers == [dict.fromkeys(PARTITIONS, 0)]
+
+
+def test_markers_of_two_transactions_take_their_turns(writer: Writer) -> None:
+    writer.write()
+    writer.write()
+    written = []
+    while len(writer.answers) < 2:
+        writer.turn()
+        written.append(writer.written())
+    assert written == [3, 6, 9, 12, 14]
+
+
+def test_nothing_is_written_after_the_end_of_the_broker(writer: Writer) -> None:
+    writer.write()
+    writer.turn()
+    writer.markers.close()
+    writer.turn()
+    assert writer.written() == 3
+    assert writer.answers == []
