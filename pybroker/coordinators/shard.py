@@ -34,6 +34,8 @@ from pybroker_protocol.records import NO_PRODUCER_ID
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=CoordinatorState)
+# What a timer could not write is tried again after this, as in Kafka (CoordinatorTimer's retry backoff).
+TIMER_RETRY_MS = 500
 # operation(state, now_ms) -> Result
 Operation = Callable[[S, int], Result]
 
@@ -316,4 +318,17 @@ class Shard(Generic[S]):
             waiter.done(waiter.error(ErrorCode.NOT_COORDINATOR))
 
     def _on_timer(self, key: TimerKey) -> None:
-        self.submit(lambda state, now_ms: state.on_timer(key, now_ms), None)
+        def operation(state: S, now_ms: int) -> Result:
+            result = state.on_timer(key, now_ms)
+            set_again = any(change.key == key and change.delay_ms is not None for change in result.timers)
+            if result.records and result.on_failure is None and not set_again:
+                # A timer fires once: what it was to write would never be written, a dead member never fenced.
+                result.on_failure = again
+            return result
+
+        def again(_failed_ms: int, _code: int) -> Result:
+            result = Result()
+            result.schedule(key, TIMER_RETRY_MS)
+            return result
+
+        self.submit(operation, None)
