@@ -27,7 +27,10 @@ CloseableT = TypeVar("CloseableT", bound="Closeable")
 
 
 class Record(NamedTuple):
-    """A record as a consumer hands it out; ``timestamp_type`` is 0 for CreateTime and 1 for LogAppendTime."""
+    """A record as a consumer hands it out.
+
+    ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime and ``None`` where the client does not tell.
+    """
 
     topic: str
     partition: int
@@ -36,7 +39,7 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
-    timestamp_type: int
+    timestamp_type: int | None
 
 
 class Delivery(NamedTuple):
@@ -285,6 +288,16 @@ class Client(ABC):
 
     @abstractmethod
     def admin(self) -> Admin: ...
+
+    @classmethod
+    def missing_requirement(cls) -> str | None:
+        """Why the client cannot be run here, as one sentence; ``None`` when it can."""
+        return None
+
+    @classmethod
+    def end(cls) -> None:
+        """End what all clients of this kind share: nothing, for most."""
+        return
 
     def keep(self, opened: CloseableT) -> CloseableT:
         """Close this with the client."""

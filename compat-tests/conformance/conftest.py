@@ -1,59 +1,122 @@
-"""The clients, each pointed at the test run's broker, and topics of the test's own."""
+"""The clients, each pointed at the run's broker, and topics of the test's own."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from conformance.adapter import Client
-from conformance.all_clients import CLIENTS
-from pybroker.testing import Broker
+from conformance.adapter import PATIENCE_S, Admin, Client
+from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
+from conformance.broker_under_test import BrokerUnderTest, running_broker
 
 MakeTopic = Callable[..., str]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test that asks for ``client`` once per client library, with all that this library brings.
+    """Run every test that asks for ``client`` once per client, with all that this client brings.
 
-    ``codec``, ``assignor`` and ``partitioner`` are what the client at hand has of them.
+    ``codec``, ``assignor`` and ``partitioner`` are what the client at hand has of them.  ``library`` is the client's
+    name, for tests that point it elsewhere.
     """
+    if "library" in metafunc.fixturenames:
+        metafunc.parametrize("library", [_marked(name, name) for name in chosen()])
     if "client" not in metafunc.fixturenames:
         return
     for name, choices in (("codec", "codecs"), ("assignor", "assignors"), ("partitioner", "partitioners")):
         if name in metafunc.fixturenames:
-            rows = [(client, choice) for client, kind in CLIENTS.items() for choice in getattr(kind, choices)]
+            rows = [
+                _marked(client, client, choice)
+                for client, kind in chosen().items()
+                for choice in getattr(kind, choices)
+            ]
             metafunc.parametrize(("client", name), rows, indirect=["client"])
             return
-    metafunc.parametrize("client", CLIENTS, indirect=True)
+    metafunc.parametrize("client", [_marked(name, name) for name in chosen()], indirect=True)
+
+
+def _marked(client: str, *values: str) -> object:
+    """The parameters of a test, which cannot be run or only by ``scripts/conformance`` with some clients."""
+    marks = []
+    if client in BUILT:
+        marks.append(pytest.mark.built)
+        if (reason := CLIENTS[client].missing_requirement()) is not None:
+            marks.append(pytest.mark.skip(reason=reason))
+    return pytest.param(*values, marks=marks)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drivers_end() -> Iterator[None]:
+    """What runs for the clients ends with the tests."""
+    yield
+    for kind in CLIENTS.values():
+        kind.end()
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
+    """The broker of the run."""
+    if (running := running_broker()) is not None:
+        return running
+    started = request.getfixturevalue("kafka_broker")
+    return BrokerUnderTest(started.host, started.port, started.data_dir)
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, kafka_broker: Broker) -> Iterator[Client]:
-    """A client library pointed at the run's broker; whatever it opens is closed after the test."""
-    made = CLIENTS[request.param](kafka_broker.bootstrap)
+def data_dir(broker: BrokerUnderTest) -> Path:
+    """The directory of the broker's log."""
+    if broker.data_dir is None:
+        pytest.skip("the broker's files are not at hand")
+    return broker.data_dir
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, broker: BrokerUnderTest) -> Iterator[Client]:
+    """A client pointed at the run's broker; whatever it opens is closed after the test."""
+    made = CLIENTS[request.param](broker.bootstrap)
     yield made
     made.close()
 
 
+@pytest.fixture(scope="session")
+def topic_admin(broker: BrokerUnderTest) -> Iterator[Admin]:
+    """Creates and deletes the topics of the tests, whichever client they are about."""
+    made = IN_PROCESS["librdkafka"](broker.bootstrap)
+    yield made.admin()
+    made.close()
+
+
 @pytest.fixture
-def make_topic(kafka_broker: Broker) -> Iterator[MakeTopic]:
+def make_topic(topic_admin: Admin) -> Iterator[MakeTopic]:
     """Creates topics of the given partitions and configs, deleted after the test."""
     names: list[str] = []
 
     def make(partitions: int = 1, **configs: str) -> str:
         names.append(fresh_name())
-        kafka_broker.create_topic(
-            names[-1],
-            partitions=partitions,
-            configs={name.replace("_", "."): value for name, value in configs.items()},
-        )
+        create_topic(topic_admin, names[-1], partitions, configs)
         return names[-1]
 
     yield make
     for name in names:
-        kafka_broker.delete_topic(name)
+        topic_admin.delete_topic(name)
+
+
+@pytest.fixture
+def kafka_topic(make_topic: MakeTopic) -> str:
+    """A topic of one partition; in place of the plugin's, because the broker may be of any make."""
+    return make_topic()
+
+
+def create_topic(admin: Admin, name: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
+    """Create a topic and wait until it is known; a broker may hear of it later than its controller."""
+    settings = {config.replace("_", "."): value for config, value in (configs or {}).items()}
+    assert admin.create_topic(name, partitions, settings) == 0
+    deadline = time.monotonic() + PATIENCE_S
+    while admin.topics().get(name) != partitions:
+        assert time.monotonic() < deadline, f"{name} does not appear"
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.adapter import Client, Cluster, Committed, ConsumerOptions, Group, poll_until
+from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
-from pybroker.testing import Broker
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10
@@ -155,8 +155,8 @@ def test_log_dirs_tell_what_a_partition_takes(client: Client, kafka_topic: str) 
     assert 10_000 < client.admin().log_dir_sizes()[kafka_topic, 0] < 11_000
 
 
-def test_cluster_is_described(client: Client, kafka_broker: Broker) -> None:
+def test_cluster_is_described(client: Client, broker: BrokerUnderTest) -> None:
     described = client.admin().describe_cluster()
     broker_id = described.brokers[0][0]
-    assert described == Cluster(described.cluster_id, broker_id, ((broker_id, kafka_broker.host, kafka_broker.port),))
+    assert described == Cluster(described.cluster_id, broker_id, ((broker_id, broker.host, broker.port),))
     assert len(described.cluster_id) == 22

@@ -9,14 +9,20 @@ from pathlib import Path
 import pytest
 
 from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until, read
-from conformance.all_clients import CLIENTS
-from pybroker.testing import Broker
+from conformance.all_clients import CLIENTS, IN_PROCESS
+from conformance.broker_under_test import OwnBroker, start_own_broker
+from conformance.conftest import create_topic
 
 
 @pytest.fixture(scope="module")
-def broker_without_auto_creation() -> Iterator[Broker]:
-    with Broker({"auto.create.topics.enable": "false"}) as broker:
-        yield broker
+def broker_without_auto_creation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
+    started = start_own_broker(tmp_path_factory.mktemp("broker"), {"auto.create.topics.enable": "false"})
+    yield started
+    started.stop()
+
+
+def create(broker: OwnBroker, topic: str) -> None:
+    create_topic(IN_PROCESS["librdkafka"](broker.bootstrap).admin(), topic)
 
 
 def test_first_record_creates_its_topic(client: Client, name: str) -> None:
@@ -28,9 +34,8 @@ def test_first_record_creates_its_topic(client: Client, name: str) -> None:
     assert admin.delete_topic(name) == 0
 
 
-@pytest.mark.parametrize("library", CLIENTS)
 def test_unknown_topic_is_an_error_without_auto_creation(
-    library: str, broker_without_auto_creation: Broker, name: str
+    library: str, broker_without_auto_creation: OwnBroker, name: str
 ) -> None:
     client = CLIENTS[library](broker_without_auto_creation.bootstrap)
     try:
@@ -38,7 +43,7 @@ def test_unknown_topic_is_an_error_without_auto_creation(
         producer.send(name, b"v")
         assert [delivery.error == 0 for delivery in producer.flush()] == [False]
         assert name not in client.admin().topics()
-        broker_without_auto_creation.create_topic(name)
+        create(broker_without_auto_creation, name)
         producer = client.producer()
         producer.send(name, b"v")
         assert [delivery.error for delivery in producer.flush()] == [0]
@@ -48,26 +53,24 @@ def test_unknown_topic_is_an_error_without_auto_creation(
 
 # kafka-python leaves the socket of a refused connection to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("library", CLIENTS)
 def test_clients_go_on_after_the_broker_restarts(library: str, tmp_path: Path, name: str) -> None:
-    first = Broker(data_dir=tmp_path).start()
-    second = Broker(data_dir=tmp_path, listen=f"127.0.0.1:{first.port}")
-    client = CLIENTS[library](first.bootstrap)
+    broker = start_own_broker(tmp_path)
+    client = CLIENTS[library](broker.bootstrap)
     try:
-        first.create_topic(name)
+        create(broker, name)
         producer, consumer = client.producer(), client.consumer(ConsumerOptions(group=name))
         consumer.subscribe(name)
         producer.send(name, b"before")
         assert [delivery.offset for delivery in producer.flush()] == [0]
         assert [record.value for record in read(consumer, 1)] == [b"before"]
-        first.stop()
-        second.start()
+        port = broker.port
+        broker.stop()
+        broker = start_own_broker(tmp_path, port=port)
         producer.send(name, b"after")
         assert [delivery.offset for delivery in producer.flush()] == [1]
         records = poll_until([consumer], lambda so_far: bool(so_far) and so_far[-1].value == b"after")
         assert [record.offset for record in records] in ([1], [0, 1])
     finally:
         client.close()
-        first.stop()
-        second.stop()
+        broker.stop()
         gc.collect()  # while this test's filter holds

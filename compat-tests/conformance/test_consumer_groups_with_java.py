@@ -8,7 +8,7 @@ import pytest
 from apache_kafka import CONSOLE_CONSUMER, CONSUMER_GROUP_COMMAND, GROUPS_COMMAND, run_kafka_tool
 from confluent_kafka import Producer
 
-from pybroker.testing import Broker
+from conformance.broker_under_test import BrokerUnderTest
 
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 TOOL_TIMEOUT_S = 90
@@ -16,42 +16,40 @@ TOOL_TIMEOUT_S = 90
 pytestmark = pytest.mark.jvm
 
 
-def run(broker: Broker, main_class: str, *arguments: str) -> str:
+def run(broker: BrokerUnderTest, main_class: str, *arguments: str) -> str:
     done = run_kafka_tool(
         main_class, "--bootstrap-server", broker.bootstrap, *arguments, timeout_s=TOOL_TIMEOUT_S, check=True
     )
     return done.stdout
 
 
-def test_java_consumers_read_commit_and_leave(kafka_broker: Broker, kafka_topic: str) -> None:
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+def test_java_consumers_read_commit_and_leave(broker: BrokerUnderTest, kafka_topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(200):
         producer.produce(kafka_topic, str(number).encode())
     assert producer.flush(30) == 0
     group = f"java-{kafka_topic}"
     consuming = ("--topic", kafka_topic, "--group-id", group, "--max-messages", "200", "--reset-policy", "earliest")
-    consumed = run(kafka_broker, VERIFIABLE_CONSUMER, *consuming, "--group-protocol", "consumer")
+    consumed = run(broker, VERIFIABLE_CONSUMER, *consuming, "--group-protocol", "consumer")
     events = [json.loads(line) for line in consumed.splitlines() if line.startswith("{")]
     assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 200
     assert all(event["success"] for event in events if event["name"] == "offsets_committed")
-    listed = run(kafka_broker, GROUPS_COMMAND, "--list", "--group-type", "consumer")
+    listed = run(broker, GROUPS_COMMAND, "--list", "--group-type", "consumer")
     assert [line.split()[:3] for line in listed.splitlines() if line.startswith(group)] == [
         [group, "Consumer", "consumer"]
     ]
-    described = run(kafka_broker, CONSUMER_GROUP_COMMAND, "--describe", "--group", group, "--offsets")
+    described = run(broker, CONSUMER_GROUP_COMMAND, "--describe", "--group", group, "--offsets")
     (row,) = [line.split() for line in described.splitlines() if kafka_topic in line and line.startswith(group)]
     assert row[1:6] == [kafka_topic, "0", "200", "200", "0"]
-    state = run(kafka_broker, CONSUMER_GROUP_COMMAND, "--describe", "--group", group, "--state", "--verbose")
+    state = run(broker, CONSUMER_GROUP_COMMAND, "--describe", "--group", group, "--state", "--verbose")
     assert "Empty" in state
 
 
-def test_java_console_consumer_subscribes_by_regular_expression(kafka_broker: Broker, kafka_topic: str) -> None:
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+def test_java_console_consumer_subscribes_by_regular_expression(broker: BrokerUnderTest, kafka_topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(kafka_topic, b"value")
     assert producer.flush(30) == 0
     settings = ("group.protocol=consumer", "auto.offset.reset=earliest", f"group.id=regex-{kafka_topic}")
     properties = [part for setting in settings for part in ("--command-property", setting)]
-    printed = run(
-        kafka_broker, CONSOLE_CONSUMER, "--include", f"{kafka_topic[:-2]}.*", "--max-messages", "1", *properties
-    )
+    printed = run(broker, CONSOLE_CONSUMER, "--include", f"{kafka_topic[:-2]}.*", "--max-messages", "1", *properties)
     assert printed.split() == ["value"]

@@ -64,7 +64,10 @@ def test_group_goes_on_where_it_committed(client: Client, kafka_topic: str, name
     second = member(client, kafka_topic, name)
     assert [record.offset for record in read(second, 8)] == list(range(12, 20))
     second.commit()
-    assert second.committed((kafka_topic, 0)) == Committed(20, "")
+    # Which metadata a client gives when it is asked for none is its own affair.
+    committed = second.committed((kafka_topic, 0))
+    assert committed is not None
+    assert committed.offset == 20
 
 
 def test_commits_keep_their_metadata(client: Client, kafka_topic: str, name: str) -> None:

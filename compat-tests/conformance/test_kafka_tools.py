@@ -25,8 +25,8 @@ from apache_kafka import (
 )
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
+from conformance.broker_under_test import BrokerUnderTest
 from pybroker.apis import APIS
-from pybroker.testing import Broker
 
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
@@ -40,14 +40,14 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def tool(kafka_broker: Broker) -> Tool:
+def tool(broker: BrokerUnderTest) -> Tool:
     """Runs a tool against the run's broker; returns what it printed."""
 
     def run(main_class: str, *arguments: str, standard_input: str | None = None, check: bool = True) -> str:
         done = run_kafka_tool(
             main_class,
             "--bootstrap-server",
-            kafka_broker.bootstrap,
+            broker.bootstrap,
             *arguments,
             timeout_s=TOOL_TIMEOUT_S,
             standard_input=standard_input,
@@ -59,8 +59,8 @@ def tool(kafka_broker: Broker) -> Tool:
 
 
 @pytest.fixture
-def producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
-    made = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap)
+def producer(broker: BrokerUnderTest) -> Iterator[KafkaProducer]:
+    made = KafkaProducer(bootstrap_servers=broker.bootstrap)
     yield made
     made.close()
 
@@ -71,7 +71,7 @@ def fill(producer: KafkaProducer, topic: str, count: int) -> None:
     producer.flush()
 
 
-def commit(broker: Broker, group: str, topic: str, offset: int) -> None:
+def commit(broker: BrokerUnderTest, group: str, topic: str, offset: int) -> None:
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
     consumer.assign([TopicPartition(topic, 0)])
     consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
@@ -94,10 +94,10 @@ def test_topic_command(tool: Tool, name: str) -> None:
 
 
 def test_consumer_group_command(
-    tool: Tool, kafka_broker: Broker, producer: KafkaProducer, kafka_topic: str, name: str
+    tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, kafka_topic: str, name: str
 ) -> None:
     fill(producer, kafka_topic, 10)
-    commit(kafka_broker, name, kafka_topic, 4)
+    commit(broker, name, kafka_topic, 4)
     group = ("--group", name)
     assert [name, "Empty"] in [line.split() for line in tool(CONSUMER_GROUP_COMMAND, "--list", "--state").splitlines()]
     assert _offsets_and_lag(tool(CONSUMER_GROUP_COMMAND, "--describe", *group), kafka_topic) == (4, 10, 6)
@@ -165,34 +165,34 @@ def test_delete_records_and_offset_shell(tool: Tool, producer: KafkaProducer, ka
     assert (earliest.split(), latest.split()) == ([f"{kafka_topic}:0:4"], [f"{kafka_topic}:0:10"])
 
 
-def test_log_dirs_command(tool: Tool, kafka_broker: Broker, producer: KafkaProducer, kafka_topic: str) -> None:
+def test_log_dirs_command(tool: Tool, data_dir: Path, producer: KafkaProducer, kafka_topic: str) -> None:
     fill(producer, kafka_topic, 10)
     printed = tool(LOG_DIRS_COMMAND, "--describe", "--topic-list", kafka_topic)
     (document,) = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     (log_dir,) = document["brokers"][0]["logDirs"]
     assert log_dir["error"] is None
-    assert log_dir["logDir"] == str(kafka_broker.data_dir)
+    assert log_dir["logDir"] == str(data_dir)
     (partition,) = log_dir["partitions"]
     assert partition["partition"] == f"{kafka_topic}-0"
     assert partition["size"] > 0
 
 
-def test_dump_log_segments_of_a_live_directory(kafka_broker: Broker, producer: KafkaProducer, kafka_topic: str) -> None:
+def test_dump_log_segments_of_a_live_directory(data_dir: Path, producer: KafkaProducer, kafka_topic: str) -> None:
     fill(producer, kafka_topic, 10)
-    log = kafka_broker.data_dir / f"{kafka_topic}-0" / "00000000000000000000.log"
+    log = data_dir / f"{kafka_topic}-0" / "00000000000000000000.log"
     dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--print-data-log", "--deep-iteration", "--files", str(log)).stdout
     assert all(f"payload: value-{number}" in dumped for number in range(10))
     assert "isvalid: true" in dumped
 
 
-def test_cluster_tools(tool: Tool, kafka_broker: Broker) -> None:
+def test_cluster_tools(tool: Tool, broker: BrokerUnderTest) -> None:
     versions = tool(BROKER_API_VERSIONS_COMMAND)
-    assert f"{kafka_broker.host}:{kafka_broker.port} (id: 1" in versions
+    assert f"{broker.host}:{broker.port} (id: 1" in versions
     unlike = [api.name for api in APIS if f"{api.name}({api.key})" not in versions]
     assert not unlike, versions
-    found = run_kafka_tool(CLUSTER_TOOL, "list-endpoints", "--bootstrap-server", kafka_broker.bootstrap)
-    assert str(kafka_broker.port) in found.stdout
-    found = run_kafka_tool(CLUSTER_TOOL, "cluster-id", "--bootstrap-server", kafka_broker.bootstrap)
+    found = run_kafka_tool(CLUSTER_TOOL, "list-endpoints", "--bootstrap-server", broker.bootstrap)
+    assert str(broker.port) in found.stdout
+    found = run_kafka_tool(CLUSTER_TOOL, "cluster-id", "--bootstrap-server", broker.bootstrap)
     assert found.stdout.startswith("Cluster ID: ")
 
 

@@ -10,8 +10,8 @@ from apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
 
 from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until
 from conformance.all_clients import CLIENTS
+from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
-from pybroker.testing import Broker
 
 MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
@@ -23,26 +23,26 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def tool(kafka_broker: Broker) -> Tool:
+def tool(broker: BrokerUnderTest) -> Tool:
     """Runs TransactionsCommand against the run's broker; returns what it printed, word by word and line by line."""
 
     def run(*arguments: str) -> str:
-        bootstrap = ("--bootstrap-server", kafka_broker.bootstrap)
+        bootstrap = ("--bootstrap-server", broker.bootstrap)
         return run_kafka_tool(TRANSACTIONS_COMMAND, *bootstrap, *arguments, timeout_s=TOOL_TIMEOUT_S).stdout
 
     return run
 
 
 @pytest.fixture
-def python(kafka_broker: Broker) -> Iterator[Client]:
+def python(broker: BrokerUnderTest) -> Iterator[Client]:
     """Any client that is quicker to start."""
-    made = CLIENTS["kafka-python"](kafka_broker.bootstrap)
+    made = CLIENTS["kafka-python"](broker.bootstrap)
     yield made
     made.close()
 
 
 def test_consume_transform_produce_copies_each_record_once(
-    kafka_broker: Broker, python: Client, make_topic: MakeTopic
+    broker: BrokerUnderTest, python: Client, make_topic: MakeTopic
 ) -> None:
     """In the second protocol, with a random one of three transactions aborted."""
     source, copy = make_topic(), make_topic()
@@ -53,7 +53,7 @@ def test_consume_transform_produce_copies_each_record_once(
     assert len(producer.flush()) == len(values)
     run_kafka_tool(
         MESSAGE_COPIER,
-        "--broker-list", kafka_broker.bootstrap,
+        "--broker-list", broker.bootstrap,
         "--input-topic", source,
         "--input-partition", "0",
         "--output-topic", copy,
@@ -72,9 +72,7 @@ def test_consume_transform_produce_copies_each_record_once(
     assert python.admin().group_offsets(f"{source}-copiers") == {(source, 0): len(values)}
 
 
-def test_transactions_command_and_dump_log(
-    tool: Tool, kafka_broker: Broker, python: Client, make_topic: MakeTopic
-) -> None:
+def test_transactions_command_and_dump_log(tool: Tool, data_dir: Path, python: Client, make_topic: MakeTopic) -> None:
     topic = make_topic()
     producer = python.producer(ProducerOptions(transactional_id=topic))
     assert producer.begin() == 0
@@ -89,7 +87,7 @@ def test_transactions_command_and_dump_log(
     tool("forceTerminateTransaction", "--transactionalId", topic)
     assert producer.commit() != 0
     assert "Empty" in tool("describe", "--transactional-id", topic)
-    dumped = dump_of_transaction_state(kafka_broker.data_dir)
+    dumped = dump_of_transaction_state(data_dir)
     lines = [line for line in dumped.splitlines() if f'"transactionalId":"{topic}"' in line]
     statuses = [int(line.split('"transactionStatus":')[1].split(",")[0]) for line in lines]
     # Empty, Ongoing, PrepareAbort, CompleteAbort, and Empty for whoever begins next: the tool.

