@@ -5,7 +5,8 @@ around a broker (``cli/broker_process``, ``testing/broker``).
 
 Order of start: lock and list the log dirs, load the metadata, bind the listeners (a port 0 becomes known), register the
 broker with the addresses to advertise, wire the services, accept.  Stop is the reverse; the logs are closed last and
-leave the clean-shutdown mark.
+leave the clean-shutdown mark.  Services that not every broker needs are built, and their modules imported, when
+somebody asks for them.
 
 Kafka counterpart: KafkaRaftServer and BrokerServer.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.cluster.bootstrap import open_controller
 from pybroker.cluster.controller import Controller
@@ -23,18 +24,20 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import listeners_of
 from pybroker.config.service import ConfigService
-from pybroker.coordinators.group.service import GroupCoordinator
-from pybroker.coordinators.transaction.service import TransactionCoordinator
 from pybroker.handlers.services import Services
 from pybroker.net.loop_env import loop_env
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.replication.transaction_markers import TransactionMarkers
-from pybroker.replication.transaction_verification import TransactionVerification
 from pybroker.storage.log_manager import LogManager
-from pybroker.telemetry import ClientTelemetry
+
+if TYPE_CHECKING:
+    from pybroker.coordinators.group.service import GroupCoordinator
+    from pybroker.coordinators.transaction.service import TransactionCoordinator
+    from pybroker.replication.transaction_markers import TransactionMarkers
+    from pybroker.replication.transaction_verification import TransactionVerification
+    from pybroker.telemetry import ClientTelemetry
 
 log = logging.getLogger("pybroker")
 
@@ -65,8 +68,7 @@ class BrokerServer:
         self._sockets: SocketServer | None = None
         self._logs: LogManager | None = None
         self._controller: Controller | None = None
-        self._groups: GroupCoordinator | None = None
-        self._transactions: TransactionCoordinator | None = None
+        self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
         self._broker_epoch = -1
@@ -109,46 +111,85 @@ class BrokerServer:
         services.producer_ids = ProducerIds(controller.allocate_producer_ids)
         services.configs = ConfigService(config, metadata, controller, services.broker_id)
         services.configs.subscribe(self._on_config_change)
-        services.telemetry = ClientTelemetry(env, metadata, config)
         clean_shutdown = logs.clean_broker_epoch() >= 0
         controller.register(
             endpoints, config["broker.rack"], logs.directory_ids(), found, clean_shutdown=clean_shutdown
         )
         logs.on_directory_failed = controller.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        self._wire_coordinators(metadata)
+        self._wire_what_is_built_later()
         await sockets.accept()
 
-    def _wire_coordinators(self, metadata: MetadataCache) -> None:
-        services, config = self.services, self.config
-        env, replicas, broker_id = services.env, services.replicas, services.broker_id
-        offsets = CoordinatorPartitions(replicas, metadata, broker_id, GROUP_METADATA_TOPIC)
-        self._groups = services.groups = GroupCoordinator(env, config, metadata, writer=offsets, reader=offsets)
-        state = CoordinatorPartitions(replicas, metadata, broker_id, TRANSACTION_STATE_TOPIC)
-        services.transaction_markers = TransactionMarkers(env.clock, replicas, services.groups.end_transaction)
-        self._transactions = services.transactions = TransactionCoordinator(
-            env,
-            config,
-            metadata,
+    def _wire_what_is_built_later(self) -> None:
+        """Services that a broker has no use for before a client asks, or before their topic exists."""
+        services = self.services
+        offsets = self._partitions_of(GROUP_METADATA_TOPIC, lambda: services.transaction_verification)
+        state = self._partitions_of(TRANSACTION_STATE_TOPIC)
+        services.build_later("telemetry", self._build_telemetry)
+        services.build_later("groups", lambda: self._build_groups(offsets))
+        services.build_later("transactions", lambda: self._build_transactions(state))
+        services.build_later("transaction_markers", self._build_transaction_markers)
+        services.build_later("transaction_verification", self._build_transaction_verification)
+        # Groups first: transactions that are completed after a crash end in partitions of groups, too.
+        offsets.follow(lambda: services.groups)
+        state.follow(lambda: services.transactions)
+
+    def _partitions_of(
+        self, topic: str, verification: Callable[[], TransactionVerification] | None = None
+    ) -> CoordinatorPartitions:
+        services = self.services
+        return CoordinatorPartitions(services.replicas, services.metadata, services.broker_id, topic, verification)
+
+    def _build_telemetry(self) -> ClientTelemetry:
+        from pybroker.telemetry import ClientTelemetry
+
+        services = self.services
+        return ClientTelemetry(services.env, services.metadata, services.config)
+
+    def _build_groups(self, offsets: CoordinatorPartitions) -> GroupCoordinator:
+        from pybroker.coordinators.group.service import GroupCoordinator
+
+        services = self.services
+        groups = GroupCoordinator(services.env, services.config, services.metadata, writer=offsets, reader=offsets)
+        self._close_what_was_built.append(groups.close)
+        return groups
+
+    def _build_transactions(self, state: CoordinatorPartitions) -> TransactionCoordinator:
+        from pybroker.coordinators.transaction.service import TransactionCoordinator
+
+        services = self.services
+        transactions = TransactionCoordinator(
+            services.env,
+            services.config,
+            services.metadata,
             writer=state,
             reader=state,
             producer_ids=services.producer_ids,
             markers=services.transaction_markers,
         )
-        services.transaction_verification = TransactionVerification(env, config, services.transactions)
-        offsets.verification = services.transaction_verification
-        # Groups first: transactions that are completed after a crash end in partitions of groups, too.
-        offsets.follow(services.groups)
-        state.follow(services.transactions)
+        self._close_what_was_built.append(transactions.close)
+        return transactions
+
+    def _build_transaction_markers(self) -> TransactionMarkers:
+        from pybroker.replication.transaction_markers import TransactionMarkers
+
+        services = self.services
+        markers = TransactionMarkers(services.env.clock, services.replicas, services.groups.end_transaction)
+        self._close_what_was_built.append(markers.close)
+        return markers
+
+    def _build_transaction_verification(self) -> TransactionVerification:
+        from pybroker.replication.transaction_verification import TransactionVerification
+
+        services = self.services
+        return TransactionVerification(services.env, services.config, services.transactions)
 
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped."""
         if self._sockets is not None:
             await self._sockets.stop()
-        if self._transactions is not None:
-            self._transactions.close()
-        if self._groups is not None:
-            self._groups.close()
+        for close in reversed(self._close_what_was_built):
+            close()
         if self._replicas is not None:
             self._replicas.close()
         if self._controller is not None:

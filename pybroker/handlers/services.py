@@ -1,11 +1,13 @@
 """The services that handlers may call: one object, filled in by ``server.py``.
 
-Owns nothing but the names.  A handler takes what it needs from here and never builds a service itself.
+Owns the names, and that a service which not every broker needs is built at its first use, so that a start waits for
+none of them.  A handler takes what it needs from here and never builds a service itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
@@ -27,6 +29,7 @@ class Services:
     """The broker's services; one instance per broker."""
 
     __slots__ = (
+        "_builders",
         "broker_id",
         "cluster_id",
         "config",
@@ -59,3 +62,21 @@ class Services:
     telemetry: ClientTelemetry
     transaction_markers: TransactionMarkers
     transaction_verification: TransactionVerification
+
+    def __init__(self) -> None:
+        self._builders: dict[str, Callable[[], Any]] = {}
+
+    def build_later(self, name: str, build: Callable[[], Any]) -> None:
+        """``build()`` makes the service of that name when it is asked for first."""
+        self._builders[name] = build
+
+    if not TYPE_CHECKING:  # types know the names above and no others
+
+        def __getattr__(self, name: str) -> Any:
+            """A service that is not there yet."""
+            if name not in self._builders:
+                raise AttributeError(f"no service {name!r}")
+            service = self._builders[name]()
+            del self._builders[name]
+            setattr(self, name, service)
+            return service

@@ -36,18 +36,28 @@ class Coordinator(Protocol):
 class CoordinatorPartitions:
     """Both ports of a coordinator: append to its topic, and read it from start to end."""
 
-    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, broker_id: int, topic: str) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        broker_id: int,
+        topic: str,
+        verification: Callable[[], TransactionVerification] | None = None,
+    ) -> None:
+        """``verification()`` is given where producers' transactions may write to the topic."""
         self._replicas = replicas
         self._metadata = metadata
         self._broker_id = broker_id
         self._topic = topic
+        self._verification = verification
         self._led: set[int] = set()
-        self._coordinator: Coordinator | None = None
-        # Set where producers' transactions may write to the topic.
-        self.verification: TransactionVerification | None = None
+        self._coordinator: Callable[[], Coordinator] | None = None
 
-    def follow(self, coordinator: Coordinator) -> None:
-        """Tell ``coordinator`` which partitions are led here, now and at every change."""
+    def follow(self, coordinator: Callable[[], Coordinator]) -> None:
+        """Tell ``coordinator()`` which partitions are led here, now and at every change.
+
+        It is not called before there are any: a broker without the topic has no use for its coordinator.
+        """
         self._coordinator = coordinator
         self._metadata.subscribe(self._on_image)
         self._update(self._metadata.image)
@@ -78,10 +88,10 @@ class CoordinatorPartitions:
         from pybroker.replication.transaction_verification import ProducerOfTransaction, offset_commit_operation
 
         here = self._replicas.partition(topic, partition)
-        if here is None or self.verification is None:
+        if here is None or self._verification is None:
             done(self._replicas.error_of(topic, partition))
             return
-        self.verification.verify(
+        self._verification().verify(
             ProducerOfTransaction._make(producer),
             [(here, NO_SEQUENCE)],
             offset_commit_operation(api_version),
@@ -110,7 +120,7 @@ class CoordinatorPartitions:
         if here is None:
             return -1
         if here.high_watermark_listener is None and self._coordinator is not None:
-            here.high_watermark_listener = self._coordinator.on_high_watermark
+            here.high_watermark_listener = self._coordinator().on_high_watermark
         return here.log.high_watermark
 
     def log_range(self, topic: str, partition: int) -> tuple[int, int]:
@@ -148,4 +158,4 @@ class CoordinatorPartitions:
         gained, lost = led - self._led, self._led - led
         self._led = led
         if self._coordinator is not None and (gained or lost):
-            self._coordinator.on_leadership(gained, lost)
+            self._coordinator().on_leadership(gained, lost)
