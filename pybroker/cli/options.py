@@ -1,10 +1,16 @@
-"""Options that every client command takes, declared once."""
+"""Options that every client command takes, declared once, and the forms that options share."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def repeated(*names: str, help: str, metavar: str | None = None) -> Any:
+    """An option that may be given more than once, for ``Annotated[list[str], …]``; a list without it is empty."""
+    return typer.Option(*names, metavar=metavar, help=help, default_factory=list, show_default=False)
+
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -21,13 +27,7 @@ Bootstrap = Annotated[
 
 ClientProperties = Annotated[
     list[str],
-    typer.Option(
-        "-X",
-        metavar="KEY=VALUE",
-        help="A client setting by its Kafka name, e.g. -X security.protocol=SSL.",
-        default_factory=list,
-        show_default=False,
-    ),
+    repeated("-X", metavar="KEY=VALUE", help="A client setting by its Kafka name, e.g. -X security.protocol=SSL."),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pybroker.cli.connection import admin_client, parse_pairs, retried
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import parse_pairs, retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, Json
+from pybroker.cli.options import repeated
 from pybroker.cli.output import Output
 from pybroker_protocol.uuids import uuid_text
 
@@ -22,6 +23,7 @@ app = typer.Typer(help="List, create, describe, alter and delete topics.", no_ar
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics by name.")]
 UNKNOWN_TOPIC_OR_PARTITION = 3
 TOPIC_ALREADY_EXISTS = 36
+CLEANUP_POLICY = "cleanup.policy"
 
 
 def kafka_uuid(text: str | None) -> str | None:
@@ -38,8 +40,9 @@ def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, An
     return sorted(topics, key=lambda topic: str(topic["name"]))
 
 
-@app.command("list")
+@admin_command(app, "list")
 def list_topics(
+    session: Session,
     *,
     patterns: Annotated[
         list[str],
@@ -47,13 +50,9 @@ def list_topics(
     ],
     internal: Annotated[bool, typer.Option("--internal", "-i", help="Internal topics as well.")] = False,
     names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    properties: ClientProperties,
-    as_json: Json = False,
 ) -> None:
     """List the topics of the cluster."""
-    output = Output(as_json=as_json)
-    with admin_client(bootstrap, properties) as client:
+    with session.client() as client:
         topics = describe_existing(client, None)
     shown = [
         {
@@ -67,65 +66,59 @@ def list_topics(
         if (internal or not topic["is_internal"])
         and (not patterns or any(fnmatch.fnmatchcase(topic["name"], pattern) for pattern in patterns))
     ]
-    if names_only and not as_json:
+    if names_only and not session.output.as_json:
         for topic in shown:
-            output.line(topic["name"])
+            session.output.line(topic["name"])
         return
-    output.result(
+    session.output.result(
         shown,
         ("NAME", "PARTITIONS", "REPLICAS"),
         [(topic["name"], topic["partitions"], topic["replication_factor"]) for topic in shown],
     )
 
 
-@app.command("create")
+@admin_command(app, "create")
 def create_topics(
+    session: Session,
     *,
     names: Names,
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="Partitions of each; -1: broker's.")] = -1,
     replicas: Annotated[int, typer.Option("--replicas", "-r", help="Replicas of each partition; -1: broker's.")] = -1,
     configs: Annotated[
         list[str],
-        typer.Option(
-            "--config", "-c", metavar="KEY=VALUE", help="Topic setting.", default_factory=list, show_default=False
-        ),
+        repeated("--config", "-c", metavar="KEY=VALUE", help="Topic setting."),
     ],
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Keep the last record of each key: -c cleanup.policy=compact.")
+    ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, create nothing.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    properties: ClientProperties,
-    as_json: Json = False,
 ) -> None:
     """Create topics."""
-    output = Output(as_json=as_json)
-    wanted = {
-        "num_partitions": partitions,
-        "replication_factor": replicas,
-        "configs": parse_pairs(configs, "--config"),
-    }
-    with admin_client(bootstrap, properties) as client:
+    settings = parse_pairs(configs, "--config")
+    if compact and settings.setdefault(CLEANUP_POLICY, "compact") != "compact":
+        raise typer.BadParameter(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
+    wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}
+    with session.client() as client:
         answer = retried(
             lambda: client.create_topics(dict.fromkeys(names, wanted), validate_only=dry_run, raise_errors=False)
         )
     ignored = {TOPIC_ALREADY_EXISTS} if if_not_exists else set()
-    report(output, answer["topics"], done="valid" if dry_run else "created", ignored=ignored)
+    report(session.output, answer["topics"], done="valid" if dry_run else "created", ignored=ignored)
 
 
-@app.command("delete")
+@admin_command(app, "delete")
 def delete_topics(
+    session: Session,
     *,
     names: Names,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A missing topic is no failure.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    properties: ClientProperties,
-    as_json: Json = False,
 ) -> None:
     """Delete topics and all their records."""
-    output = Output(as_json=as_json)
-    with admin_client(bootstrap, properties) as client:
+    with session.client() as client:
         answer = retried(lambda: client.delete_topics(names, raise_errors=False))
     ignored = {UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    report(output, answer["topics"], done="deleted", ignored=ignored)
+    report(session.output, answer["topics"], done="deleted", ignored=ignored)
 
 
 def report(output: Output, answers: list[dict[str, Any]], *, done: str, ignored: set[int]) -> None:
@@ -146,26 +139,25 @@ def report(output: Output, answers: list[dict[str, Any]], *, done: str, ignored:
         raise CommandFailed(f"{failures} of {len(answers)} topics failed")
 
 
-@app.command("describe")
+@admin_command(app, "describe")
 def describe_topics(
+    session: Session,
     *,
     names: Names,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    properties: ClientProperties,
-    as_json: Json = False,
 ) -> None:
-    """Describe topics: id, settings that differ from the default, and each partition with its offsets."""
-    output = Output(as_json=as_json)
-    with admin_client(bootstrap, properties) as client:
+    """Describe topics: id, clean-up policy, settings of its own, and each partition with its offsets."""
+    output = session.output
+    with session.client() as client:
         topics = [describe_one(client, topic) for topic in describe_existing(client, names)]
-    if as_json:
+    if output.as_json:
         output.json(topics)
         return
     for topic in topics:
         settings = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
+        size = (len(topic["partitions"]), topic["replication_factor"])
         output.table(
-            ("TOPIC", "ID", "PARTITIONS", "REPLICAS", "CONFIGS"),
-            [(topic["name"], topic["id"], len(topic["partitions"]), topic["replication_factor"], settings)],
+            ("TOPIC", "ID", "PARTITIONS", "REPLICAS", "CLEANUP", "CONFIGS"),
+            [(topic["name"], topic["id"], *size, topic["cleanup_policy"], settings)],
         )
         columns = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET")
         keys = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset")
@@ -195,44 +187,45 @@ def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
                 "end_offset": ends[key].offset if key in ends else None,
             }
         )
+    configs = topic_configs(client, name)
     return {
         "name": name,
         "id": kafka_uuid(topic.get("topic_id")),
         "internal": topic["is_internal"],
         "replication_factor": max((len(p["replicas"]) for p in partitions), default=0),
-        "configs": {key: value["value"] for key, value in topic_configs(client, name, everything=False).items()},
+        # The topic's own or the cluster's: what happens to old records is never a detail.
+        "cleanup_policy": configs[CLEANUP_POLICY]["value"],
+        "configs": {key: config["value"] for key, config in configs.items() if is_own(config)},
         "partitions": partitions,
     }
 
 
-def topic_configs(client: Any, name: str, *, everything: bool) -> dict[str, dict[str, Any]]:
-    """The settings of a topic by name: those set on the topic itself, or all with their defaults."""
+def topic_configs(client: Any, name: str) -> dict[str, dict[str, Any]]:
+    """All settings of a topic by name."""
     from kafka.admin import ConfigResource, ConfigResourceType
 
     resource = ConfigResource(ConfigResourceType.TOPIC, name)
     answer = retried(lambda: client.describe_configs([resource], config_filter="all"))
     configs: dict[str, dict[str, Any]] = answer["topic"][name]
-    return {
-        key: config
-        for key, config in sorted(configs.items())
-        if everything or config["config_source"] == "DYNAMIC_TOPIC_CONFIG"
-    }
+    return dict(sorted(configs.items()))
 
 
-@app.command("configs")
+def is_own(config: dict[str, Any]) -> bool:
+    """Whether a setting was set on the topic itself."""
+    return bool(config["config_source"] == "DYNAMIC_TOPIC_CONFIG")
+
+
+@admin_command(app, "configs")
 def show_configs(
+    session: Session,
     *,
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
     everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults as well.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    properties: ClientProperties,
-    as_json: Json = False,
 ) -> None:
     """Show the settings of a topic and where each comes from."""
-    output = Output(as_json=as_json)
-    with admin_client(bootstrap, properties) as client:
+    with session.client() as client:
         describe_existing(client, [name])
-        configs = topic_configs(client, name, everything=everything)
+        configs = topic_configs(client, name)
     document = [
         {
             "name": key,
@@ -241,42 +234,35 @@ def show_configs(
             "read_only": config["read_only"],
         }
         for key, config in configs.items()
+        if everything or is_own(config)
     ]
     rows = [(entry["name"], entry["value"], entry["source"]) for entry in document]
-    output.result(document, ("NAME", "VALUE", "SOURCE"), rows)
+    session.output.result(document, ("NAME", "VALUE", "SOURCE"), rows)
 
 
-@app.command("alter")
+@admin_command(app, "alter")
 def alter_topic(
+    session: Session,
     *,
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="New count; it can only grow.")] = None,
     settings: Annotated[
         list[str],
-        typer.Option(
-            "--set", "-s", metavar="KEY=VALUE", help="Set a setting.", default_factory=list, show_default=False
-        ),
+        repeated("--set", "-s", metavar="KEY=VALUE", help="Set a setting."),
     ],
     unset: Annotated[
         list[str],
-        typer.Option(
-            "--unset", "-d", metavar="KEY", help="Back to the default.", default_factory=list, show_default=False
-        ),
+        repeated("--unset", "-d", metavar="KEY", help="Back to the default."),
     ],
     append: Annotated[
         list[str],
-        typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.", default_factory=list, show_default=False),
+        repeated("--append", metavar="KEY=VALUE", help="Add to a list."),
     ],
     subtract: Annotated[
         list[str],
-        typer.Option(
-            "--subtract", metavar="KEY=VALUE", help="Take from a list.", default_factory=list, show_default=False
-        ),
+        repeated("--subtract", metavar="KEY=VALUE", help="Take from a list."),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, change nothing.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    properties: ClientProperties,
-    as_json: Json = False,
 ) -> None:
     """Change a topic's settings or add partitions to it."""
     operations: dict[str, tuple[str, str | None]] = dict.fromkeys(unset, ("DELETE", None))
@@ -284,15 +270,14 @@ def alter_topic(
         operations |= {key: (operation, value) for key, value in parse_pairs(texts, f"--{operation.lower()}").items()}
     if not operations and partitions is None:
         raise typer.BadParameter("nothing to change: give --partitions, --set, --unset, --append or --subtract")
-    output = Output(as_json=as_json)
-    with admin_client(bootstrap, properties) as client:
+    with session.client() as client:
         describe_existing(client, [name])
         if operations:
             alter_configs(client, name, operations, dry_run=dry_run)
         if partitions is not None:
             add_partitions(client, name, partitions, dry_run=dry_run)
     status = "valid" if dry_run else "altered"
-    output.result([{"name": name, "status": status}], ("NAME", "STATUS"), [(name, status)])
+    session.output.result([{"name": name, "status": status}], ("NAME", "STATUS"), [(name, status)])
 
 
 def alter_configs(client: Any, name: str, operations: dict[str, tuple[str, str | None]], *, dry_run: bool) -> None:
