@@ -191,7 +191,10 @@ class Segment:
                 raise BlockingIOError(errno.EAGAIN, "a thread writes to the file, it cannot be mapped now")
             self.open()
             self.drop_map()
-            self._map = os_file.map_for_reading(self.fd, self.size, max(self.capacity, self.size))
+            # A sealed file is never grown for its map: a death in that moment would leave a tail in the middle of the
+            # log, and recovery cuts the log there.
+            capacity = self.size if self.sealed else max(self.capacity, self.size)
+            self._map = os_file.map_for_reading(self.fd, self.size, capacity)
             self.view = view = memoryview(self._map)
         return view
 

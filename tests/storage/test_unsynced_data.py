@@ -12,7 +12,7 @@ import pytest
 from pybroker.replication.partition import Partition
 from pybroker.storage import os_file
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage
+from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read
 
 IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
 
@@ -141,3 +141,18 @@ def test_the_indexes_of_a_sealed_segment_are_synced_although_its_data_was_before
     assert len(log.segments) == 2
     world.run()
     assert {"00000000000000000000.index", "00000000000000000000.timeindex"} <= set(synced)
+
+
+def test_a_sealed_segment_is_mapped_without_growing_its_file(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = storage.log()
+    Client(log).fill(2, size=3000)
+    sealed = log.segments[0]
+    assert len(log.segments) == 2
+    assert sealed.size < sealed.capacity
+    sealed.drop_map()
+
+    def ftruncate(fd: int, length: int) -> None:
+        raise AssertionError("a death now would leave a tail behind the data of a sealed segment")
+
+    monkeypatch.setattr(os_file, "ftruncate", ftruncate)
+    assert read(log, 0, max_bytes=1)[0][0] == 0
