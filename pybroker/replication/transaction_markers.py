@@ -95,8 +95,7 @@ class TransactionMarkers:
         end_ms = self._clock.monotonic_ms() + limits.MARKER_SLICE_MS
         waiting = self._waiting
         while waiting:
-            for _ in range(min(len(waiting), limits.MARKERS_AT_ONCE)):
-                self._write_one(*waiting.popleft())
+            self._write_one(*waiting.popleft())
             if self._clock.monotonic_ms() >= end_ms:
                 break
         self._next = self._replicas.env.timers.call_soon(self._write_some) if waiting else None
