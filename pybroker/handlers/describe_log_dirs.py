@@ -20,7 +20,7 @@ from pybroker_protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.storage.log_manager import LogDirDescription
+    from pybroker.storage.log_dir_description import LogDirDescription
 
 Wanted = dict[str, set[int]] | None
 

@@ -1,21 +1,18 @@
-"""All logs of a broker: its log directories, which partition lies where, and the housekeeping.  Kafka's LogManager.
+"""All logs of a broker, and their housekeeping.  Kafka's LogManager.
 
-Owns the start (locks, identity, directory listings, checkpoints, recovery after a crash), the placing of new
-partitions, the periodic tasks (retention, flush by time, checkpoints, expiry of producers), deletion, and the clean
-stop.  Owns no batch.
+Owns the start (locks, identity, checkpoints, recovery after a crash), which logs are in use, the periodic tasks
+(retention, flush by time, checkpoints, expiry of producers), deletion, and the clean stop.  Owns no batch, and not
+which partition lies where (``partition_places``).
 
 Invariants: after a clean stop a start reads only names and checkpoints; a partition's files come into being at its
-first append, in the directory that the cluster's metadata names, or not at all (KIP-858: a partition whose directory is
-not here must not begin anew in another); a failed directory stays offline until restart, and with the last one, or that
-of the metadata, ``on_all_dirs_failed`` is called.  Nothing that an unknown topic left is ever removed: it is renamed.
+first append, in the directory that the cluster's metadata names, or not at all; a failed directory stays offline until
+restart, and with the last one, or that of the metadata, ``on_all_dirs_failed`` is called.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +21,9 @@ from pybroker.storage import checkpoints, os_file
 from pybroker.storage.checkpoints import MetaProperties, TopicPartition
 from pybroker.storage.log import Log
 from pybroker.storage.log_dir import LogDir
-from pybroker.storage.log_environment import (
-    LogEnvironment,
-    RestartPoint,
-    StorageSettings,
-)
+from pybroker.storage.log_dir_state import LogDirState
+from pybroker.storage.log_environment import LogEnvironment, StorageSettings
+from pybroker.storage.partition_places import Assigned, PartitionPlaces
 from pybroker.storage.results import StorageError
 from pybroker_protocol.uuids import uuid_bytes
 
@@ -37,50 +32,9 @@ if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
     from pybroker.env import Cancellable, Env
     from pybroker.storage.cleaner.log_cleaner import LogCleaner
-
-DELETE_DIR_SUFFIX = "-delete"
-STRAY_DIR_SUFFIX = "-stray"
-_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", STRAY_DIR_SUFFIX)
-# Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
-_CLUSTER_METADATA = "__cluster_metadata"
-
-# Says of a topic's name and a partition's index: the topic's id and the id of the directory of this node's replica
-# (``None`` where none was chosen yet), or ``None`` when this node has no such replica.
-Assigned = Callable[[str, int], tuple[bytes, bytes | None] | None]
+    from pybroker.storage.log_dir_description import LogDirDescription
 
 logger = logging.getLogger("pybroker.storage")
-
-
-class PartitionDescription:
-    """One partition in DescribeLogDirs."""
-
-    __slots__ = ("index", "offset_lag", "size_bytes", "topic")
-
-    def __init__(self, topic: str, index: int, size_bytes: int, offset_lag: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.size_bytes = size_bytes
-        self.offset_lag = offset_lag
-
-
-class LogDirDescription:
-    """One log directory in DescribeLogDirs; ``total_bytes`` and ``usable_bytes`` are its volume's, -1 if unknown."""
-
-    __slots__ = ("offline", "partitions", "path", "total_bytes", "usable_bytes")
-
-    def __init__(self, directory: LogDir) -> None:
-        self.path = str(directory.path)
-        self.offline = directory.offline
-        self.partitions: list[PartitionDescription] = []
-        self.total_bytes = self.usable_bytes = -1
-        if self.offline:
-            return
-        try:
-            usage = shutil.disk_usage(directory.path)
-        except OSError as error:
-            logger.warning("The volume of %s cannot be asked for its size: %s", directory.path, error)
-        else:
-            self.total_bytes, self.usable_bytes = usage.total, usage.free
 
 
 def settings_of(config: BrokerConfig) -> StorageSettings:
@@ -103,32 +57,6 @@ def _directory_id(path: Path, text: str) -> bytes:
         raise StorageError(f"{path / checkpoints.META_PROPERTIES}: {error}") from None
 
 
-class _DirState:
-    """A log directory with what its checkpoints said, and say now."""
-
-    __slots__ = ("directory", "high_watermarks", "log_start_offsets", "ready", "recovery_points", "written")
-
-    def __init__(self, directory: LogDir) -> None:
-        self.directory = directory
-        self.ready = False  # locked, read, and recovered if need be: only then may it be marked as cleanly stopped
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_start_offsets: dict[TopicPartition, int] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        self.written: dict[str, dict[TopicPartition, int]] = {}
-
-    def load(self) -> None:
-        """Read the checkpoints."""
-        path = self.directory.path
-        self.recovery_points = checkpoints.read_offset_checkpoint(path / checkpoints.RECOVERY_POINT_CHECKPOINT)
-        self.log_start_offsets = checkpoints.read_offset_checkpoint(path / checkpoints.LOG_START_OFFSET_CHECKPOINT)
-        self.high_watermarks = checkpoints.read_offset_checkpoint(path / checkpoints.HIGH_WATERMARK_CHECKPOINT)
-
-    def forget(self, key: TopicPartition) -> None:
-        """The partition is gone."""
-        for offsets in (self.recovery_points, self.log_start_offsets, self.high_watermarks):
-            offsets.pop(key, None)
-
-
 class LogManager:
     """The logs of one broker.  Everything runs on the broker's loop."""
 
@@ -146,12 +74,11 @@ class LogManager:
         open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // 8)
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
-        self._states = [_DirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
+        self._states = [LogDirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
         metadata_dir = config["metadata.log.dir"]
         self.metadata_dir = Path(metadata_dir).absolute() if metadata_dir else self._states[0].directory.path
         self._metadata_identity: tuple[int, int] | None = None  # from ``settle`` on, of no log dir
-        self._places: dict[TopicPartition, _DirState] = {}
-        self._found_again: list[tuple[TopicPartition, _DirState]] = []  # in one more directory, until ``settle``
+        self._places = PartitionPlaces(env, self._states, lambda *partition: self._cleaner().forget(*partition))
         self._logs: dict[TopicPartition, Log] = {}
         self._timers: dict[str, Cancellable] = {}
         self._meta: dict[str, str] | None = None
@@ -191,7 +118,7 @@ class LogManager:
             raise StorageError("Two log directories have the same directory.id: one is a copy of the other")
         self._schedule()
 
-    def _load_directory(self, state: _DirState) -> None:
+    def _load_directory(self, state: LogDirState) -> None:
         directory = state.directory
         meta = checkpoints.read_meta_properties(directory.path)
         if meta is not None:
@@ -202,10 +129,7 @@ class LogManager:
             directory.directory_id = self._env.new_uuid()
         directory.take_clean_shutdown_marker()
         state.load()
-        keys = list(self._partitions_in(directory))
-        for key in keys:
-            if self._places.setdefault(key, state) is not state:
-                self._found_again.append((key, state))
+        keys = self._places.take_in(state)
         if not directory.had_clean_shutdown:
             self._recover(state, keys)
         state.ready = True
@@ -217,28 +141,14 @@ class LogManager:
             if meta.get(name, meta.get("broker.id")) != self._meta.get(name, self._meta.get("broker.id")):
                 raise StorageError(f"{path} belongs to another cluster or node: {name} is {meta.get(name)}")
 
-    def _partitions_in(self, directory: LogDir) -> Iterator[TopicPartition]:
-        doomed = []
-        with os.scandir(directory.path) as entries:
-            for entry in entries:
-                topic, dash, partition = entry.name.rpartition("-")
-                if not dash or not entry.is_dir():
-                    continue
-                if entry.name.endswith(DELETE_DIR_SUFFIX):
-                    doomed.append(Path(entry.path))
-                elif partition.isdigit() and topic != _CLUSTER_METADATA and not entry.name.endswith(_NOT_PARTITIONS):
-                    yield topic, int(partition)
-        if doomed:
-            directory.remove_later(doomed, 0)
-
-    def _recover(self, state: _DirState, keys: list[TopicPartition]) -> None:
+    def _recover(self, state: LogDirState, keys: list[TopicPartition]) -> None:
         from pybroker.storage.recovery import recover_partition, sync_partition
 
         settings = self._environment.settings
         if keys:
             logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), state.directory.path)
         for key in keys:
-            path = state.directory.path / f"{key[0]}-{key[1]}"
+            path = state.path_of(key)
             recovery_point = state.recovery_points.get(key, 0)
             log_start_offset = state.log_start_offsets.get(key, 0)
             end_offset = recover_partition(path, recovery_point, log_start_offset, settings.producer_id_expiration_ms)
@@ -282,37 +192,7 @@ class LogManager:
         """
         if all(state.directory.path != self.metadata_dir for state in self._states):
             self._metadata_identity = os_file.identity(self.metadata_dir)
-        for key, state in self._found_again:
-            self._choose_between(key, self._places[key], state, assigned(*key))
-        self._found_again.clear()
-        moved = {}
-        for key, state in list(self._places.items()):
-            expected = assigned(*key)
-            if expected is None:
-                self._put_aside(state, key)
-                continue
-            topic_id, directory_id = expected
-            if directory_id == state.directory.directory_id:
-                continue
-            found_id = self._topic_id_of(state, key)
-            if found_id == topic_id or found_id is directory_id is None:
-                moved[topic_id, key[1]] = state.directory.directory_id
-            else:
-                self._put_aside(state, key)
-        return moved
-
-    def _choose_between(
-        self, key: TopicPartition, first: _DirState, second: _DirState, expected: tuple[bytes, bytes | None] | None
-    ) -> None:
-        """A partition lies in two directories: one is what a deleted topic of that name left, or nobody can tell."""
-        ours = [state for state in (first, second) if expected and self._topic_id_of(state, key) == expected[0]]
-        if len(ours) == 2:
-            clash = StorageError(f"Partition {key[0]}-{key[1]} lies in {first.directory.path}, too")
-            second.directory.fail(clash, "the start")
-            return
-        kept = ours[0] if ours else first
-        self._put_aside(second if kept is first else first, key)
-        self._places[key] = kept
+        return self._places.settle(assigned)
 
     @property
     def partition_count(self) -> int:
@@ -328,7 +208,7 @@ class LogManager:
         epochs = [state.directory.clean_broker_epoch for state in self._states]
         return min(epochs)
 
-    def _online(self) -> list[_DirState]:
+    def _online(self) -> list[LogDirState]:
         return [state for state in self._states if not state.directory.offline]
 
     # Logs -------------------------------------------------------------------------------------------------------------
@@ -351,48 +231,12 @@ class LogManager:
             return None if log.directory.offline else log
         if log is not None:
             self._delete_log(key, log)
-        state = self._places.get(key)
-        if state is not None and not self._is_of_topic(state, key, topic_id):
-            self._put_aside(state, key)
-            state = None
+        state = self._places.of(key, topic_id, directory_id)
         if state is None:
-            state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
-            if state is None:
-                return None
-            self._places[key] = state
-        if state.directory.offline:
             return None
-        restart_point = RestartPoint(
-            state.recovery_points.get(key, 0), state.log_start_offsets.get(key, 0), state.high_watermarks.get(key, 0)
-        )
-        log = Log(self._environment, state.directory, topic, partition, topic_id, config, restart_point)
+        log = Log(self._environment, state.directory, topic, partition, topic_id, config, state.restart_point(key))
         self._logs[key] = log
         return log
-
-    def _is_of_topic(self, state: _DirState, key: TopicPartition, topic_id: bytes) -> bool:
-        return self._topic_id_of(state, key) in (None, topic_id)
-
-    @staticmethod
-    def _topic_id_of(state: _DirState, key: TopicPartition) -> bytes | None:
-        """Whose the partition's directory is; ``None`` if it does not say."""
-        try:
-            return checkpoints.read_partition_metadata(state.directory.path / f"{key[0]}-{key[1]}")
-        except StorageError as error:
-            logger.warning("%s", error)
-            return None
-
-    def _online_by_id(self, directory_id: bytes) -> _DirState | None:
-        return next((state for state in self._online() if state.directory.directory_id == directory_id), None)
-
-    def _least_loaded(self) -> _DirState | None:
-        online = self._online()
-        if len(online) < 2:
-            return online[0] if online else None
-        counts = dict.fromkeys(map(id, online), 0)
-        for place in self._places.values():
-            if id(place) in counts:
-                counts[id(place)] += 1
-        return min(online, key=lambda state: counts[id(state)])
 
     def delete(self, topic: str, topic_id: bytes) -> None:
         """Delete all partitions of a topic: directories are renamed now and removed after ``file.delete.delay.ms``."""
@@ -401,45 +245,14 @@ class LogManager:
             if log is not None:
                 if log.topic_id == topic_id:
                     self._delete_log(key, log)
-            elif self._is_of_topic(self._places[key], key, topic_id):
-                self._put_away(self._places[key], key)
+            elif self._places.is_of_topic(key, topic_id):
+                self._places.delete(key)
 
     def _delete_log(self, key: TopicPartition, log: Log) -> None:
         del self._logs[key]
         delay_ms = log.config.file_delete_delay_ms
         log.retire()
-        self._put_away(self._places[key], key, delay_ms)
-
-    def _put_away(self, state: _DirState, key: TopicPartition, delay_ms: int = 0) -> None:
-        self._places.pop(key, None)
-        state.forget(key)
-        target = self._rename(state, key, DELETE_DIR_SUFFIX)
-        if target is not None:
-            state.directory.remove_later([target], delay_ms)
-
-    def _put_aside(self, state: _DirState, key: TopicPartition) -> None:
-        """Take a stray out of the way."""
-        if self._places.get(key) is state:
-            del self._places[key]
-        state.forget(key)
-        target = self._rename(state, key, STRAY_DIR_SUFFIX)
-        if target is not None:
-            logger.warning("%s-%d in %s is of no topic here: it is now %s", *key, state.directory.path, target.name)
-
-    def _rename(self, state: _DirState, key: TopicPartition, suffix: str) -> Path | None:
-        self._cleaner().forget(state.directory, key)
-        path = state.directory.path / f"{key[0]}-{key[1]}"
-        unique = self._env.new_uuid().hex()
-        # Kafka's form, with the topic cut so that the name fits into 255 bytes.
-        target = path.with_name(f"{key[0][: 255 - 60]}-{key[1]}.{unique}{suffix}")
-        try:
-            os_file.rename(path, target)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            state.directory.fail(error, f"the renaming of {path}")
-            return None
-        return target
+        self._places.delete(key, delay_ms)
 
     def logs(self) -> list[Log]:
         """The logs that are in use."""
@@ -447,20 +260,9 @@ class LogManager:
 
     def describe(self) -> list[LogDirDescription]:
         """Every directory with the partitions in it, for DescribeLogDirs."""
-        from pybroker.storage.log_loader import segment_files
+        from pybroker.storage.log_dir_description import describe
 
-        described = {id(state): LogDirDescription(state.directory) for state in self._states}
-        for key, state in self._places.items():
-            if state.directory.offline:
-                continue
-            log = self._logs.get(key)
-            if log is not None and log.is_open:
-                size, lag = log.size_bytes, max(log.log_end_offset - log.high_watermark, 0)
-            else:
-                size = sum(file[1] for file in segment_files(state.directory.path / f"{key[0]}-{key[1]}"))
-                lag = 0
-            described[id(state)].partitions.append(PartitionDescription(key[0], key[1], size, lag))
-        return list(described.values())
+        return describe([state.directory for state in self._states], self._places, self._logs)
 
     # Housekeeping -----------------------------------------------------------------------------------------------------
 
@@ -504,7 +306,7 @@ class LogManager:
             log = self._logs.get(key)
             if log is not None:
                 log.apply_retention()
-                self._note_offsets(key, log)
+                self._places[key].note_offsets(key, log)
                 log.park()
         elif log is not None and log.is_open:
             log.apply_retention()
@@ -529,22 +331,12 @@ class LogManager:
         if rest and not self._closed:
             self._timers["slice"] = self._env.timers.call_soon(self._in_slices, rest, work)
 
-    def _note_offsets(self, key: TopicPartition, log: Log) -> None:
-        """Take an open log's offsets over into what the checkpoints will say."""
-        state = self._places[key]
-        state.recovery_points[key] = log.recovery_point
-        if log.log_start_offset > log.segments[0].base_offset:
-            state.log_start_offsets[key] = log.log_start_offset
-        else:
-            state.log_start_offsets.pop(key, None)
-
     def _checkpoint_offsets(self) -> None:
         for key, log in self._logs.items():
             if log.is_open and log.on_disk:
-                self._note_offsets(key, log)
+                self._places[key].note_offsets(key, log)
         for state in self._online():
-            self._write_checkpoint(state, checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points)
-            self._write_checkpoint(state, checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets)
+            state.write_offsets()
 
     def _checkpoint_high_watermarks(self) -> None:
         for key, log in self._logs.items():
@@ -555,25 +347,7 @@ class LogManager:
             state.directory.look_for_it()
         self._look_for_metadata()
         for state in self._online():
-            self._write_checkpoint(state, checkpoints.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks)
-
-    def _write_checkpoint(self, state: _DirState, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Write a checkpoint that has changed, on the flusher thread."""
-        if offsets == state.written.get(name):
-            return
-        snapshot = dict(offsets)
-        state.written[name] = snapshot
-        directory = state.directory
-        path = directory.path / name
-
-        def written(_: None, error: BaseException | None) -> None:
-            if error is None:
-                return
-            state.written.pop(name, None)
-            if not os_file.is_passing(error):
-                directory.fail(error, f"writing {path}")
-
-        directory.flusher.submit(lambda: checkpoints.write_offset_checkpoint(path, snapshot, directory.sync), written)
+            state.write_high_watermarks()
 
     def _look_for_metadata(self) -> None:
         """Without its directory the metadata store would go on with files that no restart finds."""
@@ -628,7 +402,7 @@ class LogManager:
         for state in self._states:
             state.directory.unlock()
 
-    def _close_directory(self, state: _DirState, broker_epoch: int) -> None:
+    def _close_directory(self, state: LogDirState, broker_epoch: int) -> None:
         directory = state.directory
         logs = [
             (key, log) for key, log in self._logs.items() if log.directory is directory and log.is_open and log.on_disk
@@ -639,14 +413,9 @@ class LogManager:
         at_once = at_once and os_file.can_sync_file_system(directory.path)
         for key, log in logs:
             log.close_cleanly(directory.sync and not at_once)
-            self._note_offsets(key, log)
+            state.note_offsets(key, log)
             state.high_watermarks[key] = log.high_watermark
         if at_once:
             directory.sync_file_system()
-        for name, offsets in (
-            (checkpoints.RECOVERY_POINT_CHECKPOINT, state.recovery_points),
-            (checkpoints.LOG_START_OFFSET_CHECKPOINT, state.log_start_offsets),
-            (checkpoints.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks),
-        ):
-            checkpoints.write_offset_checkpoint(directory.path / name, offsets, directory.sync)
+        state.write_all_now()
         directory.write_clean_shutdown_marker(broker_epoch)
