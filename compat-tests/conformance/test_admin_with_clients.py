@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from conformance.adapter import Client, Cluster, Committed, ConsumerOptions, Group, poll_until
+import time
+
+from conformance.adapter import (
+    PATIENCE_S,
+    POLL_MS,
+    Admin,
+    Client,
+    Cluster,
+    Committed,
+    ConsumerOptions,
+    Group,
+    poll_until,
+)
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
 
@@ -23,12 +35,20 @@ def test_topics_are_created_listed_and_deleted(client: Client, name: str) -> Non
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}, validate_only=True) == 0
     assert name not in admin.topics()
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}) == 0
-    assert admin.topics()[name] == 3
+    assert partitions_of(admin, name, 3) == 3
     assert admin.topic_configs(name)["retention.ms"] == "1000000"
     assert admin.create_topic(name) == TOPIC_ALREADY_EXISTS
     assert admin.delete_topic(name) == 0
-    assert name not in admin.topics()
+    assert partitions_of(admin, name, None) is None
     assert admin.delete_topic(name) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+def partitions_of(admin: Admin, topic: str, expected: int | None) -> int | None:
+    """The topic's number of partitions, for which an answer that a broker had from its controller late is waited."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := admin.topics().get(topic)) != expected and time.monotonic() < deadline:
+        time.sleep(POLL_MS / 1000)
+    return found
 
 
 def test_topic_with_a_bad_config_is_refused(client: Client, name: str) -> None:
@@ -40,7 +60,7 @@ def test_topic_with_a_bad_config_is_refused(client: Client, name: str) -> None:
 def test_partitions_are_added_but_never_removed(client: Client, kafka_topic: str) -> None:
     admin = client.admin()
     assert admin.create_partitions(kafka_topic, 4) == 0
-    assert admin.topics()[kafka_topic] == 4
+    assert partitions_of(admin, kafka_topic, 4) == 4
     assert admin.create_partitions(kafka_topic, 2) == INVALID_PARTITIONS
     producer = client.producer()
     producer.send(kafka_topic, b"v", partition=3)

@@ -287,7 +287,9 @@ func (c *consumer) Poll(timeoutMs int) (Polled, error) {
 	defer cancel()
 	fetches := c.client.PollRecords(waiting, 500)
 	for _, failed := range fetches.Errors() {
-		if !errors.Is(failed.Err, context.DeadlineExceeded) && !kgo.IsRetryableBrokerErr(failed.Err) {
+		// Whatever else it is, waiting or a lost connection, franz-go tries again.
+		var known *kerr.Error
+		if errors.As(failed.Err, &known) && !known.Retriable {
 			return Polled{}, failed.Err
 		}
 	}
