@@ -130,6 +130,7 @@ def _place_batches(
     replicas = ctx.services.replicas
     for topic in request.topic_data:
         replies: list[PartitionProduceResponse] = []
+        key = topic.topic_id if by_id else topic.name
         for data in topic.partition_data:
             reply = PartitionProduceResponse(index=data.index, error_code=_NONE, base_offset=-1)
             replies.append(reply)
@@ -137,10 +138,7 @@ def _place_batches(
                 reply.error_code = refusal
                 reply.error_message = _REFUSALS.get(refusal)
                 continue
-            if by_id:
-                partition = replicas.partition_by_id(topic.topic_id, data.index)
-            else:
-                partition = replicas.partition(topic.name, data.index)
+            partition = replicas.partition(key, data.index)
             if partition is not None:
                 if partition.topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
                     # What a client wrote there, a coordinator would replay as its own state.
@@ -148,9 +146,7 @@ def _place_batches(
                     continue
                 place(partition, cast(memoryview, data.records) if data.records is not None else _NO_RECORDS, reply)
                 continue
-            reply.error_code = (
-                replicas.error_of_id(topic.topic_id, data.index) if by_id else replicas.error_of(topic.name, data.index)
-            )
+            reply.error_code = replicas.error_of(key, data.index)
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _name_leader(ctx, reply, topic.name, data.index)
         response.responses.append(

@@ -146,10 +146,7 @@ def shortcut_of(
     """
     (topic,) = request.topic_data
     (data,) = topic.partition_data
-    if api.api_version >= _BY_ID_SINCE:
-        partition = replicas.partition_by_id(topic.topic_id, data.index)
-    else:
-        partition = replicas.partition(topic.name, data.index)
+    partition = replicas.partition(topic.topic_id if api.api_version >= _BY_ID_SINCE else topic.name, data.index)
     if partition is None or not request.acks or not data.records or request.transactional_id is not None:
         return None
     flexible = api.flexible_request

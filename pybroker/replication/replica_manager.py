@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.storage.log_manager import LogManager
 
+# A topic's name or its id.
+TopicKey = str | bytes
+
 
 class ReplicaManager:
     """See the module's docstring.  One per broker, on the broker's loop."""
@@ -43,8 +46,8 @@ class ReplicaManager:
         self._metadata = metadata
         self._logs = logs
         self._config = config
-        self._by_name: dict[str, dict[int, Partition]] = {}
-        self._by_id: dict[bytes, dict[int, Partition]] = {}
+        # Each topic's partitions twice: by its name and by its id.
+        self._topics: dict[TopicKey, dict[int, Partition]] = {}
         self._marked: list[Partition] = []
         self.sessions = FetchSessionCache(
             config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
@@ -59,26 +62,22 @@ class ReplicaManager:
 
     # --- looking up ------------------------------------------------------------------------------------------------
 
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition by its topic's name, or None when it is not led here (``error_of`` says why)."""
-        partitions = self._by_name.get(topic)
+    def partition(self, topic: TopicKey, index: int) -> Partition | None:
+        """The partition, or None when it is not led here (``error_of`` says why)."""
+        partitions = self._topics.get(topic)
         partition = partitions.get(index) if partitions is not None else None
-        return partition or self._make(self._metadata.image.topics_by_name.get(topic), index)
+        return partition or self._make(self._topic_image(topic), index)
 
-    def partition_by_id(self, topic_id: bytes, index: int) -> Partition | None:
-        """The partition by its topic's id, or None when it is not led here (``error_of_id`` says why)."""
-        partitions = self._by_id.get(topic_id)
-        partition = partitions.get(index) if partitions is not None else None
-        return partition or self._make(self._metadata.image.topics_by_id.get(topic_id), index)
-
-    def error_of(self, topic: str, index: int) -> ErrorCode:
+    def error_of(self, topic: TopicKey, index: int) -> ErrorCode:
         """Why ``partition(topic, index)`` gave None."""
-        return self._error(self._metadata.image.topics_by_name.get(topic), index)
+        image = self._topic_image(topic)
+        if image is None and isinstance(topic, bytes):
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return self._error(image, index)
 
-    def error_of_id(self, topic_id: bytes, index: int) -> ErrorCode:
-        """Why ``partition_by_id(topic_id, index)`` gave None."""
-        topic = self._metadata.image.topics_by_id.get(topic_id)
-        return ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self._error(topic, index)
+    def _topic_image(self, topic: TopicKey) -> TopicImage | None:
+        image = self._metadata.image
+        return image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
 
     @staticmethod
     def epoch_error(asked: int, leader_epoch: int) -> ErrorCode:
@@ -129,8 +128,9 @@ class ReplicaManager:
         if log.refuses:
             return None  # opening it showed that its directory is gone: it must not look empty
         partition = Partition(self, topic.name, topic.topic_id, index, state.leader_epoch, log)
-        self._by_name.setdefault(topic.name, {})[index] = partition
-        self._by_id.setdefault(topic.topic_id, {})[index] = partition
+        partitions = self._topics.setdefault(topic.topic_id, {})
+        partitions[index] = partition
+        self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
         return partition
 
     def _log_config(self, topic: str) -> LogConfig:
@@ -166,35 +166,31 @@ class ReplicaManager:
 
     def on_broker_config(self) -> None:
         """The broker's own settings changed: every log's defaults may have."""
-        for name in self._by_name:
-            self._reconfigure(name)
+        for topic in self._topics:
+            if isinstance(topic, str):
+                self._reconfigure(topic)
 
     def _reconfigure(self, topic: str) -> None:
-        partitions = self._by_name.get(topic)
+        partitions = self._topics.get(topic)
         if partitions:
             config = self._log_config(topic)
             for partition in partitions.values():
                 partition.log.update_config(config)
 
     def _drop_topic(self, topic: TopicImage) -> None:
-        dropped = self._by_id.pop(topic.topic_id, {})
-        here = self._by_name.get(topic.name, {})
-        for index, partition in dropped.items():
-            # A topic made anew under the name may stand there already.
-            if here.get(index) is partition:
-                del here[index]
-        if not here:
-            self._by_name.pop(topic.name, None)
+        dropped = self._topics.pop(topic.topic_id, {})
+        if self._topics.get(topic.name) is dropped:  # a topic made anew under the name may stand there already
+            del self._topics[topic.name]
         for partition in dropped.values():
             self._retire(partition)
         self._logs.delete(topic.name, topic.topic_id)
 
     def _update_topic(self, before: TopicImage, after: TopicImage) -> None:
-        for index, partition in list(self._by_id.get(after.topic_id, {}).items()):
+        partitions = self._topics.get(after.topic_id, {})
+        for index, partition in list(partitions.items()):
             state = after.partitions[index]
             if state.leader != self._broker_id or state.leader_epoch != partition.leader_epoch:
-                del self._by_id[after.topic_id][index]
-                del self._by_name[after.name][index]
+                del partitions[index]
                 self._retire(partition)
 
     def _retire(self, partition: Partition) -> None:

@@ -79,7 +79,7 @@ def one_turn(world: FakeWorld) -> None:
 
 
 def waiting(replicas: ReplicaManager) -> int:
-    return sum(len(partition.waiting) for partition in replicas._by_name.get("t", {}).values())
+    return sum(len(partition.waiting) for partition in replicas._topics.get("t", {}).values())
 
 
 def test_slices_bring_what_one_read_brings(replicas: ReplicaManager, world: FakeWorld) -> None:
