@@ -175,6 +175,9 @@ SEGMENTS_OPEN_MAX = 16_384
 # Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
 INLINE_WRITE_BYTES_MAX = 128 << 10
 
+# Producers per partition whose first batch found no room and is waited for: they come back within their time-outs.
+UNWRITTEN_PRODUCERS_MAX = 10_000
+
 # A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
 WRITE_BACK_BYTES = 64 << 20
 

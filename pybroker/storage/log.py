@@ -484,6 +484,7 @@ class Log:
         elif segment.must_roll(size, last_offset, max_timestamp):
             refused = make_room(self, size)
             if refused is not None:
+                self._not_begun(producer_id, epoch, sequence)
                 return refused
             segment = self.active
         if leader_epoch > self.leader_epochs.latest_epoch:
@@ -497,6 +498,7 @@ class Log:
             segment.append(records, size, base_offset, last_offset, max_timestamp)
         except OSError as error:
             self.write_failed(error)
+            self._not_begun(producer_id, epoch, sequence)
             return self.storage_error()
         self.log_end_offset = self.next_offset = last_offset + 1
         if producer_id >= 0:
@@ -504,6 +506,10 @@ class Log:
         if last_offset >= self.sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
             return self._acknowledge(result, on_complete)
         return result
+
+    def _not_begun(self, producer_id: int, epoch: int, sequence: int) -> None:
+        if producer_id >= 0 and sequence >= 0:
+            self.producers.not_begun(producer_id, epoch, sequence)
 
     def _append_when_idle(
         self,

@@ -9,6 +9,7 @@ failed append can put the former one back.
 
 from __future__ import annotations
 
+from pybroker import limits
 from pybroker.storage.results import (
     DUPLICATE_SEQUENCE_NUMBER,
     INVALID_PRODUCER_EPOCH,
@@ -79,7 +80,15 @@ class SequenceError:
 class ProducerStateManager:
     """The producers of one partition."""
 
-    __slots__ = ("expiration_ms", "map_end_offset", "ongoing_txns", "producers", "unreplicated_txns", "verifications")
+    __slots__ = (
+        "_begin_at",
+        "expiration_ms",
+        "map_end_offset",
+        "ongoing_txns",
+        "producers",
+        "unreplicated_txns",
+        "verifications",
+    )
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
@@ -88,12 +97,14 @@ class ProducerStateManager:
         self.unreplicated_txns: dict[int, int] = {}  # first offset -> marker's offset: decided, not replicated yet
         self.map_end_offset = 0
         self.verifications = VerificationStates()
+        self._begin_at: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, sequence); see ``not_begun``
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything; the state is that of an empty log which begins at ``map_end_offset``."""
         self.producers.clear()
         self.ongoing_txns.clear()
         self.unreplicated_txns.clear()
+        self._begin_at.clear()
         self.map_end_offset = map_end_offset
 
     def load(self, entries: dict[int, ProducerStateEntry], map_end_offset: int, now_ms: int) -> None:
@@ -116,11 +127,32 @@ class ProducerStateManager:
         if transactional:
             return self._check_transactional(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if entry is None:
-            return None
+            return self._check_beginning(producer_id, producer_epoch, base_sequence) if self._begin_at else None
         verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if verdict is None and entry.current_txn_first_offset >= 0:
             return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
         return verdict
+
+    def _check_beginning(self, producer_id: int, producer_epoch: int, base_sequence: int) -> SequenceError | None:
+        epoch, sequence = self._begin_at.get(producer_id, (producer_epoch, base_sequence))
+        if epoch != producer_epoch or sequence == base_sequence:
+            return None
+        return SequenceError(
+            OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Sequence {base_sequence} of producer {producer_id} came before its first batch, of sequence {sequence}",
+        )
+
+    def not_begun(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """A producer's first batch was not written: until it is, those that were sent behind it are out of order.
+
+        A producer without state may begin anywhere, and would otherwise begin with the second of the batches that it
+        has in flight.  Kafka has no such case: there a failed write takes the log dir offline.
+        """
+        if producer_id in self.producers:
+            return
+        while len(self._begin_at) >= limits.UNWRITTEN_PRODUCERS_MAX:
+            del self._begin_at[next(iter(self._begin_at))]
+        self._begin_at[producer_id] = (producer_epoch, base_sequence)
 
     def _check_sequence(
         self,
@@ -276,6 +308,8 @@ class ProducerStateManager:
         self.producers[producer_id] = ProducerStateEntry(
             producer_epoch, batches, max_timestamp, coordinator_epoch, txn_first_offset
         )
+        if self._begin_at:
+            self._begin_at.pop(producer_id, None)
         return former
 
     def complete_transaction(
@@ -298,6 +332,8 @@ class ProducerStateManager:
         current = self.producers.pop(producer_id, None)
         if former is not None:
             self.producers[producer_id] = former
+        elif current is not None and current.batches:
+            self.not_begun(producer_id, current.producer_epoch, current.batches[0][0])
         if current is not None and current.current_txn_first_offset >= 0:
             former_first = former.current_txn_first_offset if former is not None else NO_OFFSET
             if former_first != current.current_txn_first_offset:

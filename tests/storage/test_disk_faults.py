@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybroker.storage import os_file
-from pybroker.storage.results import KAFKA_STORAGE_ERROR
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_all, small_config
 
@@ -116,6 +116,38 @@ def test_failed_append_gives_its_sequence_number_back(storage: Storage, disk: Di
     disk.room = None
     result = client.send_now(producer_id=1, producer_epoch=0, sequence=0)
     assert (result.base_offset, result.is_duplicate) == (0, False)
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_second_batch_of_a_new_producer_does_not_pass_the_first_that_found_no_room(
+    storage: Storage, world: FakeWorld, disk: Disk, size: int
+) -> None:
+    log = storage.log(internal_segment_bytes=1 << 24)
+    client = Client(log)
+
+    def send(sequence: int, epoch: int = 0) -> int:
+        result = client.send(values=[bytes(size)], producer_id=1, producer_epoch=epoch, sequence=sequence)
+        if result is None:
+            world.run()
+            result = client.later.pop()
+        return result.error_code
+
+    client.send_now(values=[b"another's"])
+    disk.room = 0
+    assert send(5) == KAFKA_STORAGE_ERROR
+    disk.room = None
+    assert send(6) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(7) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [send(5), send(6), send(7)] == [0, 0, 0]
+    assert log.log_end_offset == 4
+
+
+def test_producer_that_gives_its_first_batch_up_begins_again_in_a_new_epoch(storage: Storage, disk: Disk) -> None:
+    client = Client(storage.log())
+    disk.room = 0
+    assert client.send_now(producer_id=1, producer_epoch=0, sequence=0).error_code == KAFKA_STORAGE_ERROR
+    disk.room = None
+    assert client.send_now(producer_id=1, producer_epoch=1, sequence=0).error_code == 0
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
