@@ -18,7 +18,6 @@ from pybroker_protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-_TO_HIGH_WATERMARK = -1
 _NO_OFFSET = -1
 
 
@@ -42,14 +41,8 @@ def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> D
     partition = replicas.partition(topic, asked.partition_index)
     if partition is None:
         return _result(asked, replicas.error_of(topic, asked.partition_index))
-    log = partition.log
-    if "delete" not in log.config.cleanup_policy:
-        return _result(asked, ErrorCode.POLICY_VIOLATION)
-    offset = log.high_watermark if asked.offset == _TO_HIGH_WATERMARK else asked.offset
-    if offset < 0:
-        return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-    error = log.increment_log_start_offset(offset)
-    return _result(asked, error, _NO_OFFSET if error else log.log_start_offset)
+    error = partition.delete_records(asked.offset)
+    return _result(asked, error, _NO_OFFSET if error else partition.log.log_start_offset)
 
 
 def _result(asked: DeleteRecordsPartition, error: int, low_watermark: int = _NO_OFFSET) -> DeleteRecordsPartitionResult:

@@ -9,9 +9,16 @@ Not done: tiered storage; followers ask as debug consumers only.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from pybroker.handlers.context import RequestContext
+from pybroker.replication.partition import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,10 +28,6 @@ from pybroker_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from pybroker.replication.partition import Partition
-
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # The first version that knows each special timestamp.
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _NEVER = 1 << 15
@@ -58,46 +61,22 @@ def _answer(
     partition = replicas.partition(topic, asked.partition_index)
     if partition is None:
         return _failed(asked, replicas.error_of(topic, asked.partition_index))
-    if asked.current_leader_epoch not in (-1, partition.leader_epoch):
-        return _failed(asked, replicas.epoch_error(asked.current_leader_epoch, partition.leader_epoch))
+    error = partition.epoch_error(asked.current_leader_epoch)
+    if error:
+        return _failed(asked, error)
     if asked.timestamp < 0 and _SINCE.get(asked.timestamp, _NEVER) > ctx.api_version:
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
-    offset, timestamp, leader_epoch = _find(partition, asked.timestamp, read_committed)
-    if ctx.api_version < _SINCE_LEADER_EPOCH:
-        leader_epoch = _NO_EPOCH
+    found = partition.offset_for(asked.timestamp, read_committed)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=ErrorCode.NONE,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=leader_epoch,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if ctx.api_version >= _SINCE_LEADER_EPOCH else _NO_EPOCH,
     )
 
 
-def _find(partition: Partition, timestamp: int, read_committed: bool) -> tuple[int, int, int]:
-    """(offset, timestamp, leader epoch) for a timestamp; -1 where there is none."""
-    log = partition.log
-    if timestamp == LATEST:
-        return partition.upper_bound(read_committed), -1, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, -1, _epoch_of_start(partition)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1, -1
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= partition.upper_bound(read_committed):
-        return -1, -1, -1
-    return found.offset, found.timestamp, found.leader_epoch
-
-
-def _epoch_of_start(partition: Partition) -> int:
-    """The epoch of the first offset; the next one written, if there is none yet, will be of the leader's own epoch."""
-    log = partition.log
-    if log.log_start_offset == log.log_end_offset:
-        return partition.leader_epoch
-    return log.leader_epochs.epoch_of(log.log_start_offset)
-
-
-def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _failed(asked: ListOffsetsPartition, error: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1, leader_epoch=-1
     )

@@ -35,13 +35,14 @@ def _answer(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) ->
     partition = replicas.partition(topic, asked.partition)
     if partition is None:
         return _failed(asked, replicas.error_of(topic, asked.partition))
-    if asked.current_leader_epoch not in (-1, partition.leader_epoch):
-        return _failed(asked, replicas.epoch_error(asked.current_leader_epoch, partition.leader_epoch))
+    error = partition.epoch_error(asked.current_leader_epoch)
+    if error:
+        return _failed(asked, error)
     leader_epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch, partition.leader_epoch)
     return EpochEndOffset(
         partition=asked.partition, error_code=ErrorCode.NONE, leader_epoch=leader_epoch, end_offset=end_offset
     )
 
 
-def _failed(asked: OffsetForLeaderPartition, error: ErrorCode) -> EpochEndOffset:
+def _failed(asked: OffsetForLeaderPartition, error: int) -> EpochEndOffset:
     return EpochEndOffset(partition=asked.partition, error_code=error, leader_epoch=-1, end_offset=-1)

@@ -198,7 +198,7 @@ class FetchOperation:
             if partition is None:
                 return 0
         if fetched.current_leader_epoch >= 0 and fetched.current_leader_epoch != partition.leader_epoch:
-            fetched.answer(self._replicas.epoch_error(fetched.current_leader_epoch, partition.leader_epoch))
+            fetched.answer(partition.epoch_error(fetched.current_leader_epoch))
             return 0
         log = partition.log
         offset = fetched.fetch_offset

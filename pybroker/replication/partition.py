@@ -1,6 +1,7 @@
 """One partition on this broker: its leader epoch, its high watermark, and who waits for it.
 
-Owns: the partition's role, the rule by which the high watermark moves, the fetches parked on it.
+Owns: the partition's role, the rule by which the high watermark moves, the fetches parked on it, and what clients are
+told of its offsets and may delete.
 Does not own bytes (``storage.log``), the wire or time.
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
@@ -16,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.storage.append_run import append_run
+from pybroker.storage.results import TimestampOffset
+from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.replication.fetch import FetchOperation
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
     from pybroker.storage.results import AppendResult
 
 AppendDone = Callable[["AppendResult"], None]
+
+# The timestamps of ListOffsets that are none.
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The offset of DeleteRecords that is none.
+TO_HIGH_WATERMARK = -1
 
 
 class Partition:
@@ -112,3 +120,40 @@ class Partition:
     def upper_bound(self, read_committed: bool) -> int:
         """The offset that a consumer's fetch stops at."""
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    def epoch_error(self, leader_epoch: int) -> int:
+        """What a client is told that takes ``leader_epoch`` (-1: any) for the current one (KIP-320); 0 if it is."""
+        if leader_epoch in (-1, self.leader_epoch):
+            return 0
+        is_old = leader_epoch < self.leader_epoch
+        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def offset_for(self, timestamp: int, read_committed: bool) -> TimestampOffset:
+        """ListOffsets, also for the special timestamps; offset -1 where there is none."""
+        log = self.log
+        if timestamp == LATEST:
+            return TimestampOffset(-1, self.upper_bound(read_committed), self.leader_epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return TimestampOffset(-1, log.log_start_offset, self._epoch_of_start())
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return TimestampOffset(-1, -1, -1)
+        found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        if found is None or found.offset >= self.upper_bound(read_committed):
+            return TimestampOffset(-1, -1, -1)
+        return found
+
+    def _epoch_of_start(self) -> int:
+        """The epoch of the first offset; the next one written, if there is none yet, will be of the leader's own."""
+        log = self.log
+        if log.log_start_offset == log.log_end_offset:
+            return self.leader_epoch
+        return log.leader_epochs.epoch_of(log.log_start_offset)
+
+    def delete_records(self, offset: int) -> int:
+        """DeleteRecords: begin the log at ``offset``, -1 meaning the high watermark; an error code (KIP-107)."""
+        log = self.log
+        if "delete" not in log.config.cleanup_policy:
+            return ErrorCode.POLICY_VIOLATION
+        if offset == TO_HIGH_WATERMARK:
+            offset = log.high_watermark
+        return log.increment_log_start_offset(offset) if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE

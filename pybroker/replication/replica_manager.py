@@ -79,11 +79,6 @@ class ReplicaManager:
         image = self._metadata.image
         return image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
 
-    @staticmethod
-    def epoch_error(asked: int, leader_epoch: int) -> ErrorCode:
-        """What a client is told whose leader epoch is not ours (KIP-320)."""
-        return ErrorCode.FENCED_LEADER_EPOCH if asked < leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-
     def resolve(self, fetched: FetchPartition) -> Partition | None:
         """Bind a partition of a fetch to its partition here, or answer it with the error."""
         if fetched.topic is None:
