@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pybroker import limits
 from pybroker.coordinators.transaction.ports import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
@@ -192,6 +193,20 @@ def test_deleted_group_is_not_brought_back_by_the_end_of_a_transaction(cluster: 
     deleted = Reply()
     cluster.groups.delete_groups(["g"], deleted.done)
     assert deleted.response[0].error_code == 0
+    end(cluster, True)
+    assert cluster.committed() == cluster.restart().committed() == {}
+
+
+@pytest.mark.parametrize("batch", [1, 2_000])
+def test_offsets_of_a_deleted_topic_are_not_brought_back_by_the_end_of_a_transaction(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(limits, "TOMBSTONES_PER_BATCH", batch)
+    cluster.commit(5)
+    for partition in range(3):
+        commit_inside(cluster, 7, partition=partition)
+    cluster.delete_topics("t")
+    assert not unstable(cluster)
     end(cluster, True)
     assert cluster.committed() == cluster.restart().committed() == {}
 

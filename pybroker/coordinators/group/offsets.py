@@ -16,7 +16,7 @@ Counterpart in Kafka: ``OffsetMetadataManager.Offsets`` and its pending transact
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from pybroker.coordinators.group.records import offset_key_prefix, pack_partition, read_offset_key_prefix
@@ -96,6 +96,11 @@ class OffsetStore:
         """The keys of the group's offsets inside open transactions."""
         keys = (key for offsets in self._pending.values() for key in offsets)
         return {key for key in keys if read_offset_key_prefix(key[:-PARTITION_BYTES])[0] == group_id}
+
+    def unstable_keys_of_topics(self, topics: Collection[str]) -> set[bytes]:
+        """The keys of all groups' offsets of these topics inside open transactions."""
+        keys = (key for offsets in self._pending.values() for key in offsets)
+        return {key for key in keys if read_offset_key_prefix(key[:-PARTITION_BYTES])[1] in topics}
 
     # --- replaying ------------------------------------------------------------------------------------------------
 

@@ -281,7 +281,7 @@ class GroupShard:
         return offset_operations.delete_offsets(self.groups.get(request.group_id), self.offsets, request)
 
     def forget_topics(self, topics: Iterable[str]) -> Result:
-        """Topics were deleted: so are all offsets committed for them, a batch of tombstones at a time."""
+        """Topics were deleted: so are all offsets for them, committed or not, a batch of tombstones at a time."""
         result = Result()
         names = list(topics)
         for name in names:
@@ -290,6 +290,11 @@ class GroupShard:
                 if len(result.records) >= limits.TOMBSTONES_PER_BATCH:
                     result.then = lambda _now_ms: self.forget_topics(names)
                     return result
+        tombstones = {key for key, _ in result.records}
+        unstable = sorted(self.offsets.unstable_keys_of_topics(names) - tombstones)
+        result.records += [(key, None) for key in unstable[: limits.TOMBSTONES_PER_BATCH]]
+        if len(unstable) > limits.TOMBSTONES_PER_BATCH:
+            result.then = lambda _now_ms: self.forget_topics(names)
         return result
 
     # --- groups ---------------------------------------------------------------------------------------------------
