@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from pybroker.cli import consume, dump_log, groups, produce, topics
+from pybroker.cli import consume, dump_log, groups, produce, topics, transactions
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
 from pybroker.cli.output import remark, silence_stdout
 
@@ -64,6 +64,7 @@ app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.command(name="dump-log")(dump_log.dump_log)
 
 

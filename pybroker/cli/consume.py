@@ -28,7 +28,13 @@ POLL_RECORDS_MAX = 500
 
 COMMIT_INTERVAL_S = 1.0
 
-ISOLATION_LEVELS = {"uncommitted": "read_uncommitted", "committed": "read_committed"}
+# By the short names and by Kafka's own.
+ISOLATION_LEVELS = {
+    "uncommitted": "read_uncommitted",
+    "committed": "read_committed",
+    "read_uncommitted": "read_uncommitted",
+    "read_committed": "read_committed",
+}
 
 
 def default_format(key_delimiter: str | None) -> str:
@@ -238,7 +244,9 @@ def consume(
         str | None, typer.Option("--key-delimiter", "-K", help="Print the key and this before the value.")
     ] = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="Consume as a member of this group.")] = None,
-    isolation: Annotated[str, typer.Option("--isolation", help="committed or uncommitted.")] = "committed",
+    isolation: Annotated[
+        str, typer.Option("--isolation", help="committed (read_committed) or uncommitted (read_uncommitted).")
+    ] = "committed",
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     properties: ClientProperties,

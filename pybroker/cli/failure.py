@@ -49,6 +49,6 @@ def describe_error(error: Exception) -> str:
 
 def describe_error_code(code: int) -> str:
     """The name of one of Kafka's error codes, as the protocol guide spells it."""
-    from kafka.errors import for_code
+    from pybroker_protocol.errors import ErrorCode
 
-    return str(getattr(for_code(code), "message", None) or f"error code {code}")
+    return next((error.name for error in ErrorCode if error == code), f"error code {code}")

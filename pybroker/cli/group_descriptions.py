@@ -76,7 +76,7 @@ def _consumer_document(group: Any) -> dict[str, Any]:
                 "rack_id": member.rack_id,
                 "epoch": member.member_epoch,
                 "subscribed_topics": sorted(member.subscribed_topic_names),
-                "subscribed_regex": member.subscribed_topic_regex,
+                "subscribed_regex": member.subscribed_topic_regex or None,
                 "target_partitions": _named(_partitions(member.target_assignment)),
             }
             for member in sorted(group.members, key=lambda member: str(member.member_id))

@@ -15,6 +15,7 @@ from enum import Enum
 
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)?")
 
 
 class Origin(Enum):
@@ -67,6 +68,14 @@ def parse_timestamp_ms(text: str, now_ms: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def parse_duration_ms(text: str, bare_unit: str) -> int:
+    """``text`` (``90s``, ``15m``, or a number of ``bare_unit``) in milliseconds; ``ValueError`` with a sentence."""
+    duration = _DURATION.fullmatch(text)
+    if duration is None:
+        raise ValueError(f"{text!r} is no duration: give 500ms, 90s, 15m, 2h or 7d")
+    return int(duration[1]) * UNIT_MS[duration[2] or bare_unit]
 
 
 def parse_start(text: str, now_ms: int) -> Start:

@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pybroker.cli.failure import OutputClosed
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 Row = Sequence[object]
+
+# Wider than any table: what rich is told to find out how wide one would like to be.
+WIDTH_UNBOUND = 10_000
 
 
 def plain_cell(value: object) -> str:
@@ -32,6 +36,36 @@ def plain_cell(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(str(item) for item in value)
     return str(value)
+
+
+def show_time(epoch_ms: int) -> str | None:
+    """A moment for people, in UTC; ``None`` for what stands for none (-1)."""
+    if epoch_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:23] + "Z"
+    except (OverflowError, ValueError, OSError):
+        # A producer may claim any timestamp.
+        return str(epoch_ms)
+
+
+def show_duration(duration_ms: int | None) -> str | None:
+    """A duration for people, in its two largest units."""
+    if duration_ms is None:
+        return None
+    if duration_ms < 1000:
+        return f"{duration_ms}ms"
+    seconds = duration_ms // 1000
+    for unit, unit_s, smaller, smaller_s in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= unit_s:
+            rest = seconds % unit_s // smaller_s
+            return f"{seconds // unit_s}{unit}{rest}{smaller}" if rest else f"{seconds // unit_s}{unit}"
+    return f"{seconds}s"
+
+
+def is_numeric(cells: Iterable[object]) -> bool:
+    """Whether a column is one of numbers, as far as its cells are known."""
+    return all(cell is None or (isinstance(cell, int) and not isinstance(cell, bool)) for cell in cells)
 
 
 class Output:
@@ -73,7 +107,7 @@ class Output:
         self.line(json.dumps(document, indent=2 if self.is_terminal else None, ensure_ascii=False))
 
     def table(self, columns: Sequence[str], rows: Iterable[Row], *, title: str | None = None) -> None:
-        """Rows under a heading: a rich table on a terminal, tab-separated lines elsewhere."""
+        """Rows under a heading: on a terminal a rich table, row by row if it is too narrow; else tab-separated."""
         if not self.is_terminal:
             self.line("\t".join(columns))
             for row in rows:
@@ -87,20 +121,25 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
+        rows = [list(row) for row in rows]
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in columns:
-            table.add_column(column)
+        for position, column in enumerate(columns):
+            cells = [row[position] for row in rows]
+            table.add_column(column, justify="right" if is_numeric(cells) else "left")
         for row in rows:
-            numeric = [isinstance(cell, int) and not isinstance(cell, bool) for cell in row]
-            table.add_row(
-                *(
-                    Text(plain_cell(cell), justify="right" if is_number else "left")
-                    for cell, is_number in zip(row, numeric, strict=True)
-                )
-            )
+            table.add_row(*(Text(plain_cell(cell)) for cell in row))
         console = Console(file=sys.stdout, force_terminal=True)
         with console.capture() as capture:
-            console.print(table)
+            if console.measure(table, options=console.options.update(width=WIDTH_UNBOUND)).maximum <= console.width:
+                console.print(table)
+            else:
+                # Cut cells would hide names and offsets that the next command needs.
+                for row in rows:
+                    grid = Table.grid(padding=(0, 2))
+                    for column, cell in zip(columns, row, strict=True):
+                        grid.add_row(Text(column, style="bold"), Text(plain_cell(cell), overflow="fold"))
+                    console.print(grid)
+                    console.print()
         self.write(capture.get().encode())
 
     def result(self, document: Mapping[str, Any] | Sequence[Any], columns: Sequence[str], rows: Iterable[Row]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 
@@ -150,9 +151,7 @@ def brokers(client: Any) -> list[int]:
 
 
 def find_coordinators(client: Any, keys: Iterable[str], kind: CoordinatorType) -> dict[int, list[str]]:
-    """The keys of each coordinator, by its node id; raises the error that a coordinator's search ended with."""
-    from kafka.errors import for_code
-
+    """The keys of each coordinator, by its node id; raises ``CommandFailed`` for a key that has none."""
     from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=sorted(set(keys)))
@@ -160,6 +159,6 @@ def find_coordinators(client: Any, keys: Iterable[str], kind: CoordinatorType) -
     for coordinator in ask(client, request, min_version=4).coordinators:
         raise_passing([coordinator.error_code])
         if coordinator.error_code:
-            raise for_code(coordinator.error_code)(f"{coordinator.key}: {coordinator.error_message or ''}".rstrip(": "))
+            raise CommandFailed(f"coordinator of {coordinator.key}: {describe_error_code(coordinator.error_code)}")
         found.setdefault(coordinator.node_id, []).append(coordinator.key)
     return found

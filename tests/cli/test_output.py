@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 
 from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_error_code, is_expected
-from pybroker.cli.output import Output
+from pybroker.cli.output import Output, show_duration, show_time
 
 
 class ClosedPipe(io.BytesIO):
@@ -25,6 +26,55 @@ def test_off_a_terminal_a_table_is_tab_separated_lines() -> None:
     stream = io.BytesIO()
     Output(stream=stream).table(("NAME", "N"), [("é", 1), (None, True), ("", [1, 2])])
     assert stream.getvalue().decode() == "NAME\tN\né\t1\n-\tyes\n-\t1,2\n"
+
+
+class Terminal(io.BytesIO):
+    """A stdout that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
+    """What a table of a long name looks like on a terminal so wide, without colours and blank lines."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    Output(stream=stream).table(("NAME", "OFFSET", "LAG"), [("n" * 30, 7, None), ("m", 12, 3)])
+    text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue().decode())
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def test_a_table_that_fits_the_terminal_has_one_line_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    heading, _, first, second = shown(monkeypatch, 80)
+    assert heading.split() == ["NAME", "OFFSET", "LAG"]
+    assert first.split() == ["n" * 30, "7", "-"]
+    assert second.split() == ["m", "12", "3"]
+    # Numbers and what stands for none end in the same columns.
+    assert len(heading) == len(first) == len(second)
+
+
+def test_on_a_narrow_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, 30)
+    assert max(map(len, lines)) <= 30
+    assert "…" not in "".join(lines)
+    assert "".join(lines).count("n") == 30
+    assert [line.split()[:2] for line in lines if not line.startswith(" ")] == [
+        ["NAME", "n" * 22],
+        ["OFFSET", "7"],
+        ["LAG", "-"],
+        ["NAME", "m"],
+        ["OFFSET", "12"],
+        ["LAG", "3"],
+    ]
+
+
+def test_times_and_durations_are_for_people() -> None:
+    assert show_time(-1) is None
+    assert show_time(1_700_000_000_123) == "2023-11-14 22:13:20.123Z"
+    assert show_time(2**62) == str(2**62)
+    durations = {0: "0ms", 999: "999ms", 59_999: "59s", 60_000: "1m", 3_661_000: "1h1m", 90_000_000: "1d1h"}
+    assert {ms: show_duration(ms) for ms in durations} == durations
+    assert show_duration(None) is None
 
 
 def test_json_in_a_pipe_is_one_line() -> None:
@@ -48,5 +98,7 @@ def test_errors_are_one_line_with_kafkas_name() -> None:
     assert "TopicAlreadyExistsError" in describe_error(TopicAlreadyExistsError("t"))
     assert describe_error(KafkaTimeoutError()) == "KafkaTimeoutError"
     assert describe_error_code(3) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert describe_error_code(128) == "INVALID_REGULAR_EXPRESSION"
+    assert describe_error_code(12345) == "error code 12345"
     assert is_expected(KafkaTimeoutError())
     assert not is_expected(TypeError())

@@ -1,0 +1,308 @@
+"""``pybroker transactions``: list and describe transactions, and find and end those that hang.
+
+Owns: the shapes that these commands print.  Counterparts: kafka-transactions.sh, ``rpk cluster txn``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from pybroker.cli import transaction_requests as requests
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.hanging_transactions import hanging, long_open
+from pybroker.cli.offset_reset import parse_topic_partitions
+from pybroker.cli.offsets import parse_duration_ms
+from pybroker.cli.options import repeated
+from pybroker.cli.output import remark, show_duration, show_time
+from pybroker.cli.transaction_requests import Partition, Producer, Transaction
+from pybroker_protocol.errors import ErrorCode
+
+app = typer.Typer(help="List and describe transactions, find and end those that hang.", no_args_is_help=True)
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+
+# Those in which a transaction is under way; in others the coordinator may still tell when the last one began.
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
+
+
+def now_ms() -> int:
+    """Epoch milliseconds by this machine's clock; kafka-transactions.sh compares with its own, too."""
+    return int(time.time() * 1000)
+
+
+def duration_ms(text: str, option: str, bare_unit: str) -> int:
+    """A duration of the command line in milliseconds; a usage error for anything else."""
+    try:
+        return parse_duration_ms(text, bare_unit)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def fail_for(what: object, code: int) -> CommandFailed:
+    """The failure that an error code of one entry is."""
+    return CommandFailed(f"{what}: {describe_error_code(code)}")
+
+
+@admin_command(app, "list")
+def list_transactions(
+    session: Session,
+    *,
+    states: Annotated[list[str], repeated("--state", "-s", help="Only in this state, e.g. Ongoing.")],
+    producer_ids: Annotated[list[str], repeated("--producer-id", metavar="N", help="Only of this producer.")],
+    longer_than: Annotated[
+        str | None,
+        typer.Option("--running-longer-than", metavar="TIME", help="Only open for longer: 90s, 15m, 2h; bare: ms."),
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="REGEX", help="Only ids that match, by RE2's rules.")
+    ] = None,
+) -> None:
+    """List the transactional ids of the cluster."""
+    known = {state.lower(): state for state in STATES}
+    wanted = [known.get(state.lower(), state) for state in states]
+    if any(not text.lstrip("-").isdigit() for text in producer_ids):
+        raise typer.BadParameter("--producer-id must be a number")
+    longer_than_ms = None if longer_than is None else duration_ms(longer_than, "--running-longer-than", "ms")
+    with session.client() as client:
+        listings, unknown = retried(
+            lambda: requests.list_transactions(
+                client,
+                states=wanted,
+                producer_ids=map(int, producer_ids),
+                longer_than_ms=longer_than_ms,
+                pattern=pattern,
+            )
+        )
+    if unknown:
+        raise CommandFailed(f"no broker knows the state {min(unknown)!r}; states are {', '.join(STATES)}")
+    document = [listing._asdict() for listing in listings]
+    session.output.result(document, ("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"), listings)
+
+
+def open_for_ms(transaction: Transaction, now: int) -> int | None:
+    """How long the id's transaction has been open; ``None`` if none is."""
+    if transaction.start_time_ms is None or transaction.state not in OPEN_STATES:
+        return None
+    return now - transaction.start_time_ms
+
+
+@admin_command(app, "describe")
+def describe_transactions(
+    session: Session,
+    *,
+    transactional_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Transactional ids.")],
+) -> None:
+    """Describe transactional ids: producer, state, and the partitions of the transaction that is open."""
+    with session.client() as client:
+        answers = retried(lambda: requests.describe_transactions(client, transactional_ids))
+    found = [answer for name in transactional_ids if isinstance(answer := answers[name], Transaction)]
+    now = now_ms()
+    document = [
+        {
+            **transaction._asdict(),
+            "duration_ms": open_for_ms(transaction, now),
+            "partitions": [str(partition) for partition in transaction.partitions],
+        }
+        for transaction in found
+    ]
+    columns = ("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "TIMEOUT", "OPEN-FOR", "PARTITIONS")
+    rows = [
+        (
+            *list(entry.values())[:5],
+            show_duration(entry["timeout_ms"]),
+            show_duration(entry["duration_ms"]),
+            entry["partitions"],
+        )
+        for entry in document
+    ]
+    session.output.result(document, columns, rows)
+    for name in transactional_ids:
+        if not isinstance(code := answers[name], Transaction):
+            session.output.flush()
+            raise fail_for(f"transaction {name}", code)
+
+
+def choose_partitions(client: Any, texts: list[str]) -> dict[Partition, int]:
+    """The leaders of the partitions named as ``TOPIC`` or ``TOPIC:N,M``; raises for one that does not exist."""
+    try:
+        wanted = [parse_topic_partitions(text) for text in texts]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    leaders = retried(lambda: requests.find_leaders(client, [topic for topic, _ in wanted]))
+    chosen: dict[Partition, int] = {}
+    for topic, indexes in wanted:
+        existing = [partition for partition in leaders if partition.topic == topic]
+        named = existing or [Partition(topic, 0)] if indexes is None else [Partition(topic, index) for index in indexes]
+        for partition in named:
+            if partition not in leaders:
+                raise fail_for(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            chosen[partition] = leaders[partition]
+    return chosen
+
+
+def producer_entry(partition: Partition, producer: Producer) -> dict[str, Any]:
+    """A producer of a partition as a document."""
+    return {"topic": partition.topic, "partition": partition.number, **producer._asdict()}
+
+
+@admin_command(app, "describe-producers")
+def describe_producers(
+    session: Session,
+    *,
+    partitions: Annotated[
+        list[str], typer.Argument(metavar="TOPIC[:N,M]…", help="Topics, or some of their partitions.")
+    ],
+    only_open: Annotated[bool, typer.Option("--open", help="Only those with an open transaction.")] = False,
+) -> None:
+    """Show the producers that partitions remember, and where their open transactions begin."""
+    with session.client() as client:
+        leaders = choose_partitions(client, partitions)
+        answers = retried(lambda: requests.describe_producers(client, leaders))
+    known, failed = split_answers(answers)
+    document = [
+        producer_entry(partition, producer)
+        for partition, producers in sorted(known.items())
+        for producer in sorted(producers)
+        if not only_open or producer.txn_start_offset is not None
+    ]
+    columns = (
+        *("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH"),
+        *("LAST-SEQUENCE", "LAST-TIMESTAMP", "TXN-START-OFFSET"),
+    )
+    rows = [
+        (*list(entry.values())[:6], show_time(entry["last_timestamp"]), entry["txn_start_offset"]) for entry in document
+    ]
+    session.output.result(document, columns, rows)
+    for partition, code in failed.items():
+        session.output.flush()
+        raise fail_for(partition, code)
+
+
+def split_answers(
+    answers: Mapping[Partition, list[Producer] | int],
+) -> tuple[dict[Partition, list[Producer]], dict[Partition, int]]:
+    """The producers of the partitions that answered, and the error codes of the others."""
+    known = {partition: answer for partition, answer in answers.items() if not isinstance(answer, int)}
+    failed = {partition: answer for partition, answer in sorted(answers.items()) if isinstance(answer, int)}
+    return known, failed
+
+
+@admin_command(app, "find-hanging")
+def find_hanging(
+    session: Session,
+    *,
+    topics: Annotated[list[str], repeated("--topic", "-t", metavar="TOPIC[:N,M]", help="Only these; otherwise all.")],
+    max_timeout: Annotated[
+        str,
+        typer.Option(
+            "--max-transaction-timeout",
+            metavar="TIME",
+            help="What is open for longer may hang: the brokers' transaction.max.timeout.ms; bare: minutes.",
+        ),
+    ] = "15m",
+) -> None:
+    """Find transactions that no coordinator will end: they hold back every read_committed consumer."""
+    max_timeout_ms = duration_ms(max_timeout, "--max-transaction-timeout", "m")
+    now = now_ms()
+    with session.client() as client:
+        leaders = choose_partitions(client, topics) if topics else retried(lambda: requests.find_leaders(client, None))
+        known, failed = split_answers(retried(lambda: requests.describe_producers(client, leaders)))
+        if not topics:
+            # A topic that was deleted since it was listed hides nothing.
+            failed = {at: code for at, code in failed.items() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        found = long_open(known, now, max_timeout_ms)
+        if found:
+            producer_ids = sorted({each.producer.producer_id for each in found})
+            listings, _ = retried(lambda: requests.list_transactions(client, producer_ids=producer_ids))
+            ids = [listing.transactional_id for listing in listings]
+            described = retried(lambda: requests.describe_transactions(client, ids))
+            found = hanging(found, listings, described)
+    document = [producer_entry(*each) | {"open_for_ms": now - each.producer.last_timestamp} for each in found]
+    columns = (
+        *("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH"),
+        *("TXN-START-OFFSET", "LAST-TIMESTAMP", "OPEN-FOR"),
+    )
+    rows = [
+        (
+            *list(entry.values())[:5],
+            entry["txn_start_offset"],
+            show_time(entry["last_timestamp"]),
+            show_duration(entry["open_for_ms"]),
+        )
+        for entry in document
+    ]
+    session.output.result(document, columns, rows)
+    session.output.flush()
+    for partition, producer in found[:1]:
+        where = f"--topic {partition.topic} --partition {partition.number} --start-offset {producer.txn_start_offset}"
+        remark(f"To end the first of them: pybroker transactions abort {where}")
+    for partition, code in failed.items():
+        raise CommandFailed(f"{len(failed)} partitions not looked at: {partition}: {describe_error_code(code)}")
+
+
+@admin_command(app, "abort")
+def abort(
+    session: Session,
+    *,
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC")],
+    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0)],
+    start_offset: Annotated[
+        int, typer.Option("--start-offset", metavar="N", min=0, help="Where the transaction begins in the partition.")
+    ],
+) -> None:
+    """End a transaction that hangs in one partition as aborted; its producer is not asked."""
+    partition = Partition(topic, index)
+    with session.client() as client:
+        leader = choose_partitions(client, [f"{topic}:{index}"])[partition]
+        answer = retried(lambda: requests.describe_producers(client, {partition: leader}))[partition]
+        if isinstance(answer, int):
+            raise fail_for(partition, answer)
+        open_there = [producer for producer in answer if producer.txn_start_offset == start_offset]
+        if not open_there:
+            raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
+        producer = open_there[0]
+        identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+        code = retried(lambda: requests.write_abort_marker(client, leader, partition, *identity))
+    if code:
+        raise fail_for(partition, code)
+    document = {**producer_entry(partition, producer), "status": "aborted"}
+    names = ("topic", "partition", "txn_start_offset", "producer_id", "producer_epoch", "status")
+    columns = ("TOPIC", "PARTITION", "TXN-START-OFFSET", "PRODUCER-ID", "EPOCH", "STATUS")
+    session.output.result([document], columns, [[document[name] for name in names]])
+
+
+@admin_command(app, "terminate")
+def terminate(session: Session, *, transactional_id: TransactionalId) -> None:
+    """Abort whatever a transactional id has open, and fence its producer."""
+    with session.client() as client:
+        before = retried(lambda: requests.describe_transactions(client, [transactional_id]))[transactional_id]
+        if not isinstance(before, Transaction):
+            # Without this the request would make the id.
+            raise fail_for(f"transaction {transactional_id}", before)
+        producer_id, producer_epoch = retried(lambda: requests.fence_producer(client, before))
+    document = {
+        "transactional_id": transactional_id,
+        "previous_state": before.state,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "status": "terminated",
+    }
+    columns = ("TRANSACTIONAL-ID", "PREVIOUS-STATE", "PRODUCER-ID", "EPOCH", "STATUS")
+    session.output.result([document], columns, [list(document.values())])
