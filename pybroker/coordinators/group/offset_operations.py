@@ -259,8 +259,7 @@ def all_tombstones(offsets: OffsetStore, group_id: str) -> list[Record]:
     """For everything that the group has committed, or has inside open transactions."""
     records = [topic.tombstone(partition) for topic in offsets.topics(group_id) for partition in topic.values]
     keys = {key for key, _ in records}
-    if offsets.has_open_transactions:
-        records += [(key, None) for key in offsets.unstable_keys(group_id) - keys]
+    records += [(key, None) for key in offsets.unstable_keys(group_id) - keys]
     return records
 
 
@@ -281,9 +280,7 @@ def expired_tombstones(
                 records.append(topic.tombstone(partition))
             else:
                 nothing_left = False
-    if offsets.has_open_transactions and offsets.unstable_keys(group.group_id):
-        nothing_left = False
-    return records, nothing_left
+    return records, nothing_left and not offsets.has_unstable(group.group_id)
 
 
 def _is_expired(group: Group, value: bytes, settings: GroupSettings, now_ms: int) -> bool:

@@ -51,13 +51,15 @@ class _Pending(NamedTuple):
 class OffsetStore:
     """Offsets by group and topic."""
 
-    __slots__ = ("_by_group", "_by_prefix", "_pending")
+    __slots__ = ("_by_group", "_by_prefix", "_keys_of_producer", "_pending", "_pending_keys_of_group")
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, TopicOffsets]] = {}
         self._by_prefix: dict[bytes, TopicOffsets] = {}
-        # By producer id, then by key.  Empty unless there are transactions.
-        self._pending: dict[int, dict[bytes, _Pending]] = {}
+        # By key, then by producer id.  Empty unless there are transactions; so are the two that follow from it.
+        self._pending: dict[bytes, dict[int, _Pending]] = {}
+        self._keys_of_producer: dict[int, dict[bytes, None]] = {}
+        self._pending_keys_of_group: dict[str, int] = {}
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -89,18 +91,21 @@ class OffsetStore:
         """Whether a transaction is open that may change the offset."""
         if not self._pending:
             return False
-        key = self.key_prefix(group_id, topic) + pack_partition(partition)
-        return any(key in offsets for offsets in self._pending.values())
+        return self.key_prefix(group_id, topic) + pack_partition(partition) in self._pending
+
+    def has_unstable(self, group_id: str) -> bool:
+        """Whether a transaction is open that may change some offset of the group."""
+        return group_id in self._pending_keys_of_group
 
     def unstable_keys(self, group_id: str) -> set[bytes]:
         """The keys of the group's offsets inside open transactions."""
-        keys = (key for offsets in self._pending.values() for key in offsets)
-        return {key for key in keys if read_offset_key_prefix(key[:-PARTITION_BYTES])[0] == group_id}
+        if group_id not in self._pending_keys_of_group:
+            return set()
+        return {key for key in self._pending if read_offset_key_prefix(key[:-PARTITION_BYTES])[0] == group_id}
 
     def unstable_keys_of_topics(self, topics: Collection[str]) -> set[bytes]:
         """The keys of all groups' offsets of these topics inside open transactions."""
-        keys = (key for offsets in self._pending.values() for key in offsets)
-        return {key for key in keys if read_offset_key_prefix(key[:-PARTITION_BYTES])[1] in topics}
+        return {key for key in self._pending if read_offset_key_prefix(key[:-PARTITION_BYTES])[1] in topics}
 
     # --- replaying ------------------------------------------------------------------------------------------------
 
@@ -121,8 +126,8 @@ class OffsetStore:
         if offsets is not None and offsets.values.pop(partition, None) is not None and not offsets.values:
             self._drop(offsets)
         key = prefix + pack_partition(partition)
-        for pending in self._pending.values():
-            pending.pop(key, None)
+        for producer_id in list(self._pending.get(key, ())):
+            self._drop_pending(key, producer_id)
 
     def _drop(self, offsets: TopicOffsets) -> None:
         del self._by_prefix[offsets.key_prefix]
@@ -135,18 +140,37 @@ class OffsetStore:
 
     def add_pending(self, producer_id: int, key: bytes, value: bytes, record_offset: int) -> None:
         """Remember an offset until its transaction ends."""
-        self._pending.setdefault(producer_id, {})[key] = _Pending(value, record_offset)
+        self._keys_of_producer.setdefault(producer_id, {})[key] = None
+        producers = self._pending.get(key)
+        if producers is None:
+            producers = self._pending[key] = {}
+            group_id, _ = read_offset_key_prefix(key[:-PARTITION_BYTES])
+            self._pending_keys_of_group[group_id] = self._pending_keys_of_group.get(group_id, 0) + 1
+        producers[producer_id] = _Pending(value, record_offset)
 
     def supersede_pending(self, key: bytes, record_offset: int) -> None:
         """A later record gave the partition an offset."""
-        for offsets in self._pending.values():
-            pending = offsets.get(key)
-            if pending is not None and pending.record_offset < record_offset:
-                del offsets[key]
+        producers = self._pending.get(key)
+        if producers is not None:
+            for producer_id in [each for each, pending in producers.items() if pending.record_offset < record_offset]:
+                self._drop_pending(key, producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> list[tuple[bytes, bytes, int]]:
         """Forget the transaction; returns (key, value, record offset) of what it made current."""
-        pending = self._pending.pop(producer_id, {})
-        if not committed:
-            return []
-        return [(key, value, record_offset) for key, (value, record_offset) in pending.items()]
+        keys = list(self._keys_of_producer.get(producer_id, ()))
+        ended = [(key, *self._drop_pending(key, producer_id)) for key in keys]
+        return ended if committed else []
+
+    def _drop_pending(self, key: bytes, producer_id: int) -> _Pending:
+        keys, producers = self._keys_of_producer[producer_id], self._pending[key]
+        del keys[key]
+        if not keys:
+            del self._keys_of_producer[producer_id]
+        pending = producers.pop(producer_id)
+        if not producers:
+            del self._pending[key]
+            group_id, _ = read_offset_key_prefix(key[:-PARTITION_BYTES])
+            left = self._pending_keys_of_group[group_id] = self._pending_keys_of_group[group_id] - 1
+            if not left:
+                del self._pending_keys_of_group[group_id]
+        return pending
