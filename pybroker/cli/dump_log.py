@@ -23,12 +23,12 @@ def topic_of(path: Path) -> str:
 
 
 def expand(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files among ``paths``, and the files of a log in the directories among them."""
-    from pybroker.cli.log_files import is_known
+    """The files among ``paths``, and the files of a log as it stands in the directories among them."""
+    from pybroker.cli.log_files import is_known, is_live
 
     for path in paths:
         if path.is_dir():
-            yield from sorted(child for child in path.iterdir() if child.is_file() and is_known(child))
+            yield from sorted(child for child in path.iterdir() if child.is_file() and is_live(child))
         elif not path.is_file():
             raise CommandFailed(f"{path}: no such file")
         elif not is_known(path):

@@ -135,7 +135,7 @@ def base_offset_of(path: Path) -> int:
 def read_offset_index(path: Path) -> Iterator[Entry]:
     """Offset index: offsets and positions grow, and each position holds the batch of its offset."""
     base_offset = base_offset_of(path)
-    segment = path.with_suffix(".log")
+    segment = path.with_name(path.name.replace(".index", ".log"))
     log = map_file(segment) if segment.exists() else None
     last = (-1, -1)
     for entry in index_entries(path, OFFSET_INDEX_ENTRY):
@@ -170,10 +170,14 @@ def read_time_index(path: Path) -> Iterator[Entry]:
 
 
 def read_transaction_index(path: Path) -> Iterator[Entry]:
-    """Transaction index: one entry per aborted transaction."""
+    """Transaction index: one entry per aborted transaction, in the order of their markers."""
+    last_marker = base_offset_of(path) - 1
     for entry in index_entries(path, TRANSACTION_INDEX_ENTRY):
         if entry["version"] != 0 or entry["last_offset"] < entry["first_offset"]:
             raise CorruptFile(f"no entry of a transaction: {entry}")
+        if entry["last_offset"] <= last_marker:
+            raise CorruptFile(f"the marker at offset {entry['last_offset']} does not come after offset {last_marker}")
+        last_marker = entry["last_offset"]
         yield entry
 
 
@@ -250,16 +254,30 @@ BY_NAME: dict[str, Callable[[Path], Iterator[Entry]]] = {
 LOG_SUFFIXES = (".log", ".checkpoint")
 
 
+# What a cleaner writes, what takes the place of a segment at once, and what is left to be removed.
+PASSING_SUFFIXES = (".cleaned", ".swap", ".deleted")
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that tells what a file holds: ``.log`` of ``0.log`` and of ``0.log.cleaned``."""
+    return Path(path.stem).suffix if path.suffix in PASSING_SUFFIXES else path.suffix
+
+
 def is_known(path: Path) -> bool:
     """Whether ``read_entries`` can read a file of this name."""
-    return path.suffix in LOG_SUFFIXES or path.suffix in BY_SUFFIX or path.name in BY_NAME
+    return kind_of(path) in (*LOG_SUFFIXES, *BY_SUFFIX) or path.name in BY_NAME
+
+
+def is_live(path: Path) -> bool:
+    """Whether a file belongs to the log as it stands: those that a cleaner writes may end anywhere."""
+    return is_known(path) and path.suffix not in PASSING_SUFFIXES
 
 
 def read_entries(path: Path, decoder: RecordDecoder | None) -> Iterator[Entry]:
     """The entries of a file, by what its name says it is; ``ValueError`` for a name that is not ``is_known``."""
-    if path.suffix in LOG_SUFFIXES:
+    if kind_of(path) in LOG_SUFFIXES:
         return read_log(path, decoder)
-    reader = BY_NAME.get(path.name) or BY_SUFFIX.get(path.suffix)
+    reader = BY_NAME.get(path.name) or BY_SUFFIX.get(kind_of(path))
     if reader is None:
         raise ValueError(f"{path.name} is no file of a log")
     return reader(path)
