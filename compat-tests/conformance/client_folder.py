@@ -172,8 +172,16 @@ def directory_of(name: str, *, get: bool = False) -> Path:
         raise ToolchainMissing(f"{toolchain.tell_version[0]} {wanted} or newer is not on this machine{hint}")
     install = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", str(fetched)]
     subprocess.run([*install, toolchain.pypi], check=True, timeout=BUILD_TIMEOUT_S)
+    _link_npm(fetched / toolchain.pypi_directory)
     _tool.cache_clear()
     return directory_of(name)
+
+
+def _link_npm(directory: Path) -> None:
+    """Node's wheel has a copy of npm's command, which finds the rest of npm only as the link that it is elsewhere."""
+    if (directory / "npm").exists():
+        (directory / "npm").unlink()
+        (directory / "npm").symlink_to("../lib/node_modules/npm/bin/npm-cli.js")
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapter import PATIENCE_S, Admin, Client
+from conformance.adapter import PATIENCE_S, Admin, Client, ConsumerOptions
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
 from conformance.broker_under_test import BrokerUnderTest, running_broker
 
@@ -60,9 +60,17 @@ def drivers_end() -> Iterator[None]:
 def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
     """The broker of the run."""
     if (running := running_broker()) is not None:
+        wait_for_the_group_coordinator(running)
         return running
     started = request.getfixturevalue("kafka_broker")
     return BrokerUnderTest(started.host, started.port, started.data_dir)
+
+
+def wait_for_the_group_coordinator(broker: BrokerUnderTest) -> None:
+    """A fresh broker makes the topic of committed offsets with the first question for it, and refuses until then."""
+    client = IN_PROCESS["librdkafka"](broker.bootstrap)
+    client.consumer(ConsumerOptions(group=fresh_name())).committed((fresh_name(), 0))
+    client.close()
 
 
 @pytest.fixture
