@@ -12,11 +12,21 @@ from crc32c import crc32c
 
 from pybroker.cli.log_files import CorruptFile, is_known, read_entries
 from pybroker.cli.record_decoders import decoder_of
+from pybroker_protocol.codec import encode
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.construct_forms import PRODUCER_SNAPSHOT_FILE
 from pybroker_protocol.data_records import encode_key, encode_value
-from pybroker_protocol.messages.records_group import OffsetCommitKey, OffsetCommitValue
-from pybroker_protocol.record_codec import NewRecord, build_batch, end_transaction_batch
+from pybroker_protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from pybroker_protocol.messages.records_control import LeaderChangeMessage
+from pybroker_protocol.messages.records_group import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from pybroker_protocol.messages.records_transaction import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from pybroker_protocol.record_codec import ControlRecordType, NewRecord, build_batch, control_key, end_transaction_batch
 from tests.cli.command import CommandLine
 
 FIRST = build_batch([(b"k", b"v"), (None, b"w")], timestamp_ms=1000)
@@ -64,7 +74,100 @@ def test_deep_shows_the_records(tmp_path: Path) -> None:
 def test_control_records_are_named(tmp_path: Path) -> None:
     [batch] = entries(write(tmp_path, "0.log", MARKER), topic="flights")
     assert batch["is_control"]
-    assert batch["records"][0]["control"] == "COMMIT"
+    assert batch["records"] == [{"offset": 0, "timestamp": 3000, "control": "COMMIT", "coordinator_epoch": 3}]
+
+
+def test_control_records_of_the_metadata_log_are_decoded_and_bad_ones_shown_as_bytes(tmp_path: Path) -> None:
+    leader = LeaderChangeMessage(version=1, leader_id=5, voters=[], granting_voters=[])
+    change = control_key(ControlRecordType.LEADER_CHANGE)
+    marker = control_key(ControlRecordType.COMMIT)
+    records = [(change, encode(leader, 1)), (change, b"\x00\x63"), (marker, b"\x00"), (b"\x00\x00\x00\x4d", b"new")]
+    batch = build_batch(records, timestamp_ms=0, is_control=True)
+    [entry] = entries(write(tmp_path, "0.log", batch), topic="__cluster_metadata")
+    known, *damaged, unknown = entry["records"]
+    assert known["control"] == "LEADER_CHANGE"
+    assert known["value"] == {"version": 1, "leader_id": 5, "voters": [], "granting_voters": []}
+    assert ["undecodable" in record for record in damaged] == [True, True]
+    assert unknown["control"] == "UNKNOWN(77)"
+
+
+def test_states_are_named_and_a_value_shows_what_its_version_has(tmp_path: Path) -> None:
+    value = TransactionLogValue(
+        producer_id=7,
+        producer_epoch=2,
+        transaction_timeout_ms=1000,
+        transaction_status=1,
+        transaction_partitions=[PartitionsSchema(topic="t", partition_ids=[0])],
+        transaction_last_update_timestamp_ms=6,
+        transaction_start_timestamp_ms=5,
+        next_producer_epoch=-1,
+    )
+    key = encode_key(TransactionLogKey(transactional_id="tx"))
+    batch = build_batch([(key, encode_value(value, version)) for version in (0, 1)], timestamp_ms=0)
+    [entry] = entries(write(tmp_path, "0.log", batch), topic="__transaction_state")
+    for version, record in enumerate(entry["records"]):
+        assert record["version"] == version
+        assert record["value"] == {
+            "producer_id": 7,
+            "producer_epoch": 2,
+            "transaction_timeout_ms": 1000,
+            "transaction_status": "Ongoing",
+            "transaction_partitions": [{"topic": "t", "partition_ids": [0]}],
+            "transaction_last_update_timestamp_ms": 6,
+            "transaction_start_timestamp_ms": 5,
+        }
+
+
+def test_what_consumers_tell_each_other_is_decoded_or_left_as_it_is(tmp_path: Path) -> None:
+    subscription = b"\x00\x01" + encode(ConsumerProtocolSubscription(topics=["t"], user_data=None), 1)
+    members = [
+        MemberMetadata(
+            member_id="m",
+            group_instance_id=None,
+            client_id="c",
+            client_host="h",
+            rebalance_timeout=1,
+            session_timeout=1,
+            subscription=data,
+            assignment=b"",
+        )
+        for data in (subscription, b"\x00\x01\xff")
+    ]
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=1,
+        protocol="range",
+        leader="m",
+        current_state_timestamp=0,
+        members=members,
+    )
+    batch = build_batch([(encode_key(GroupMetadataKey(group="g")), encode_value(value, 3))], timestamp_ms=0)
+    [entry] = entries(write(tmp_path, "0.log", batch), topic="__consumer_offsets")
+    decoded, opaque = entry["records"][0]["value"]["members"]
+    assert decoded["subscription"] == {"topics": ["t"], "user_data": None, "owned_partitions": []}
+    assert (opaque["subscription"], opaque["assignment"]) == ("AAH/", "")
+
+
+def test_files_of_a_cleaner_are_read_when_named_and_left_out_of_a_directory(tmp_path: Path) -> None:
+    partition = tmp_path / "flights-0"
+    partition.mkdir()
+    for name in ("0.log", "0.log.cleaned", "0.log.swap", "0.log.deleted"):
+        assert is_known(write(partition, name, FIRST))
+    assert entries(write(partition, "0.log.cleaned", SECOND))[0]["base_offset"] == 2
+    cli = CommandLine("")
+    assert len(cli.lines("dump-log", str(partition), "--json")) == 1
+    assert len(cli.lines("dump-log", str(partition / "0.log.swap"), "--json")) == 1
+
+
+def test_aborted_transactions_stand_in_the_order_of_their_markers(tmp_path: Path) -> None:
+    def aborted(first_offset: int, last_offset: int) -> bytes:
+        return struct.pack(">hqqqq", 0, 7, first_offset, last_offset, first_offset)
+
+    good = write(tmp_path, "100.txnindex", aborted(50, 105) + aborted(101, 109))
+    assert [entry["last_offset"] for entry in entries(good)] == [105, 109]
+    for bad in (aborted(101, 109) + aborted(50, 105), aborted(50, 60)):
+        with pytest.raises(CorruptFile):
+            entries(write(tmp_path, "100.txnindex", bad))
 
 
 def test_committed_offsets_are_decoded_and_the_unknown_is_shown_as_bytes(tmp_path: Path) -> None:

@@ -19,6 +19,21 @@ def test_a_created_topic_is_listed_and_described(cli: CommandLine, name: str) ->
     assert len(topic["id"]) == 22
 
 
+def test_a_compacted_topic_is_created_and_shows_its_clean_up_policy(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "--compact", "-c", "min.cleanable.dirty.ratio=0.1")
+    [topic] = cli.json("topics", "describe", name)
+    assert topic["cleanup_policy"] == "compact"
+    assert topic["configs"] == {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    heading, row, *_ = (line.split("\t") for line in cli.lines("topics", "describe", name))
+    assert row[heading.index("CLEANUP")] == "compact"
+
+    cli.ok("topics", "create", f"{name}-both", "-c", "cleanup.policy=compact,delete")
+    cli.ok("topics", "create", f"{name}-plain")
+    both, plain = cli.json("topics", "describe", f"{name}-both", f"{name}-plain")
+    assert (both["cleanup_policy"], plain["cleanup_policy"], plain["configs"]) == ("compact,delete", "delete", {})
+    assert cli.run("topics", "create", f"{name}-x", "--compact", "-c", "cleanup.policy=delete").returncode == 2
+
+
 def test_creating_a_topic_twice_fails_unless_allowed(cli: CommandLine, name: str) -> None:
     cli.ok("topics", "create", name)
     again = cli.run("topics", "create", name, "--json")

@@ -1,0 +1,91 @@
+"""``pybroker groups`` over groups of both kinds, with members that speak either protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer
+
+from pybroker.testing import Broker
+from tests.cli.command import CommandLine
+
+WAIT_S = 40.0
+
+
+@contextmanager
+def member(broker: Broker, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
+    """A member that owns all partitions of the topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + WAIT_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "no assignment"
+        consumer.poll(0.05)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def cli(kafka_broker: Broker) -> CommandLine:
+    return CommandLine(kafka_broker.bootstrap)
+
+
+@pytest.fixture
+def topic(cli: CommandLine, name: str) -> str:
+    cli.ok("topics", "create", name, "-p", "2")
+    return name
+
+
+def test_groups_of_both_kinds_are_listed_and_described(cli: CommandLine, kafka_broker: Broker, topic: str) -> None:
+    old, new = f"{topic}-old", f"{topic}-new"
+    with member(kafka_broker, old, topic, "classic"), member(kafka_broker, new, topic, "consumer"):
+        for kind, group in (("classic", old), ("Consumer", new)):
+            listed = {entry["group"]: entry for entry in cli.json("groups", "list", "--type", kind)}
+            assert (listed[group]["type"], listed[group]["state"]) == (kind.lower(), "Stable")
+            assert not {old, new} - {group} & listed.keys()
+        new_group, old_group = cli.json("groups", "describe", new, old)
+        assert [document["group"] for document in (new_group, old_group)] == [new, old]
+        assert (new_group["type"], new_group["state"], new_group["assignor"]) == ("consumer", "Stable", "uniform")
+        assert new_group["group_epoch"] == new_group["assignment_epoch"] > 0
+        [joined] = new_group["members"]
+        assert joined["partitions"] == joined["target_partitions"] == [f"{topic}-0", f"{topic}-1"]
+        assert (joined["epoch"], joined["protocol"]) == (new_group["group_epoch"], "consumer")
+        assert (joined["subscribed_topics"], joined["subscribed_regex"]) == ([topic], None)
+        assert {offset["member_id"] for offset in new_group["offsets"]} == {joined["member_id"]}
+
+        assert (old_group["type"], old_group["group_epoch"]) == ("classic", None)
+        [classic] = old_group["members"]
+        assert (classic["partitions"], classic["target_partitions"]) == ([f"{topic}-0", f"{topic}-1"], None)
+        assert old_group.keys() == new_group.keys()
+        assert classic.keys() == joined.keys()
+
+        heading, row = cli.lines("groups", "describe", new, "--members")[2:]
+        assert heading.split("\t")[-4:] == ["PROTOCOL", "EPOCH", "PARTITIONS", "TARGET"]
+        assert row.split("\t")[-2:] == [f"{topic}-0,{topic}-1"] * 2
+        reset = ("groups", "reset-offsets", new, "-t", topic, "--to-latest", "--execute")
+        refused = cli.run(*reset)
+        assert refused.returncode == 1
+        assert b"is Stable" in refused.stderr
+    assert [entry["new_offset"] for entry in cli.json(*reset)] == [0, 0]
+    [empty] = cli.json("groups", "describe", new)
+    assert (empty["type"], empty["state"], empty["members"]) == ("consumer", "Empty", [])
+    assert [offset["current_offset"] for offset in empty["offsets"]] == [0, 0]
+    cli.ok("groups", "delete", new, old)
+    assert cli.run("groups", "describe", new).returncode == 1
+
+
+def test_a_type_that_is_none_is_a_usage_error(cli: CommandLine) -> None:
+    assert cli.run("groups", "list", "--type", "modern").returncode == 2
