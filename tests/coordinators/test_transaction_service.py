@@ -351,6 +351,18 @@ def test_a_partition_that_cannot_take_its_marker_yet_is_asked_again_alone() -> N
     assert [partition for partition, _ in cluster.markers.written] == [T0, T1]
 
 
+def test_a_partition_that_cannot_take_its_marker_for_long_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add_for(producer, T0, T1)
+    cluster.markers.errors[T1] = [ErrorCode.KAFKA_STORAGE_ERROR] * 100
+    with caplog.at_level("INFO"):
+        cluster.end(producer)
+        cluster.world.advance(50 * RETRY_MS)
+    assert cluster.state() == "PrepareCommit"
+    assert len(caplog.records) == 1
+
+
 def test_a_partition_that_was_deleted_holds_nothing_up() -> None:
     cluster = Cluster()
     producer = cluster.producer()

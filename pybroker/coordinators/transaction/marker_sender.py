@@ -77,7 +77,7 @@ class MarkerSender:
             self._completed(partition, txn)
             return
         marker = TransactionMarker(txn.producer_id, txn.producer_epoch, epoch, txn.is_committing, txn.client_version)
-        self._write(partition, txn, marker, sorted(txn.partitions))
+        self._write(partition, txn, marker, sorted(txn.partitions), logging.INFO)
 
     def later(self, action: Callable[[], None]) -> None:
         """Run ``action`` after the pause between two attempts, unless the sender is closed by then."""
@@ -95,23 +95,36 @@ class MarkerSender:
         self._timers.clear()
 
     def _write(
-        self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]
+        self,
+        partition: int,
+        txn: TransactionMetadata,
+        marker: TransactionMarker,
+        missing: Sequence[TopicPartition],
+        log_level: int,
     ) -> None:
-        self._markers.write(marker, missing, partial(self._written, partition, txn, marker))
+        self._markers.write(marker, missing, partial(self._written, partition, txn, marker, log_level))
 
     def _written(
-        self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, errors: dict[TopicPartition, int]
+        self,
+        partition: int,
+        txn: TransactionMetadata,
+        marker: TransactionMarker,
+        log_level: int,
+        errors: dict[TopicPartition, int],
     ) -> None:
-        missing = [target for target, error in errors.items() if error and self._needs_another(txn, target, error)]
+        missing = [
+            target for target, error in errors.items() if error and self._needs_another(txn, target, error, log_level)
+        ]
         if missing:
             self.later(partial(self._again, partition, txn, marker, missing))
         else:
             self._completed(partition, txn)
 
-    def _needs_another(self, txn: TransactionMetadata, target: TopicPartition, error: int) -> bool:
+    def _needs_another(self, txn: TransactionMetadata, target: TopicPartition, error: int, log_level: int) -> bool:
+        """``log_level`` is for what will be tried again: partitions of a lost disk fail ten times a second for good."""
         needed = error not in _HOPELESS and self._cluster.exists(target)
         logger.log(
-            logging.INFO if needed else logging.WARNING,
+            log_level if needed else logging.WARNING,
             "%s the marker of transactional id %s for %s-%d: error %d",
             "will send again" if needed else "gave up on",
             txn.transactional_id,
@@ -124,4 +137,4 @@ class MarkerSender:
         self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]
     ) -> None:
         if self._cluster.coordinator_epoch(partition) == marker.coordinator_epoch:
-            self._write(partition, txn, marker, missing)
+            self._write(partition, txn, marker, missing, logging.DEBUG)
