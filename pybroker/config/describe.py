@@ -65,7 +65,7 @@ def broker_default_entries(config: BrokerConfig, keys: Collection[str] | None) -
         setting = broker_setting(name)
         value = None if _is_sensitive(setting) else text
         synonyms = (Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG),)
-        entries.append(_entry(BROKER, name, setting, value, synonyms, _is_read_only(name)))
+        entries.append(_entry(name, setting, value, synonyms, _is_read_only(name)))
     return entries
 
 
@@ -82,7 +82,7 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
         synonyms = [Synonym(name, value, TOPIC_CONFIG)] if name in overrides else []
         if name in TOPIC_SYNONYMS:
             synonyms += broker_synonyms(config, TOPIC_SYNONYMS[name][0][0])
-        entries.append(_entry(TOPIC, name, setting, value, synonyms))
+        entries.append(_entry(name, setting, value, synonyms))
     return entries
 
 
@@ -99,7 +99,7 @@ def group_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
             synonyms += broker_synonyms(config, broker_name)
         elif not synonyms:
             synonyms = [Synonym(name, value, DEFAULT_CONFIG)]
-        entries.append(_entry(GROUP, name, setting, value, synonyms))
+        entries.append(_entry(name, setting, value, synonyms))
     return entries
 
 
@@ -110,7 +110,7 @@ def client_metrics_entries(overrides: Overrides, keys: Collection[str] | None) -
         setting = CLIENT_METRICS_SETTINGS.get(name)
         value = _parsed_text(setting, overrides.get(name), setting.default if setting is not None else None)
         synonyms = [Synonym(name, value, CLIENT_METRICS_CONFIG)] if name in overrides else []
-        entries.append(_entry(CLIENT_METRICS, name, setting, value, synonyms))
+        entries.append(_entry(name, setting, value, synonyms))
     return entries
 
 
@@ -150,11 +150,10 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     else:
         # A setting of one listener, or one that exists only while the broker runs: what was given.
         value = synonyms[0].value if synonyms else None
-    return _entry(BROKER, name, setting, value, synonyms, _is_read_only(name))
+    return _entry(name, setting, value, synonyms, _is_read_only(name))
 
 
 def _entry(
-    resource_type: int,
     name: str,
     setting: Setting | None,
     value: str | None,

@@ -49,7 +49,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES),
         read_committed=request.isolation_level == _READ_COMMITTED,
-        done=lambda: parked.complete(_response(ctx, session, partitions, by_id, request.session_epoch)),
+        done=lambda: parked.complete(_response(session, partitions, by_id, request.session_epoch)),
     )
     parked.on_abandon = operation.abandon
     operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
@@ -102,9 +102,7 @@ def _forgotten(request: FetchRequest, by_id: bool) -> list[PartitionKey]:
     ]
 
 
-def _response(
-    ctx: RequestContext, session: FetchSession | None, partitions: list[FetchPartition], by_id: bool, epoch: int
-) -> FetchResponse:
+def _response(session: FetchSession | None, partitions: list[FetchPartition], by_id: bool, epoch: int) -> FetchResponse:
     """Everything in a full reply, only the news in an incremental one."""
     news = partitions
     if session is not None:

@@ -153,8 +153,8 @@ class ReplicaManager:
         """Follow the cluster: drop deleted topics, take over leader epochs and settings."""
         for topic in delta.topics_deleted:
             self._drop_topic(topic)
-        for before, after in delta.topics_changed:
-            self._update_topic(before, after)
+        for _, after in delta.topics_changed:
+            self._update_topic(after)
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC:
                 self._reconfigure(name)
@@ -180,7 +180,7 @@ class ReplicaManager:
             self._retire(partition)
         self._logs.delete(topic.name, topic.topic_id)
 
-    def _update_topic(self, before: TopicImage, after: TopicImage) -> None:
+    def _update_topic(self, after: TopicImage) -> None:
         partitions = self._topics.get(after.topic_id, {})
         for index, partition in list(partitions.items()):
             state = after.partitions[index]

@@ -55,11 +55,6 @@ class OffsetMap:
         self._high = array("Q", [0]) * slots
         self._offsets = array("q", [0]) * slots
 
-    @property
-    def utilization(self) -> float:
-        """The share of the slots allowed that is in use."""
-        return self.size / self._slots_max
-
     def put(self, key: bytes, offset: int) -> bool:
         """Note that ``key`` was last written at ``offset``; whether there was room."""
         if self.size >= self._capacity and not self._grow():
