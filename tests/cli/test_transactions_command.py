@@ -1,4 +1,4 @@
-"""``pybroker transactions`` against brokers with real transactions, and with some that hang."""
+"""``pybroker transactions`` with real transactions and with some that hang, against both brokers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from apache_kafka import ApacheKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pybroker.cli.hanging_transactions import OpenTransaction, hanging, long_open
@@ -22,28 +23,39 @@ HOUR_MS = 3_600_000
 WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["pybroker", pytest.param("kafka", marks=pytest.mark.jvm)])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker that believes a produce request that says it is part of a transaction: so transactions hang."""
-    with Broker(settings={"transaction.partition.verification.enable": "false"}) as running:
-        yield running
+    settings = {"transaction.partition.verification.enable": "false"}
+    if request.param == "pybroker":
+        with Broker(settings=settings) as broker:
+            yield broker.bootstrap
+    else:
+        with ApacheKafka(tmp_path_factory.mktemp("kafka") / "data", properties=settings) as kafka:
+            yield kafka.bootstrap
 
 
 @pytest.fixture
-def cli(broker: Broker) -> CommandLine:
-    return CommandLine(broker.bootstrap)
+def cli(bootstrap: str) -> CommandLine:
+    return CommandLine(bootstrap)
 
 
 @pytest.fixture
-def topic(broker: Broker, name: str) -> str:
-    broker.create_topic(name, partitions=2)
+def topic(cli: CommandLine, name: str) -> str:
+    cli.ok("topics", "create", name, "-p", "2")
     return name
 
 
+def connect(bootstrap: str) -> WireClient:
+    """A raw connection."""
+    host, _, port = bootstrap.rpartition(":")
+    return WireClient((host, int(port)))
+
+
 @pytest.fixture
-def producer(broker: Broker, topic: str) -> Iterator[Producer]:
+def producer(bootstrap: str, topic: str) -> Iterator[Producer]:
     """A producer with a transaction open in partition 1; its transactional id is the topic's name."""
-    made = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    made = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     made.init_transactions()
     made.begin_transaction()
     made.produce(topic, b"open", partition=1)
@@ -52,7 +64,7 @@ def producer(broker: Broker, topic: str) -> Iterator[Producer]:
     made.purge()
 
 
-def write_hanging(broker: Broker, topic: str, *, producer_id: int = 4242, age_ms: int = HOUR_MS) -> None:
+def write_hanging(bootstrap: str, topic: str, *, producer_id: int = 4242, age_ms: int = HOUR_MS) -> None:
     """A transactional batch in partition 0 that no coordinator knows of."""
     timestamp_ms = int(time.time() * 1000) - age_ms
     batch = build_batch(
@@ -65,7 +77,7 @@ def write_hanging(broker: Broker, topic: str, *, producer_id: int = 4242, age_ms
     )
     request = produce_request(topic, batch)
     request.transactional_id = "lost"
-    with WireClient((broker.host, broker.port)) as wire:
+    with connect(bootstrap) as wire:
         assert wire.ask(request, 9).responses[0].partition_responses[0].error_code == 0
 
 
@@ -112,9 +124,9 @@ def test_a_transaction_is_described_with_its_partitions_and_one_that_is_missing_
     assert (described["partitions"], described["duration_ms"]) == ([], None)
 
 
-def test_producers_are_described_by_partition(cli: CommandLine, broker: Broker, topic: str, producer: Producer) -> None:
+def test_producers_are_described_by_partition(cli: CommandLine, bootstrap: str, topic: str, producer: Producer) -> None:
     producer.commit_transaction(WAIT_S)
-    write_hanging(broker, topic)
+    write_hanging(bootstrap, topic)
     hung, ended = cli.json("transactions", "describe-producers", topic)
     assert (hung["partition"], hung["producer_id"], hung["producer_epoch"], hung["last_sequence"]) == (0, 4242, 3, 0)
     assert (hung["coordinator_epoch"], hung["txn_start_offset"]) == (-1, 0)
@@ -126,15 +138,15 @@ def test_producers_are_described_by_partition(cli: CommandLine, broker: Broker, 
 
 
 def test_a_hanging_transaction_is_found_and_aborted_and_read_committed_consumers_move_on(
-    cli: CommandLine, broker: Broker, topic: str, producer: Producer
+    cli: CommandLine, bootstrap: str, topic: str, producer: Producer
 ) -> None:
-    write_hanging(broker, topic)
-    with WireClient((broker.host, broker.port)) as wire:
+    write_hanging(bootstrap, topic)
+    with connect(bootstrap) as wire:
         after = build_batch([(b"k", b"after")], timestamp_ms=0)
         assert wire.produce(topic, after).error_code == 0
     reader = Consumer(
         {
-            "bootstrap.servers": broker.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": topic,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
