@@ -186,8 +186,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert all(count == 1 for count in owners.values()), owners
         for member in group.members.values():
             for topic, epochs in member.assigned.items():
-                assert all(group.owner(topic, partition) == member.member_id for partition in epochs)
-        assert sum(len(owned) for owned in group._owners.values()) == len(owners)
+                assert all(group.owners.of(topic, partition) == member.member_id for partition in epochs)
+        assert len(group.owners) == len(owners)
 
     @invariant()
     def clients_do_not_read_the_same_partition(self) -> None:
@@ -245,7 +245,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert not isinstance(again, ConsumerGroup)
             return
         assert isinstance(again, ConsumerGroup)
-        durable = ("group_epoch", "metadata_hash", "assignment_epoch", "members", "target", "resolved", "_owners")
+        durable = ("group_epoch", "metadata_hash", "assignment_epoch", "members", "target", "resolved", "owners")
         for name in durable:
             assert getattr(again, name) == getattr(group, name), name
 

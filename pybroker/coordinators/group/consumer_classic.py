@@ -131,7 +131,7 @@ def _join_downgraded(
     if not is_behind and not member.is_reconciled_to(group.assignment_epoch):
         subscribed = topics.ids_of(group.subscription(member))
         target = group.target_of(member)
-        situation = Situation(group.assignment_epoch, target, subscribed, False, owned, group.owner)
+        situation = Situation(group.assignment_epoch, target, subscribed, False, owned, group.owners.of)
         member = step(group, member, situation, result)
     downgrade(group, member, is_behind, result, now_ms)
     return member

@@ -7,7 +7,7 @@ All that the log has changes in ``replay`` alone.  ``metadata_checked`` and ``jo
 
 Invariants:
 - The group epoch and the epoch of the target assignment only grow; the second never passes the first.
-- A partition has one owner: the member that has it, or still has to give it back (``owner``).
+- A partition has one owner: the member that has it, or still has to give it back (``owners``).
 - ``topic_counts``, ``regex_counts``, ``assignor_counts`` and ``protocol_counts`` count members; none is zero.
 - ``static_members`` maps each instance id to the one member that has it.
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from pybroker.coordinators.group.assignors.spec import Partitions
-from pybroker.coordinators.group.consumer_member import LEAVE_EPOCH, Assigned, ConsumerMember
+from pybroker.coordinators.group.consumer_member import LEAVE_EPOCH, ConsumerMember
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from pybroker.coordinators.group.consumer_records import (
     CURRENT_MEMBER_ASSIGNMENT,
@@ -40,6 +40,7 @@ from pybroker.coordinators.group.consumer_records import (
     tombstone,
 )
 from pybroker.coordinators.group.group import Group
+from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.coordinators.result import Record
 from pybroker_protocol.errors import ErrorCode
 
@@ -74,7 +75,6 @@ class ConsumerGroup(Group):
     """One group; ``members`` is in order of joining."""
 
     __slots__ = (
-        "_owners",
         "assignment_epoch",
         "assignment_timestamp_ms",
         "assignor_counts",
@@ -86,6 +86,7 @@ class ConsumerGroup(Group):
         "members",
         "metadata_checked",
         "metadata_hash",
+        "owners",
         "protocol_counts",
         "regex_counts",
         "resolved",
@@ -113,7 +114,7 @@ class ConsumerGroup(Group):
         self.classic_members = 0
         # Kafka 4.0 wrote what is a hash now; the record is taken back when the group changes.
         self.has_partition_metadata = False
-        self._owners: dict[bytes, dict[int, str]] = {}
+        self.owners = PartitionOwners()
         # (version of the topics, group epoch) for which the metadata hash is known to be right.
         self.metadata_checked = (NEVER_CHECKED, 0)
         # Classic members that were told to join again, and have a timer for it.
@@ -154,11 +155,6 @@ class ConsumerGroup(Group):
     def predecessor(self, member: ConsumerMember) -> ConsumerMember | None:
         """Whose place the member takes, its own or that of the one with its instance id; None if it is new."""
         return self.members.get(member.member_id) or self.static_member(member.instance_id)
-
-    def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """Who has the partition, or has still to give it back."""
-        owners = self._owners.get(topic_id)
-        return None if owners is None else owners.get(partition)
 
     def target_of(self, member: ConsumerMember) -> Partitions:
         """What the target gives the member; a static one takes over what its predecessor had."""
@@ -212,7 +208,7 @@ class ConsumerGroup(Group):
         """Whether something that the target gives the member is still with another."""
         for topic_id, partitions in self.target.get(member.member_id, NOTHING).items():
             has = member.assigned.get(topic_id, {})
-            if any(index not in has and self.owner(topic_id, index) is not None for index in partitions):
+            if any(index not in has and self.owners.of(topic_id, index) is not None for index in partitions):
                 return True
         return False
 
@@ -256,7 +252,7 @@ class ConsumerGroup(Group):
         member = self.members.pop(member_id, None)
         if member is not None:
             self._account(member, -1)
-            self._release(member)
+            self.owners.release(member)
             if self.static_members.get(member.instance_id or "") == member_id:
                 del self.static_members[member.instance_id or ""]
             self.joins_awaited.discard(member_id)
@@ -290,8 +286,8 @@ class ConsumerGroup(Group):
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if before is not None:
-            self._release(before)
-        self._own(member)
+            self.owners.release(before)
+        self.owners.take(member)
 
     def _account(self, member: ConsumerMember, by: int) -> None:
         _count(self.topic_counts, member.subscribed_topic_names, by)
@@ -300,29 +296,6 @@ class ConsumerGroup(Group):
         if member.classic is not None:
             _count(self.protocol_counts, (name for name, _ in member.classic.protocols), by)
             self.classic_members += by
-
-    def _own(self, member: ConsumerMember) -> None:
-        for assigned in (member.assigned, member.pending_revocation):
-            for topic_id, epochs in assigned.items():
-                owners = self._owners.setdefault(topic_id, {})
-                for partition in epochs:
-                    owners[partition] = member.member_id
-
-    def _release(self, member: ConsumerMember) -> None:
-        for assigned in (member.assigned, member.pending_revocation):
-            for topic_id in assigned:
-                self._release_topic(topic_id, assigned, member.member_id)
-
-    def _release_topic(self, topic_id: bytes, assigned: Assigned, member_id: str) -> None:
-        owners = self._owners.get(topic_id)
-        if owners is None:
-            return
-        for partition in assigned[topic_id]:
-            # A static member's partitions are its successor's already when it goes.
-            if owners.get(partition) == member_id:
-                del owners[partition]
-        if not owners:
-            del self._owners[topic_id]
 
     # --- records --------------------------------------------------------------------------------------------------
 

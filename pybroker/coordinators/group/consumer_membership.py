@@ -204,7 +204,7 @@ def move_on(
     if not subscription_changed and member.is_reconciled_to(assignment_epoch):
         return member
     subscribed = topics.ids_of(group.subscription(member))
-    situation = Situation(assignment_epoch, target, subscribed, subscription_changed, owned, group.owner)
+    situation = Situation(assignment_epoch, target, subscribed, subscription_changed, owned, group.owners.of)
     return step(group, member, situation, result)
 
 
