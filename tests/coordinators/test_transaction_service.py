@@ -351,11 +351,12 @@ def test_a_partition_that_cannot_take_its_marker_yet_is_asked_again_alone() -> N
     assert [partition for partition, _ in cluster.markers.written] == [T0, T1]
 
 
-def test_a_partition_that_cannot_take_its_marker_for_long_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_partitions_that_cannot_take_their_markers_for_long_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
     producer = cluster.producer()
     cluster.add_for(producer, T0, T1)
-    cluster.markers.errors[T1] = [ErrorCode.KAFKA_STORAGE_ERROR] * 100
+    for partition in (T0, T1):
+        cluster.markers.errors[partition] = [ErrorCode.KAFKA_STORAGE_ERROR] * 100
     with caplog.at_level("INFO"):
         cluster.end(producer)
         cluster.world.advance(50 * RETRY_MS)

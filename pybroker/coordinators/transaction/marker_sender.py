@@ -112,29 +112,37 @@ class MarkerSender:
         log_level: int,
         errors: dict[TopicPartition, int],
     ) -> None:
-        missing = [
-            target for target, error in errors.items() if error and self._needs_another(txn, target, error, log_level)
-        ]
+        failed = [target for target, error in errors.items() if error]
+        missing = [target for target in failed if self._needs_another(target, errors[target])]
+        hopeless = set(failed).difference(missing)
+        if hopeless:
+            _report(logging.WARNING, "gave up on", txn, {target: errors[target] for target in hopeless})
         if missing:
+            _report(log_level, "will send again", txn, {target: errors[target] for target in missing})
             self.later(partial(self._again, partition, txn, marker, missing))
         else:
             self._completed(partition, txn)
 
-    def _needs_another(self, txn: TransactionMetadata, target: TopicPartition, error: int, log_level: int) -> bool:
-        """``log_level`` is for what will be tried again: partitions of a lost disk fail ten times a second for good."""
-        needed = error not in _HOPELESS and self._cluster.exists(target)
-        logger.log(
-            log_level if needed else logging.WARNING,
-            "%s the marker of transactional id %s for %s-%d: error %d",
-            "will send again" if needed else "gave up on",
-            txn.transactional_id,
-            *target,
-            error,
-        )
-        return needed
+    def _needs_another(self, target: TopicPartition, error: int) -> bool:
+        return error not in _HOPELESS and self._cluster.exists(target)
 
     def _again(
         self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]
     ) -> None:
         if self._cluster.coordinator_epoch(partition) == marker.coordinator_epoch:
             self._write(partition, txn, marker, missing, logging.DEBUG)
+
+
+def _report(log_level: int, what: str, txn: TransactionMetadata, errors: dict[TopicPartition, int]) -> None:
+    """One line, however many partitions; at a low level where it repeats what was said before."""
+    (topic, index), error = min(errors.items())
+    logger.log(
+        log_level,
+        "%s the markers of transactional id %s for %d partitions: error %d of %s-%d",
+        what,
+        txn.transactional_id,
+        len(errors),
+        error,
+        topic,
+        index,
+    )
