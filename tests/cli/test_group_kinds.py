@@ -1,4 +1,4 @@
-"""``pybroker groups`` over groups of both kinds, with members that speak either protocol."""
+"""``pybroker groups`` over groups of both kinds, with members that speak either protocol, on both brokers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from apache_kafka import ApacheKafka
 from confluent_kafka import Consumer
 
 from pybroker.testing import Broker
@@ -16,11 +17,11 @@ WAIT_S = 40.0
 
 
 @contextmanager
-def member(broker: Broker, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
+def member(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
     """A member that owns all partitions of the topic."""
     consumer = Consumer(
         {
-            "bootstrap.servers": broker.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": group,
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
@@ -38,9 +39,20 @@ def member(broker: Broker, group: str, topic: str, protocol: str) -> Iterator[Co
         consumer.close()
 
 
+@pytest.fixture(scope="module", params=["pybroker", pytest.param("kafka", marks=pytest.mark.jvm)])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    if request.param == "pybroker":
+        with Broker(settings=settings) as broker:
+            yield broker.bootstrap
+    else:
+        with ApacheKafka(tmp_path_factory.mktemp("kafka") / "data", properties=settings) as kafka:
+            yield kafka.bootstrap
+
+
 @pytest.fixture
-def cli(kafka_broker: Broker) -> CommandLine:
-    return CommandLine(kafka_broker.bootstrap)
+def cli(bootstrap: str) -> CommandLine:
+    return CommandLine(bootstrap)
 
 
 @pytest.fixture
@@ -49,9 +61,9 @@ def topic(cli: CommandLine, name: str) -> str:
     return name
 
 
-def test_groups_of_both_kinds_are_listed_and_described(cli: CommandLine, kafka_broker: Broker, topic: str) -> None:
+def test_groups_of_both_kinds_are_listed_and_described(cli: CommandLine, bootstrap: str, topic: str) -> None:
     old, new = f"{topic}-old", f"{topic}-new"
-    with member(kafka_broker, old, topic, "classic"), member(kafka_broker, new, topic, "consumer"):
+    with member(bootstrap, old, topic, "classic"), member(bootstrap, new, topic, "consumer"):
         for kind, group in (("classic", old), ("Consumer", new)):
             listed = {entry["group"]: entry for entry in cli.json("groups", "list", "--type", kind)}
             assert (listed[group]["type"], listed[group]["state"]) == (kind.lower(), "Stable")
