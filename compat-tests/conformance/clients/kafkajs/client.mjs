@@ -191,6 +191,7 @@ export class Consumer {
     this.client = this.kafka.consumer({
       groupId: this.group,
       heartbeatInterval: 100,
+      sessionTimeout: 6000, // for what a member that kafkajs gives up leaves behind when a broker restarts slowly
       maxWaitTimeInMs: options.fetch_wait_ms ?? 100,
       maxBytesPerPartition: options.partition_fetch_bytes ?? undefined,
       readUncommitted: options.isolation !== 'read_committed'
