@@ -106,23 +106,23 @@ class Output:
         """One JSON document, indented on a terminal and on one line in a pipe."""
         self.line(json.dumps(document, indent=2 if self.is_terminal else None, ensure_ascii=False))
 
-    def table(self, columns: Sequence[str], rows: Iterable[Row], *, title: str | None = None) -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Rows under a heading: on a terminal a rich table, row by row if it is too narrow; else tab-separated."""
         if not self.is_terminal:
             self.line("\t".join(columns))
             for row in rows:
                 self.line("\t".join(plain_cell(cell) for cell in row))
             return
-        self._rich_table(columns, rows, title)
+        self._rich_table(columns, rows)
 
-    def _rich_table(self, columns: Sequence[str], rows: Iterable[Row], title: str | None) -> None:
+    def _rich_table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         rows = [list(row) for row in rows]
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for position, column in enumerate(columns):
             cells = [row[position] for row in rows]
             table.add_column(column, justify="right" if is_numeric(cells) else "left")
