@@ -69,11 +69,13 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     if _load(log, restart_point):
         _remove_stale(log)
         return
-    from pybroker.storage.recovery import recover_partition
+    from pybroker.storage.recovery import recover_partition, sync_transaction_indexes
 
     logger.warning("%s is not whole, recovering it", log.path)
-    expiration_ms = log.environment.settings.producer_id_expiration_ms
-    recover_partition(log.path, log.segments[-1].base_offset, restart_point.log_start_offset, expiration_ms)
+    settings, last = log.environment.settings, log.segments[-1].base_offset
+    recovered = recover_partition(log.path, last, restart_point.log_start_offset, settings.producer_id_expiration_ms)
+    if settings.sync:
+        sync_transaction_indexes(log.path, recovered.from_offset, log.recovery_point)
     log.close_files()
     log.segments = SegmentList()
     if not _load(log, restart_point):

@@ -142,7 +142,7 @@ class LogManager:
                 raise StorageError(f"{path} belongs to another cluster or node: {name} is {meta.get(name)}")
 
     def _recover(self, state: LogDirState, keys: list[TopicPartition]) -> None:
-        from pybroker.storage.recovery import recover_partition, sync_partition
+        from pybroker.storage.recovery import recover_partition, sync_partition, sync_transaction_indexes
 
         settings = self._environment.settings
         if keys:
@@ -151,11 +151,13 @@ class LogManager:
             path = state.path_of(key)
             recovery_point = state.recovery_points.get(key, 0)
             log_start_offset = state.log_start_offsets.get(key, 0)
-            end_offset = recover_partition(path, recovery_point, log_start_offset, settings.producer_id_expiration_ms)
+            recovered = recover_partition(path, recovery_point, log_start_offset, settings.producer_id_expiration_ms)
             if settings.fsync_before_ack and settings.sync:
                 # A killed process left what it had not synced: it is shown from now on, so it has to stay.
-                sync_partition(path, recovery_point)
-                state.recovery_points[key] = end_offset
+                sync_partition(path, recovered.from_offset)
+                state.recovery_points[key] = recovered.end_offset
+            elif settings.sync:
+                sync_transaction_indexes(path, recovered.from_offset, recovery_point)
 
     @property
     def stored_cluster_id(self) -> str | None:

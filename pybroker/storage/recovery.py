@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from crc32c import crc32c
@@ -171,12 +172,19 @@ def rebuild_indexes(segment: Segment) -> None:
     segment.set_indexes(rebuilt.offset_index, rebuilt.time_index)
 
 
-def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> int:
-    """Recover one partition's directory; returns the log end offset.  Raises OSError and StorageError."""
+class Recovered(NamedTuple):
+    """The log end offset, and from where on files were written anew: none of them is synced."""
+
+    end_offset: int
+    from_offset: int
+
+
+def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> Recovered:
+    """Recover one partition's directory.  Raises OSError and StorageError."""
     tidy_directory(directory)
     files = segment_files(directory)
     if not files:
-        return log_start_offset
+        return Recovered(log_start_offset, log_start_offset)
     first = max(sum(base_offset <= recovery_point for base_offset, _, _ in files) - 1, 0)
     producers = _producers_before(directory, files[:first], files[first][0], expiration_ms)
     epochs = LeaderEpochCache(directory)
@@ -209,18 +217,34 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     epochs.dirty = epochs.entries != known_epochs or not known_epochs
     epochs.write()
     write_snapshot(directory, end_offset, producers.producers, sync=False)
-    return end_offset
+    return Recovered(end_offset, files[first][0])
 
 
-def sync_partition(directory: Path, recovery_point: int) -> None:
-    """Sync what a recovered partition holds from the recovery point on, and the names of its files.  OSError."""
+def sync_partition(directory: Path, from_offset: int) -> None:
+    """Sync what a recovered partition holds from an offset on, and the names of its files.  Raises OSError."""
     files = segment_files(directory)
     for i, (base_offset, _, _) in enumerate(files):
-        if i + 1 == len(files) or files[i + 1][0] > recovery_point:
+        if i + 1 == len(files) or files[i + 1][0] > from_offset:
             for suffix in SUFFIXES:
                 os_file.sync_path(directory / file_name(base_offset, suffix))
     os_file.sync_path(directory)
     os_file.sync_path(directory.parent)
+
+
+def sync_transaction_indexes(directory: Path, from_offset: int, recovery_point: int) -> None:
+    """Sync the indexes of aborted transactions that were written anew for data which is on the disk.  Raises OSError.
+
+    Those of later data are synced with it.  The other indexes can be made anew at any time, and an open would notice;
+    without an entry of this one an aborted transaction looks like a committed one.
+    """
+    found = False
+    for base_offset, _, _ in segment_files(directory):
+        path = directory / file_name(base_offset, TXN_INDEX_SUFFIX)
+        if from_offset <= base_offset < recovery_point and path.exists():
+            os_file.sync_path(path)
+            found = True
+    if found:
+        os_file.sync_path(directory)
 
 
 def _recover_segment(

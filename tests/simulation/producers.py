@@ -79,7 +79,7 @@ class IdempotentProducer:
         self.simulation.trace(self.name, f"is producer {self._producer[0]}")
         while self._made < self.count or self._unanswered or self._again:
             while self._made < self.count and len(self._unanswered) < IN_FLIGHT_MAX and not self._again:
-                if self._unanswered and (self.random.random() < 0.5 or self._made <= self.partitions):
+                if self._unanswered and (self._one_is_lost or self.random.random() < 0.5):
                     break
                 self._send([self._new_batch(partition) for partition in self._some_partitions()])
             if self._unanswered:
@@ -89,6 +89,11 @@ class IdempotentProducer:
             elif self.random.random() < 0.5:
                 await self.client.sleep(self.random.choice((1, 20, 500)))
         self.simulation.trace(self.name, "is done")
+
+    @property
+    def _one_is_lost(self) -> bool:
+        """Whether a connection took a request along: nothing overtakes what has to be sent again."""
+        return any(future.done() and future.exception() is not None for future, _ in self._unanswered)
 
     def _some_partitions(self) -> list[int]:
         return self.random.sample(range(self.partitions), self.random.randint(1, min(2, self.partitions)))

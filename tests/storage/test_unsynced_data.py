@@ -11,6 +11,7 @@ import pytest
 
 from pybroker.replication.partition import Partition
 from pybroker.storage import os_file
+from tests.storage.batches import end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read
 
@@ -141,6 +142,30 @@ def test_the_indexes_of_a_sealed_segment_are_synced_although_its_data_was_before
     assert len(log.segments) == 2
     world.run()
     assert {"00000000000000000000.index", "00000000000000000000.timeindex"} <= set(synced)
+
+
+@pytest.mark.parametrize("fsync_before_ack", [True, False])
+def test_transaction_indexes_made_anew_for_synced_data_are_synced(
+    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str], fsync_before_ack: bool
+) -> None:
+    """The recovery goes back behind the recovery point, where the leader epochs cannot be read."""
+    storage = make_storage(pybroker_fsync_before_ack=fsync_before_ack)
+    log = storage.log()
+    client = Client(log)
+    client.send(attributes=TRANSACTIONAL_FLAG, **IDEMPOTENT)
+    log.append_end_transaction(bytes(end_marker(7, 0, commit=False)), 0, 1, 0, client.later.append)
+    while len(log.segments) == 1:
+        client.send(values=[bytes(500)])
+    log.flushes.flush()
+    world.run()
+    storage.manager._checkpoint_offsets()
+    world.run()
+    assert log.recovery_point == log.log_end_offset
+    storage.kill()
+    log.leader_epochs.path.write_text("damaged")
+    synced.clear()
+    make_storage(pybroker_fsync_before_ack=fsync_before_ack)
+    assert "00000000000000000000.txnindex" in synced
 
 
 def test_a_sealed_segment_is_mapped_without_growing_its_file(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
