@@ -64,7 +64,7 @@ def test_in_process_example_works_when_pasted() -> None:
 def test_shell_example_names_existing_commands_and_options(command: str) -> None:
     arguments = command.split("pybroker ", 1)[1].split("#", maxsplit=1)[0].split()
     words = [word for word in arguments if not word.startswith("-")]
-    verbs = words[: 2 if words[0] in ("topics", "groups") else 1]
+    verbs = words[: 2 if words[0] in ("topics", "groups", "transactions") else 1]
     program = [str(Path(sys.executable).parent / "pybroker"), *verbs, "--help"]
     shown = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout
     for option in (argument for argument in arguments if argument.startswith("-") and not argument.startswith("-f")):
