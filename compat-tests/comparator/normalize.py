@@ -129,7 +129,7 @@ class Normalizer:
             "magic": magic,
             "attributes": attributes,
             "last_offset_delta": last_delta,
-            "base_timestamp": base_time,
+            "base_timestamp": "<time>" if attributes & 0x20 else base_time,
             "max_timestamp": "<time>" if appended_by_broker else max_time,
             "producer_id": self.normalize(producer_id, "producer_id"),
             "producer_epoch": producer_epoch,
