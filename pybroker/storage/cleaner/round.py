@@ -66,7 +66,9 @@ class Round:
     def _build_map(self) -> Iterator[Step]:
         """Map the dirty part, as much of it as there is room for: at least all batches of one more than before."""
         job = self._job
-        transactions = CleanedTransactions(self._aborted_transactions(), lambda _: None)
+        # Of one that ended in the clean part no marker comes: its producer's next transactions would count as aborted.
+        aborted = [each for each in self._aborted_transactions() if each.last_offset >= job.first_dirty_offset]
+        transactions = CleanedTransactions(aborted, lambda _: None)
         dirty = [i for i in range(len(job.segments)) if self._end_of(i) > job.first_dirty_offset]
         for i in dirty:
             segment = job.segments[i]

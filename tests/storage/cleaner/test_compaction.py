@@ -137,6 +137,22 @@ def test_records_of_aborted_transactions_go_and_their_marker_only_after_them(
     assert b"j" not in values(log)
 
 
+def test_what_a_producer_commits_after_an_aborted_transaction_is_compacted(storage: Storage, world: FakeWorld) -> None:
+    log = compacted(storage, delete_retention_ms=HOUR)
+    producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    put(log, (b"other", b"aborted"), base_sequence=0, **producer)
+    end_transaction(log, 7, commit=False)
+    log.roll()
+    put(log, (b"x", b"1"))
+    clean(world)  # the aborted transaction lies in the clean part from now on
+    put(log, (b"k", b"old"), (b"k", b"new"), (b"gone", b"old"), (b"gone", None), base_sequence=1, **producer)
+    end_transaction(log, 7, commit=True)
+    log.roll()
+    put(log, (b"x", b"2"))
+    clean(world)
+    assert [(left.key, left.value) for left in survivors(log) if left.key != b"x"] == [(b"k", b"new"), (b"gone", None)]
+
+
 def test_last_sequence_of_a_producer_survives_its_records(
     make_storage: MakeStorage, storage: Storage, world: FakeWorld
 ) -> None:
