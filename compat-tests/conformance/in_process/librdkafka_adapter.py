@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
@@ -133,7 +134,9 @@ class LibrdkafkaProducer(Producer):
         return 0
 
     def close(self) -> None:
-        self._producer.flush(PATIENCE_S)
+        # A fenced producer fails for good, and says so whatever it is asked.
+        with suppress(KafkaException, SystemError):
+            self._producer.flush(PATIENCE_S)
 
 
 class LibrdkafkaConsumer(Consumer):
