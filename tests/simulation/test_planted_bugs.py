@@ -9,7 +9,7 @@ import pytest
 
 from pybroker.coordinators.group import classic_rebalance, responses
 from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.coordinators.group.shard import GroupShard
 from pybroker.coordinators.shard import Shard
 from pybroker.replication.transaction_markers import TransactionMarkers
@@ -19,7 +19,7 @@ from pybroker.storage.producer_state import ProducerStateManager
 from pybroker_protocol.errors import ErrorCode
 from tests.simulation.simulation import Simulation
 
-SEEDS_MAX = 60
+SEEDS_MAX = 200
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -60,7 +60,7 @@ def take_commits_of_any_generation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def give_partitions_before_they_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody does not ask who has a partition yet."""
-    monkeypatch.setattr(ConsumerGroup, "owner", lambda self, topic_id, partition: None)
+    monkeypatch.setattr(PartitionOwners, "of", lambda self, topic_id, partition: None)
 
 
 def forget_one_partition_of_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
