@@ -79,6 +79,10 @@ NAMING_FIELDS = (
 # These are symbols by the time siblings are told apart by them.
 NAMES_AFTER_SYMBOLS = (*NAMING_FIELDS, "member_id", "topic_id")
 
+# Lists whose elements have another name.  Kafka lists producers in the order of a hash table, that is by their ids,
+# which are anybody's on two brokers; elsewhere (aborted transactions) the order of producers says something.
+NAMES_IN = {"active_producers": ("producer_id",)}
+
 _BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -100,7 +104,7 @@ class Normalizer:
             if name in UNORDERED and all(isinstance(item, int | str) for item in tree):
                 return sorted(tree)
             siblings = [self.normalize(item, name) for item in sorted_siblings(tree, NAMING_FIELDS)]
-            return sorted_siblings(siblings, NAMES_AFTER_SYMBOLS)
+            return sorted_siblings(siblings, NAMES_IN.get(name, NAMES_AFTER_SYMBOLS))
         if _is_nothing(tree):
             return tree
         if name in SYMBOLS:

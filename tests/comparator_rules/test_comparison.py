@@ -40,6 +40,19 @@ def test_siblings_are_matched_by_name_in_any_order() -> None:
     assert not list(differences(kafka, kafka[::-1]))
 
 
+def test_active_producers_are_listed_in_any_order() -> None:
+    made = [{"producer_id": 7}, {"producer_id": 1001}]
+    active = [{"producer_id": 7, "producer_epoch": 0}, {"producer_id": 1001, "producer_epoch": 2}]
+    _, *rest = normalized(made, {"active_producers": active}, {"active_producers": active[::-1]})
+    assert rest[0] == rest[1]
+
+
+def test_the_order_of_aborted_transactions_counts() -> None:
+    made = [{"producer_id": 7}, {"producer_id": 1001}]
+    _, *rest = normalized(made, {"aborted_transactions": made}, {"aborted_transactions": made[::-1]})
+    assert rest[0] != rest[1]
+
+
 def test_a_missing_sibling_is_a_difference() -> None:
     kafka, ours = [{"name": "a"}, {"name": "b"}], [{"name": "a"}]
     assert list(differences({"topics": kafka}, {"topics": ours})) == [
