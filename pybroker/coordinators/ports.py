@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from pybroker.coordinators.result import Marker
+from pybroker.storage.results import TransactionMarker
 
 # done(error_code, last_offset): last_offset is -1 when error_code is not 0.
 AppendDone = Callable[[int, int], None]
@@ -55,7 +55,7 @@ class PartitionWriter(Protocol):
         ...
 
     def append_end_transaction(
-        self, topic: str, partition: int, batch: bytes, marker: Marker, done: AppendDone
+        self, topic: str, partition: int, batch: bytes, marker: TransactionMarker, done: AppendDone
     ) -> None:
         """Append the control batch of a marker; as ``append``, and INVALID_PRODUCER_EPOCH or
         TRANSACTION_COORDINATOR_FENCED for one that comes too late."""

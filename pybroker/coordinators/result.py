@@ -13,7 +13,9 @@ Counterpart in Kafka: ``CoordinatorResult`` and ``CoordinatorTimer``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+from pybroker.storage.results import TransactionMarker
 
 # (key, value): the bytes of one record; a value of None is a tombstone.
 Record = tuple[bytes, bytes | None]
@@ -47,25 +49,6 @@ class ProducerOfRecords(NamedTuple):
     producer_epoch: int
 
 
-class Marker(Protocol):
-    """The end of a producer's transaction: ``transaction.ports.TransactionMarker``."""
-
-    @property
-    def producer_id(self) -> int: ...
-
-    @property
-    def producer_epoch(self) -> int: ...
-
-    @property
-    def coordinator_epoch(self) -> int: ...
-
-    @property
-    def commit(self) -> bool: ...
-
-    @property
-    def transaction_version(self) -> int: ...
-
-
 class Result:
     """The outcome of one operation.
 
@@ -88,7 +71,7 @@ class Result:
         self.response = response
         self.records: list[Record] = [] if records is None else records
         self.producer: ProducerOfRecords | None = None
-        self.marker: Marker | None = None
+        self.marker: TransactionMarker | None = None
         self.replies: list[tuple[Waiter, Any]] = []
         self.timers: list[TimerChange] = []
         self.then: Continuation | None = None

@@ -14,6 +14,7 @@ from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.storage.results import PartitionErrors
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -26,9 +27,8 @@ from pybroker_protocol.messages.add_partitions_to_txn import (
 
 BATCHED_VERSION = 4
 
-Errors = dict[tuple[str, int], int]
 # One code for all partitions of a transaction, or one for each.
-Outcome = int | Errors
+Outcome = int | PartitionErrors
 
 
 def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | Parked:
@@ -84,7 +84,7 @@ def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) ->
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     exists = ctx.services.metadata.partition
-    errors: Errors = {}
+    errors: PartitionErrors = {}
     for name, index in partitions:
         if is_client and (name in INTERNAL_TOPICS or not ctx.authorize(Operation.WRITE, Resource.TOPIC, name)):
             errors[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pybroker.handlers.produce import Produce
     from pybroker.replication.partition import Partition
+    from pybroker.storage.results import PartitionErrors
     from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 # A batch with its place: the partition, and where its fate is written.
@@ -79,7 +80,7 @@ class TransactionalProduce:
         produce.on_complete = parked.complete
         return parked
 
-    def _append(self, errors: dict[tuple[str, int], int]) -> None:
+    def _append(self, errors: PartitionErrors) -> None:
         self.is_appended = True
         produce = self._produce
         produce.pending += 1  # so that no append which completes in here is taken for the last one

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.coordinators.gather import Gather
-from pybroker.coordinators.transaction.ports import TransactionMarker
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.storage.results import PartitionErrors, TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -21,15 +21,12 @@ from pybroker_protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-# (topic, partition index) -> error code
-_Errors = dict[tuple[str, int], int]
-
 
 def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Parked:
     """Write every marker; the reply waits for all of them."""
     parked = Parked()
 
-    def done(answers: list[_Errors]) -> None:
+    def done(answers: list[PartitionErrors]) -> None:
         parked.complete(_response(request.markers, answers))
 
     gather = Gather(len(request.markers), done)
@@ -55,8 +52,8 @@ def _marker_of(marker: WritableTxnMarker) -> TransactionMarker:
     )
 
 
-def _response(markers: list[WritableTxnMarker], answers: list[_Errors]) -> WriteTxnMarkersResponse:
-    errors_of_producer: dict[int, _Errors] = {}
+def _response(markers: list[WritableTxnMarker], answers: list[PartitionErrors]) -> WriteTxnMarkersResponse:
+    errors_of_producer: dict[int, PartitionErrors] = {}
     for marker, errors in zip(markers, answers, strict=True):
         if errors:
             errors_of_producer.setdefault(marker.producer_id, {}).update(errors)
@@ -67,7 +64,7 @@ def _response(markers: list[WritableTxnMarker], answers: list[_Errors]) -> Write
     return WriteTxnMarkersResponse(markers=results)
 
 
-def _topics(errors: _Errors) -> list[WritableTxnMarkerTopicResult]:
+def _topics(errors: PartitionErrors) -> list[WritableTxnMarkerTopicResult]:
     topics: dict[str, WritableTxnMarkerTopicResult] = {}
     for (name, index), code in errors.items():
         topic = topics.get(name)

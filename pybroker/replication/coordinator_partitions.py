@@ -19,10 +19,9 @@ from pybroker_protocol.records import NO_SEQUENCE
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.replication.ports import EndOfTransaction
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.replication.transaction_verification import TransactionVerification
-    from pybroker.storage.results import AppendResult
+    from pybroker.storage.results import AppendResult, TransactionMarker
 
 
 class Coordinator(Protocol):
@@ -99,7 +98,7 @@ class CoordinatorPartitions:
         )
 
     def append_end_transaction(
-        self, topic: str, partition: int, batch: bytes, marker: EndOfTransaction, done: Callable[[int, int], None]
+        self, topic: str, partition: int, batch: bytes, marker: TransactionMarker, done: Callable[[int, int], None]
     ) -> None:
         """See ``PartitionWriter.append_end_transaction``."""
         here = self._replicas.partition(topic, partition)

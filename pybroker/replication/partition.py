@@ -22,10 +22,9 @@ from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.replication.fetch import FetchOperation
-    from pybroker.replication.ports import EndOfTransaction
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.storage.log import Log
-    from pybroker.storage.results import AppendResult
+    from pybroker.storage.results import AppendResult, TransactionMarker
 
 AppendDone = Callable[["AppendResult"], None]
 
@@ -89,7 +88,7 @@ class Partition:
             self._on_appended()
         return result
 
-    def append_end_transaction(self, batch: bytes, marker: EndOfTransaction, done: AppendDone) -> AppendResult | None:
+    def append_end_transaction(self, batch: bytes, marker: TransactionMarker, done: AppendDone) -> AppendResult | None:
         """Append the control batch of a marker; see ``Log.append_end_transaction``."""
         result = self.log.append_end_transaction(
             batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, self._then(done)

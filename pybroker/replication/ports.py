@@ -1,8 +1,7 @@
 """What replication needs of the coordinators beside it.
 
-Owns: ``TransactionPartitions``, by which a partition asks whose transaction it belongs to, and ``EndOfTransaction``,
-the shape of a marker that it is told to write.  Owns no implementation: the transaction coordinator has one, tests
-have another.
+Owns: ``TransactionPartitions``, by which a partition asks whose transaction it belongs to.  Owns no implementation: the
+transaction coordinator has one, tests have another.
 
 Counterpart in Kafka: ``AddPartitionsToTxnManager``.
 """
@@ -12,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-# (topic, partition index)
-TopicPartition = tuple[str, int]
-PartitionErrors = dict[TopicPartition, int]
+from pybroker.storage.results import PartitionErrors, TopicPartition
 
 
 class TransactionPartitions(Protocol):
@@ -35,22 +32,3 @@ class TransactionPartitions(Protocol):
         partition, 0 where it belongs to the transaction.
         """
         ...
-
-
-class EndOfTransaction(Protocol):
-    """How a transaction ends: ``coordinators.transaction.ports.TransactionMarker`` has this shape."""
-
-    @property
-    def producer_id(self) -> int: ...
-
-    @property
-    def producer_epoch(self) -> int: ...
-
-    @property
-    def coordinator_epoch(self) -> int: ...
-
-    @property
-    def commit(self) -> bool: ...
-
-    @property
-    def transaction_version(self) -> int: ...

@@ -23,11 +23,11 @@ from pybroker_protocol.record_codec import end_transaction_batch
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Clock
-    from pybroker.replication.ports import EndOfTransaction, PartitionErrors, TopicPartition
     from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 
 # end(partition of __consumer_offsets, marker, done(error code))
-EndGroupTransaction = Callable[[int, "EndOfTransaction", Callable[[int], None]], None]
+EndGroupTransaction = Callable[[int, "TransactionMarker", Callable[[int], None]], None]
 # written(partition, error code)
 Written = Callable[["TopicPartition", int], None]
 
@@ -45,7 +45,7 @@ class TransactionMarkers:
         self._replicas = replicas
         self._end_group_transaction = end_group_transaction
         # Arguments of ``_write_one`` for which this turn of the loop has no time left.
-        self._waiting: deque[tuple[EndOfTransaction, bytes, TopicPartition, Written]] = deque()
+        self._waiting: deque[tuple[TransactionMarker, bytes, TopicPartition, Written]] = deque()
         self._next: Cancellable | None = None
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class TransactionMarkers:
             self._next.cancel()
 
     def write(
-        self, marker: EndOfTransaction, partitions: Sequence[TopicPartition], done: Callable[[PartitionErrors], None]
+        self, marker: TransactionMarker, partitions: Sequence[TopicPartition], done: Callable[[PartitionErrors], None]
     ) -> None:
         """Append the marker to each of the partitions; a partition that is named twice gets it once.
 
@@ -102,7 +102,7 @@ class TransactionMarkers:
 
     def _write_one(
         self,
-        marker: EndOfTransaction,
+        marker: TransactionMarker,
         batch: bytes,
         key: TopicPartition,
         written: Written,

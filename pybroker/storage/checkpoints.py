@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pybroker.storage import os_file
-from pybroker.storage.results import StorageError
+from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -18,8 +18,6 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
-
-TopicPartition = tuple[str, int]
 
 
 def read_entries(path: Path, columns: int) -> list[list[str]]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from pybroker.storage.log_loader import segment_files
 
 if TYPE_CHECKING:
-    from pybroker.storage.checkpoints import TopicPartition
     from pybroker.storage.log import Log
     from pybroker.storage.log_dir import LogDir
     from pybroker.storage.partition_places import PartitionPlaces
+    from pybroker.storage.results import TopicPartition
 
 logger = logging.getLogger("pybroker.storage")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.storage import checkpoints, os_file
-from pybroker.storage.checkpoints import TopicPartition
 from pybroker.storage.log_dir import LogDir
 from pybroker.storage.log_environment import RestartPoint
+from pybroker.storage.results import TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits
 from pybroker.storage import checkpoints, os_file
-from pybroker.storage.checkpoints import MetaProperties, TopicPartition
+from pybroker.storage.checkpoints import MetaProperties
 from pybroker.storage.log import Log
 from pybroker.storage.log_dir import LogDir
 from pybroker.storage.log_dir_state import LogDirState
 from pybroker.storage.log_environment import LogEnvironment, StorageSettings
 from pybroker.storage.partition_places import Assigned, PartitionPlaces
-from pybroker.storage.results import StorageError
+from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import uuid_bytes
 
 if TYPE_CHECKING:

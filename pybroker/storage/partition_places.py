@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.storage import checkpoints, os_file
-from pybroker.storage.checkpoints import TopicPartition
-from pybroker.storage.results import StorageError
+from pybroker.storage.results import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.env import Env

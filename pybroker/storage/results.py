@@ -1,13 +1,13 @@
-"""What appends and reads answer with, and the storage layer's own failure.
+"""What appends and reads answer with, what a marker says, and the storage layer's own failure.
 
-Owns the result shapes that cross the boundary to the replication layer.  Errors travel as Kafka's error codes inside
-them; ``StorageError`` is only for what a start cannot go on with.
+Owns the shapes that cross the boundary to the layers above.  Errors travel as Kafka's error codes inside them;
+``StorageError`` is only for what a start cannot go on with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker_protocol.errors import ErrorCode
 
@@ -33,9 +33,28 @@ INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 
 EMPTY = memoryview(b"")
 
+# (topic, partition index)
+TopicPartition = tuple[str, int]
+# One of Kafka's codes for each partition that was asked for, 0 where all is well.
+PartitionErrors = dict[TopicPartition, int]
+
 
 class StorageError(Exception):
     """The disk, or what lies on it, does not allow what was asked: the directory goes offline or the start fails."""
+
+
+class TransactionMarker(NamedTuple):
+    """The end of one transaction, as it is written into each of its partitions.
+
+    ``producer_epoch`` is the epoch of the marker, which from transaction version 2 on is newer than that of the data.
+    ``transaction_version`` is the transaction's own (0 to 2): at 2 the partition insists on the newer epoch.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
 
 
 class AppendResult:

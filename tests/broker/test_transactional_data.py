@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.replication.ports import PartitionErrors, TopicPartition
+from pybroker.storage.results import PartitionErrors, TopicPartition
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

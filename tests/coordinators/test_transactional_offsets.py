@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker import limits
-from pybroker.coordinators.transaction.ports import TransactionMarker
+from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -12,8 +12,8 @@ from pybroker.cluster.features import TRANSACTION_VERSION
 from pybroker.cluster.image import TRANSACTION_STATE_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
-from pybroker.coordinators.transaction.ports import TopicPartition, TransactionMarker
 from pybroker.coordinators.transaction.service import TransactionCoordinator
+from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pybroker_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from pybroker_protocol.messages.end_txn import EndTxnRequest
@@ -83,10 +83,10 @@ class Markers:
         self,
         marker: TransactionMarker,
         partitions: Sequence[TopicPartition],
-        done: Callable[[dict[TopicPartition, int]], None],
+        done: Callable[[PartitionErrors], None],
     ) -> None:
         def finish() -> None:
-            answers: dict[TopicPartition, int] = {}
+            answers: PartitionErrors = {}
             for partition in partitions:
                 errors = self.errors.get(partition)
                 answers[partition] = errors.pop(0) if errors else 0

@@ -11,9 +11,9 @@ from pybroker import limits
 from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
-from pybroker.coordinators.transaction.ports import TransactionMarker
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
+from pybroker.storage.results import TransactionMarker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
 

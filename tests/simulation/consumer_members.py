@@ -16,11 +16,7 @@ from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from pybroker_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
 from tests.simulation.model import check
@@ -184,33 +180,12 @@ class ConsumerMember:
             await self._commit()
 
     async def _commit(self) -> None:
-        positions = dict(self.data.positions)
-        if not positions:
+        if not self.data.positions:
             return
-        now_us, names, topics = self.simulation.scheduler.now_us, {}, []
-        for (topic, index), offset in positions.items():
-            names[topic, index] = name = self.simulation.model.committed(self.group, topic, index).send(offset, now_us)
-            partition = OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_metadata=name
-            )
-            topics.append(OffsetCommitRequestTopic(name=topic, partitions=[partition]))
         request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=self.epoch,
-            member_id=self.member_id,
-            topics=topics,
+            group_id=self.group, generation_id_or_member_epoch=self.epoch, member_id=self.member_id, topics=[]
         )
-        response = await self.client.ask(request, 9)
-        code = 0
-        for topic in response.topics:
-            for answer in topic.partitions:
-                part = (topic.name, answer.partition_index)
-                register = self.simulation.model.committed(self.group, *part)
-                code = code or answer.error_code
-                if answer.error_code == 0:
-                    register.acknowledge(names[part], self.simulation.scheduler.now_us)
-                elif answer.error_code in LOST_MEMBERSHIP | {ErrorCode.STALE_MEMBER_EPOCH}:
-                    register.refuse(names[part])
+        code = await self.data.commit(self.client, request, 9, LOST_MEMBERSHIP | {ErrorCode.STALE_MEMBER_EPOCH})
         if code:
             await self._failed(code, "OffsetCommit")
 

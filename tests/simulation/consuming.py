@@ -5,11 +5,17 @@ Owns the client's side of Fetch without sessions (read_committed filtering inclu
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -92,6 +98,34 @@ class Consuming:
                     register.acknowledge(answer.metadata, now_us)
                 found[part] = offset
         return found
+
+    async def commit(
+        self, client: Client, request: OffsetCommitRequest, version: int, refusals: AbstractSet[int]
+    ) -> int:
+        """Commit the positions by a request that says who commits; the first error code in its answer.
+
+        ``refusals`` are the codes that say that a commit did not happen.
+        """
+        names = {}
+        for (topic, index), offset in self.positions.items():
+            register = self.simulation.model.committed(self.group, topic, index)
+            names[topic, index] = name = register.send(offset, self.simulation.scheduler.now_us)
+            partition = OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=name
+            )
+            request.topics.append(OffsetCommitRequestTopic(name=topic, partitions=[partition]))
+        response = await client.ask(request, version)
+        code = 0
+        for answered in response.topics:
+            for answer in answered.partitions:
+                part = (answered.name, answer.partition_index)
+                register = self.simulation.model.committed(self.group, *part)
+                code = code or answer.error_code
+                if answer.error_code == 0:
+                    register.acknowledge(names[part], self.simulation.scheduler.now_us)
+                elif answer.error_code in refusals:
+                    register.refuse(names[part])
+        return code
 
     async def poll(self, max_wait_ms: int = 200) -> list[tuple[Partition, int, bytes]]:
         """Fetch once from all positions, which move; the records, checked against what was written.

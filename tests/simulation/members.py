@@ -14,11 +14,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from pybroker_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
@@ -226,37 +222,18 @@ class ClassicMember:
 
     async def _commit(self, late_generation: int = -1) -> None:
         """Commit the positions; ``late_generation``: as if the request were one that comes late, of that generation."""
-        positions = dict(self.data.positions)
-        if not positions:
+        if not self.data.positions:
             return
-        now_us, names = self.simulation.scheduler.now_us, {}
         known_generation = self.model.latest_generation
-        topics = []
-        for (topic, index), offset in positions.items():
-            names[topic, index] = name = self.simulation.model.committed(self.group, topic, index).send(offset, now_us)
-            partition = OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_metadata=name
-            )
-            topics.append(OffsetCommitRequestTopic(name=topic, partitions=[partition]))
         generation = self.generation if late_generation < 0 else late_generation
         request = OffsetCommitRequest(
             group_id=self.group,
             generation_id_or_member_epoch=generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            topics=topics,
+            topics=[],
         )
-        response = await self.client.ask(request, 8)
-        code = 0
-        for topic in response.topics:
-            for answer in topic.partitions:
-                part = (topic.name, answer.partition_index)
-                register = self.simulation.model.committed(self.group, *part)
-                code = code or answer.error_code
-                if answer.error_code == 0:
-                    register.acknowledge(names[part], self.simulation.scheduler.now_us)
-                elif answer.error_code in LOST_MEMBERSHIP | {ErrorCode.REBALANCE_IN_PROGRESS}:
-                    register.refuse(names[part])
+        code = await self.data.commit(self.client, request, 8, LOST_MEMBERSHIP | {ErrorCode.REBALANCE_IN_PROGRESS})
         check(
             bool(code) or generation >= known_generation,
             "no commit of an old generation is taken",

@@ -43,7 +43,7 @@ from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.ports import TransactionalProducer
-from pybroker.coordinators.result import Marker, Result, Waiter
+from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
 from pybroker.coordinators.shard import response_error
 from pybroker_protocol.errors import ErrorCode
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
     from pybroker.coordinators.shard import Operation
     from pybroker.env import Env
+    from pybroker.storage.results import TransactionMarker
     from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from pybroker_protocol.messages.heartbeat import HeartbeatRequest
     from pybroker_protocol.messages.join_group import JoinGroupRequest
@@ -239,7 +240,7 @@ class GroupCoordinator:
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
         self._writer.verify_transaction(GROUP_METADATA_TOPIC, partition, producer, api_version, verified)
 
-    def end_transaction(self, partition: int, marker: Marker, done: Callable[[int], None]) -> None:
+    def end_transaction(self, partition: int, marker: TransactionMarker, done: Callable[[int], None]) -> None:
         """Write the marker into a partition of ``__consumer_offsets``, and make the pending offsets current or forget
         them; ``done`` gets an error code."""
         self._runtime.submit(partition, lambda _shard, _now_ms: _end_transaction(marker), Waiter(done, int))
@@ -310,7 +311,7 @@ class GroupCoordinator:
         self._runtime.submit(self.partition_of(group_id), operation, waiter)
 
 
-def _end_transaction(marker: Marker) -> Result:
+def _end_transaction(marker: TransactionMarker) -> Result:
     result = Result(0)
     result.marker = marker
     return result

@@ -30,7 +30,7 @@ from pybroker.coordinators.transaction.metadata import (
     prepared,
     with_partitions,
 )
-from pybroker.coordinators.transaction.ports import TopicPartition
+from pybroker.storage.results import PartitionErrors, TopicPartition
 from pybroker_protocol.errors import ErrorCode
 
 
@@ -134,7 +134,7 @@ def add_partitions(
 
 def verify_partitions(
     txn: TransactionMetadata | None, producer_id: int, epoch: int, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, int]:
+) -> PartitionErrors:
     """One error code per partition: whether it is part of the producer's transaction."""
     error = ErrorCode.INVALID_PRODUCER_ID_MAPPING if txn is None else _refused(txn, producer_id, epoch)
     if error or txn is None:

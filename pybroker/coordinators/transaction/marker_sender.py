@@ -17,8 +17,9 @@ from functools import partial
 from typing import Protocol
 
 from pybroker.coordinators.transaction.metadata import TransactionMetadata
-from pybroker.coordinators.transaction.ports import MarkerWriter, TopicPartition, TransactionMarker
+from pybroker.coordinators.transaction.ports import MarkerWriter
 from pybroker.env import Cancellable, Env
+from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class MarkerSender:
         txn: TransactionMetadata,
         marker: TransactionMarker,
         log_level: int,
-        errors: dict[TopicPartition, int],
+        errors: PartitionErrors,
     ) -> None:
         failed = [target for target, error in errors.items() if error]
         missing = [target for target in failed if self._needs_another(target, errors[target])]
@@ -133,7 +134,7 @@ class MarkerSender:
             self._write(partition, txn, marker, missing, logging.DEBUG)
 
 
-def _report(log_level: int, what: str, txn: TransactionMetadata, errors: dict[TopicPartition, int]) -> None:
+def _report(log_level: int, what: str, txn: TransactionMetadata, errors: PartitionErrors) -> None:
     """One line, however many partitions; at a low level where it repeats what was said before."""
     (topic, index), error = min(errors.items())
     logger.log(

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from pybroker.coordinators.transaction.ports import TopicPartition
+from pybroker.storage.results import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

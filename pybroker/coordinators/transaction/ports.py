@@ -1,7 +1,7 @@
 """What the transaction coordinator needs of the layers above it.
 
 Owns: ``MarkerWriter``, by which the coordinator ends a transaction in the partitions that were part of it, and
-``TransactionMarker``, what it writes there.  Owns no implementation: the replication layer has one, tests have another.
+``ProducerIdSource``.  Owns no implementation: the replication layer has one, tests have another.
 
 Counterpart in Kafka: ``TransactionMarkerChannelManager`` and the ``WriteTxnMarkers`` request that it sends.
 """
@@ -9,26 +9,11 @@ Counterpart in Kafka: ``TransactionMarkerChannelManager`` and the ``WriteTxnMark
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-# (topic, partition index)
-TopicPartition = tuple[str, int]
-# done(error codes): one of Kafka's codes for each partition that was asked for, 0 for those that have their marker.
-MarkersDone = Callable[[dict[TopicPartition, int]], None]
+from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 
-
-class TransactionMarker(NamedTuple):
-    """The end of one transaction, as it is written into each of its partitions.
-
-    ``producer_epoch`` is the epoch of the marker, which from transaction version 2 on is newer than that of the data.
-    ``transaction_version`` is the transaction's own (0 to 2): at 2 the partition insists on the newer epoch.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-    transaction_version: int
+MarkersDone = Callable[[PartitionErrors], None]
 
 
 class MarkerWriter(Protocol):

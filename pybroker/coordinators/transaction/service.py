@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
-    from pybroker.coordinators.transaction.ports import MarkerWriter, ProducerIdSource, TopicPartition
+    from pybroker.coordinators.transaction.ports import MarkerWriter, ProducerIdSource
     from pybroker.env import Env
+    from pybroker.storage.results import PartitionErrors, TopicPartition
     from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from pybroker_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
     from pybroker_protocol.messages.end_txn import EndTxnRequest
@@ -160,7 +161,7 @@ class TransactionCoordinator:
         self,
         transaction: AddPartitionsToTxnTransaction,
         api_version: int,
-        done: Callable[[int | dict[TopicPartition, int]], None],
+        done: Callable[[int | PartitionErrors], None],
     ) -> None:
         """AddPartitionsToTxn of one transactional id, all of whose partitions exist.
 
@@ -196,7 +197,7 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: list[TopicPartition],
         verify_only: bool,
-        done: Callable[[dict[TopicPartition, int]], None],
+        done: Callable[[PartitionErrors], None],
     ) -> None:
         """What the leader of a partition asks for a producer that writes there (see ``TransactionPartitions``)."""
         opened = OpenTransaction(transactional_id, producer_id, producer_epoch)
@@ -230,7 +231,7 @@ class TransactionCoordinator:
         self,
         opened: OpenTransaction,
         partitions: Sequence[TopicPartition],
-        done: Callable[[dict[TopicPartition, int]], None],
+        done: Callable[[PartitionErrors], None],
     ) -> None:
         if not opened.transactional_id:
             done(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))

@@ -27,7 +27,6 @@ from pybroker.coordinators.transaction.metadata import (
     TransactionState,
     completed,
 )
-from pybroker.coordinators.transaction.ports import TopicPartition
 from pybroker.coordinators.transaction.records import (
     read_transaction,
     read_transactional_id,
@@ -35,6 +34,7 @@ from pybroker.coordinators.transaction.records import (
     transaction_record,
 )
 from pybroker.coordinators.transaction.settings import TransactionSettings
+from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 
 ABORT_TIMER: TimerKey = ("abort", "", "")

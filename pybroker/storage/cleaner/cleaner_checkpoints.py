@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from pybroker.storage import os_file
-from pybroker.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from pybroker.storage.results import StorageError
+from pybroker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from pybroker.storage.results import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.storage.log_dir import LogDir

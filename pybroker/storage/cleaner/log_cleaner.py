@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits
 from pybroker.storage import os_file
-from pybroker.storage.checkpoints import TopicPartition
 from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
@@ -31,6 +30,7 @@ from pybroker.storage.cleaner.jobs import (
 from pybroker.storage.cleaner.runners import Runner
 from pybroker.storage.cleaner.selection import LogToClean, examine
 from pybroker.storage.cleaner.swap import SwapFailed, swap_in
+from pybroker.storage.results import TopicPartition
 from pybroker.storage.segment import CLEANED_SUFFIX
 
 if TYPE_CHECKING:
