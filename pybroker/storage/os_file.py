@@ -15,6 +15,7 @@ import mmap
 import os
 import re
 import resource
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,8 @@ rename = os.rename
 
 # macOS has no fdatasync and no cache advice; its fsync is the nearest thing.
 fdatasync = getattr(os, "fdatasync", os.fsync)
+
+_LOWEST_PRIORITY = 19
 
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
@@ -238,3 +241,28 @@ def raise_open_files_limit() -> int:
         except (ValueError, OSError):  # macOS reports an infinite hard limit that it then refuses.
             pass
     return soft
+
+
+def run_when_idle() -> None:
+    """Give this process only what no other wants of the processors: whoever wakes up takes over at once.
+
+    The lowest niceness alone lets it finish its slice of some milliseconds first.
+    """
+    os.nice(_LOWEST_PRIORITY)
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def run_among_others() -> None:
+    """Take back ``run_when_idle``: a share of the processors again, the smallest there is."""
+    if hasattr(os, "SCHED_OTHER"):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def processor_seconds() -> tuple[float, float]:
+    """(seconds that this process has run, seconds that it was ready to and had to wait); no waiting where unknown."""
+    try:
+        ran_ns, waited_ns, _ = Path("/proc/self/schedstat").read_text().split()
+    except OSError:
+        return time.process_time(), 0.0
+    return int(ran_ns) / 1e9, int(waited_ns) / 1e9

@@ -1,7 +1,8 @@
 """The cleaner's process: jobs come as lines on standard input, ``next`` asks on, answers go to standard output.
 
-Owns the throttling (``log.cleaner.io.max.bytes.per.second``) and the process's low priority.  Ends with its standard
-input, even in the middle of a round: then the broker is gone, or stops.
+Owns the throttling (``log.cleaner.io.max.bytes.per.second``) and the process's low priority: it runs when no other
+process wants the processors, unless they leave it nothing.  Ends with its standard input, even in the middle of a
+round: then the broker is gone, or stops.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ import threading
 import time
 from collections.abc import Iterator
 
+from pybroker.storage import os_file
 from pybroker.storage.cleaner.jobs import CleaningJob, Progress, Step
 from pybroker.storage.cleaner.round import Round
 from pybroker.storage.cleaner.runners import encode
 
-_LOWEST_PRIORITY = 19
+# Waiting so long, and so many times longer than running, is not politeness any more: logs would grow without end.
+_PATIENCE_S = 5
+_PATIENCE_FACTOR = 20
+
+
+def starves(ran_s: float, waited_s: float) -> bool:
+    """Whether the other processes leave nothing to one that runs only when they do not."""
+    return waited_s > _PATIENCE_S and waited_s > _PATIENCE_FACTOR * ran_s
 
 
 def _read_lines(lines: queue.SimpleQueue[str]) -> None:
@@ -35,6 +44,8 @@ def _throttled(job: CleaningJob) -> Iterator[Step]:
         if not isinstance(step, Progress):
             yield step
             continue
+        if starves(*os_file.processor_seconds()):
+            os_file.run_among_others()
         done_bytes += step.bytes
         ahead_s = done_bytes / job.bytes_per_second - (time.monotonic() - started)
         if ahead_s > 0:
@@ -52,7 +63,7 @@ def _answer(steps: Iterator[Step]) -> str:
 
 def main() -> None:
     """Serve until standard input ends."""
-    os.nice(_LOWEST_PRIORITY)
+    os_file.run_when_idle()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the whole terminal; the broker ends us
     gc.disable()  # nothing here makes cycles
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -3,6 +3,7 @@ outlives the broker; consumers read on while segments are swapped."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -17,6 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker_process import PybrokerProcess
+
+from pybroker.storage.cleaner.__main__ import starves
 
 PATIENCE_S = 60
 SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "200"}
@@ -154,6 +157,28 @@ def test_process_comes_with_the_work_and_goes_after_it_while_consumers_read_on(b
     broker.stop()
     broker.start()
     assert_last_values(consume(broker, topic, 40_000), 40_000)
+
+
+def test_process_gives_way_to_whoever_wants_a_processor(broker: PybrokerProcess) -> None:
+    topic = compacted_topic(broker)
+    policies: set[int] = set()
+    parts = itertools.count()
+
+    def seen_idle() -> bool:
+        produce(broker, topic, next(parts) * 2_000, 2_000)
+        with suppress(ProcessLookupError):
+            policies.update(os.sched_getscheduler(child) for child in children(broker.pid))
+        return os.SCHED_IDLE in policies
+
+    eventually(seen_idle, "the cleaner's process competes with the broker")
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "waited_s", "verdict"),
+    [(0.0, 4.0, False), (0.1, 6.0, True), (0.0, 6.0, True), (1.0, 6.0, False), (100.0, 1999.0, False)],
+)
+def test_process_that_hardly_ever_runs_asks_for_its_share(ran_s: float, waited_s: float, verdict: bool) -> None:
+    assert starves(ran_s, waited_s) is verdict
 
 
 def test_killed_process_is_replaced_and_nothing_is_lost(broker: PybrokerProcess) -> None:
