@@ -12,7 +12,7 @@ from pathlib import Path
 
 from apache_kafka import KAFKA_VERSION
 
-from bench.bars import judge
+from bench.bars import Judgement, judge
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements
 from bench.process_stats import load_average, machine
@@ -78,12 +78,20 @@ def figure_rows(measurements: Measurements) -> Iterator[tuple[str, ...]]:
 
 
 FIGURE_COLUMNS = ("part", "metric", "unit", "Apache Kafka", "pybroker", "pybroker ÷ Kafka")
-BAR_COLUMNS = ("bar", "wanted", "measured", "")
+BAR_COLUMNS = ("bar", "measured", "bar first", "met", "bar raised", "met")
 
 
 def bar_rows(measurements: Measurements) -> list[tuple[str, ...]]:
-    """Every bar with its figure and whether it is met."""
-    return [(v.bar.what, v.wanted, v.figure, MARKS[v.met]) for v in judge(measurements)]
+    """Every bar with its figure and whether it is met, as it was set first and as it was raised."""
+    return [
+        (verdict.bar.what, verdict.figure, *judgement_cells(verdict.first), *judgement_cells(verdict.raised))
+        for verdict in judge(measurements)
+    ]
+
+
+def judgement_cells(judgement: Judgement | None) -> tuple[str, str]:
+    """What was wanted and whether it is met; nothing where nothing was wanted."""
+    return ("", "") if judgement is None else (judgement.wanted, MARKS[judgement.met])
 
 
 def print_report(info: RunInfo, measurements: Measurements) -> None:

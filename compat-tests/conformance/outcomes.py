@@ -1,0 +1,132 @@
+"""A pytest plugin: what became of every test of the suite, as JSON for the report.
+
+Owns: which client, scenario and parameter a test is about, its outcome, its reason and its time, whichever process of
+pytest-xdist ran it; ``.cache/results/scenarios.json`` at the end of the run.  ``scripts/conformance`` loads it always.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pytest
+import results
+
+from conformance.subjects import broker_facts, client_facts, machine_facts
+
+PART = "scenarios"
+# Under which a report carries the identity of its test from the process that ran it.
+PROPERTY = "conformance"
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+# Begun and never reported as ended: a run that was broken off does not pass.
+UNFINISHED = "unfinished"
+# What a failure says, cut from the front: the assertion stands at the end.
+REASON_CHARACTERS_MAX = 2_000
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A test; ``client`` is ``None`` for one that no client of the suite is asked in."""
+
+    module: str
+    scenario: str
+    client: str | None = None
+    parameter: str = ""
+    outcome: str = UNFINISHED
+    reason: str = ""
+    seconds: float = 0.0
+
+    def add(self, report: pytest.TestReport) -> None:
+        """Take one of set-up, call and tear-down into account; a failure outweighs all else."""
+        self.seconds += report.duration
+        if report.failed:
+            self.outcome, self.reason = FAILED, failure_of(report)
+        elif report.skipped:
+            self.outcome, self.reason = SKIPPED, skip_reason(report)
+        elif report.when == "call" and self.outcome == UNFINISHED:
+            self.outcome = PASSED
+
+
+@dataclass(slots=True)
+class Collector:
+    """Gathers outcomes in the process that controls the run."""
+
+    started: float = field(default_factory=time.time)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    broker: dict[str, Any] | None = None
+    clients: list[dict[str, Any]] = field(default_factory=list)
+
+    def pytest_sessionstart(self) -> None:
+        """Before the tests, which may leave a broker in any state."""
+        self.broker, self.clients = broker_facts(), client_facts()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        outcome = self.outcomes.get(report.nodeid)
+        if outcome is None:
+            told = dict(report.user_properties).get(PROPERTY)
+            outcome = Outcome(**told) if isinstance(told, dict) else nameless(report.nodeid)
+            self.outcomes[report.nodeid] = outcome
+        outcome.add(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module that cannot be collected is a failure, not an absence."""
+        if report.failed:
+            outcome = nameless(report.nodeid)
+            outcome.outcome, outcome.reason = FAILED, failure_of(report)
+            self.outcomes[report.nodeid] = outcome
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        content = {
+            "broker": self.broker,
+            "clients": self.clients,
+            **machine_facts(),
+            "started": self.started,
+            "seconds": time.time() - self.started,
+            "exit_status": int(exitstatus),
+            "outcomes": [asdict(outcome) for outcome in self.outcomes.values()],
+        }
+        results.write(PART, content)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Collector(), "conformance-outcomes")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Reports carry the properties of their item, from one process to another too."""
+    item.user_properties.append((PROPERTY, identity(item)))
+
+
+def identity(item: pytest.Item) -> dict[str, str | None]:
+    """Module, scenario, client and parameter of a test."""
+    parameters = dict(getattr(getattr(item, "callspec", None), "params", {}))
+    client = parameters.pop("client", None) or parameters.pop("library", None)
+    plain = all(isinstance(value, str | int | float | bool | None) for value in parameters.values())
+    return {
+        "module": item.path.stem,
+        "scenario": getattr(item, "originalname", item.name),
+        "client": client,
+        "parameter": ", ".join(map(str, parameters.values())) if plain else getattr(item, "callspec").id,  # noqa: B009
+    }
+
+
+def nameless(nodeid: str) -> Outcome:
+    """What is known of a test that was never reported by the process that ran it: it died, or could not begin."""
+    path, _, rest = nodeid.partition("::")
+    return Outcome(path.rpartition("/")[2].removesuffix(".py"), rest or "(collection)")
+
+
+def failure_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The end of what a failure prints."""
+    text = report.longreprtext.strip()
+    return text if len(text) <= REASON_CHARACTERS_MAX else f"…{text[-REASON_CHARACTERS_MAX:]}"
+
+
+def skip_reason(report: pytest.TestReport) -> str:
+    """Why a test was skipped, without pytest's own word for it."""
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return getattr(report, "wasxfail", "")

@@ -1,0 +1,51 @@
+"""The head-to-head: bars, plots and figures of pybroker beside Apache Kafka, from what ``scripts/bench`` wrote."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from bench.bars import judge
+from bench.measurements import Measurements
+from bench.report import BAR_COLUMNS, FIGURE_COLUMNS, MARKS, RunInfo, bar_rows, figure_rows
+from report.blocks import Block, Cell, Figures, Heading, Kind, Paragraph, Section, Table, Tile
+from report.plots import figures
+
+ANCHOR, TITLE = "head-to-head", "Head to head with Apache Kafka"
+LEGEND = (
+    "Squares are Apache Kafka, circles pybroker: medians, with a line from the lowest to the highest round. The dashed "
+    "line is what pybroker must reach. Scales are logarithmic where figures differ by ten or more."
+)
+VERDICTS = {MARKS[True]: Kind.GOOD, MARKS[False]: Kind.BAD, MARKS[None]: Kind.SKIPPED}
+
+
+def section(found: dict[str, Any]) -> Section:
+    """The section, from a file of ``bench/results``."""
+    measurements = restored(found["metrics"])
+    measured = [verdict.now.met for verdict in judge(measurements) if verdict.now.met is not None]
+    met = sum(measured)
+    tile = Tile("bars met", f"{met} of {len(measured)}", Kind.GOOD if met == len(measured) else Kind.BAD)
+    blocks: list[Block] = [Paragraph(line) for line in RunInfo(**found["run"]).lines()]
+    bars = tuple(
+        tuple(Cell(text.replace("**", ""), VERDICTS.get(text, Kind.PLAIN)) for text in row)
+        for row in bar_rows(measurements)
+    )
+    blocks += [Heading("Bars"), Table(BAR_COLUMNS, bars), Heading("Plots"), Paragraph(LEGEND)]
+    for _, metrics in groupby(measurements, key=lambda metric: metric.part):
+        blocks.append(Figures(tuple(figures(metrics))))
+    rows = tuple(
+        tuple(Cell(text, Kind.NUMBER if at > 2 else Kind.PLAIN) for at, text in enumerate(row))
+        for row in figure_rows(measurements)
+    )
+    blocks += [Heading("Figures"), Table(FIGURE_COLUMNS, rows)]
+    return Section(ANCHOR, TITLE, tile, tuple(blocks))
+
+
+def restored(metrics: list[dict[str, Any]]) -> Measurements:
+    """The measurements of a run from their JSON."""
+    measurements = Measurements()
+    for metric in metrics:
+        for broker, samples in metric["samples"].items():
+            for sample in samples:
+                measurements.add(metric["part"], metric["metric"], metric["unit"], broker, sample)
+    return measurements

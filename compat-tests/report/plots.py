@@ -1,0 +1,186 @@
+"""The head-to-head as plots: a row per metric, a dot at each broker's median, a line over its rounds, the bar to reach.
+
+Owns: drawing with matplotlib, and turning what it drew into SVG that stands inside a page.  The brokers differ by shape
+as well as by colour, and the colours are those of Okabe and Ito, which colour-blind people tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from statistics import median
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from bench.bars import BARS
+from bench.contestants import KAFKA, PYBROKER
+from bench.measurements import Metric
+from report.blocks import Figure
+
+# Colour on a white page, and the property by which a page that may be dark names it.
+COLOURS = {
+    "#c55a00": "--kafka",
+    "#0072b2": "--pybroker",
+    "#1b1f24": "--ink",
+    "#6b7280": "--faint",
+    "#d8dce2": "--rule",
+}
+KAFKA_COLOUR, PYBROKER_COLOUR, INK, FAINT, RULE = COLOURS
+STYLES = {KAFKA: ("Apache Kafka", KAFKA_COLOUR, "s", 0.16), PYBROKER: ("pybroker", PYBROKER_COLOUR, "o", -0.16)}
+# Wide enough for a phone held upright without shrinking letters.
+WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 3.7, 0.56, 0.62
+LOG_FROM_RATIO = 10
+SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": FAINT,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "text.color": INK,
+}
+SVG_NAMESPACE, LINK_NAMESPACE = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+
+
+def figures(metrics: Iterable[Metric]) -> Iterator[Figure]:
+    """One plot for all metrics of a part that share a unit."""
+    ordered = sorted(metrics, key=lambda metric: metric.unit)
+    for unit, group in groupby(ordered, key=lambda metric: metric.unit):
+        rows = list(group)
+        part = rows[0].part
+        name = re.sub(r"[^a-z0-9]+", "-", f"{part} {unit}".lower()).strip("-")
+        svg = draw(rows, unit)
+        yield Figure(
+            name=name,
+            title=f"{part}, {unit}",
+            words="; ".join(in_words(metric) for metric in rows),
+            svg=svg,
+            page_svg=for_page(svg, name),
+        )
+
+
+def in_words(metric: Metric) -> str:
+    """The medians, for who cannot see the plot."""
+    told = [f"{STYLES[broker][0]} {short(value)}" for broker in STYLES if (value := metric.median(broker)) is not None]
+    return f"{metric.name}: {', '.join(told)} {metric.unit}"
+
+
+def short(value: float) -> str:
+    """A figure on an axis or in words: three digits, thousands as k."""
+    for limit, suffix in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (1e6 if suffix == 'M' else 1e3):.3g} {suffix}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def draw(rows: Sequence[Metric], unit: str) -> str:
+    """The plot as SVG."""
+    with mpl.rc_context(SETTINGS):
+        height = FRAME_INCHES + ROW_INCHES * len(rows)
+        drawing = Drawing(figsize=(WIDTH_INCHES, height))
+        axes = drawing.add_axes((0.04, 0.42 / height, 0.92, 1 - FRAME_INCHES / height))
+        values = [value for metric in rows for samples in metric.samples.values() for value in samples]
+        set_scale(axes, values + [limit for metric in rows for _, limit in limits(metric)])
+        for at, metric in enumerate(rows):
+            draw_row(axes, -at, metric)
+        axes.set_ylim(-len(rows) + 0.55, 0.62)
+        axes.set_yticks([])
+        axes.set_xlabel(unit, labelpad=2)
+        axes.grid(axis="x", color=RULE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        for side in ("left", "right", "top"):
+            axes.spines[side].set_visible(False)
+        axes.tick_params(length=0)
+        written = io.StringIO()
+        drawing.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return written.getvalue()
+
+
+def set_scale(axes: Axes, values: Sequence[float]) -> None:
+    """Linear from zero, or logarithmic where figures differ by a factor of ten."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low >= LOG_FROM_RATIO:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.35, high * 1.35)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 30 else (1.0, 2.0, 5.0), numticks=7))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(min(0.0, low * 1.1), high * 1.1 or 1.0)
+        axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def draw_row(axes: Axes, at: float, metric: Metric) -> None:
+    """A metric: its name, both brokers, and the bars."""
+    axes.annotate(
+        metric.name,
+        (0.0, at + 0.36),
+        xycoords=("axes fraction", "data"),
+        fontsize=9,
+        va="bottom",
+        color=INK,
+    )
+    for broker, (_, colour, shape, offset) in STYLES.items():
+        samples = metric.samples.get(broker)
+        if not samples:
+            continue
+        axes.plot([min(samples), max(samples)], [at + offset] * 2, color=colour, linewidth=2, solid_capstyle="butt")
+        axes.plot([median(samples)], [at + offset], color=colour, marker=shape, markersize=6.5, linestyle="none")
+    for text, limit in limits(metric):
+        axes.plot([limit] * 2, [at - 0.34, at + 0.34], color=INK, linewidth=1.2, linestyle=(0, (2.5, 1.5)))
+        low, high = axes.get_xlim()
+        inside = limit < low + 0.75 * (high - low) if axes.get_xscale() == "linear" else limit**4 < high**3 * low
+        axes.annotate(
+            text,
+            (limit, at - 0.36),
+            xytext=(3 if inside else -3, 0),
+            textcoords="offset points",
+            fontsize=7.5,
+            ha="left" if inside else "right",
+            va="bottom",
+            color=FAINT,
+        )
+
+
+def limits(metric: Metric) -> list[tuple[str, float]]:
+    """The bar on this metric as (what is wanted, where it lies), if there is one and it can be placed."""
+    placed = [(bar, bar.place(metric)) for bar in BARS if (bar.part, bar.metric) == (metric.part, metric.name)]
+    return [(bar.wanted(bar.limit, metric.unit), place) for bar, place in placed if place is not None]
+
+
+def for_page(svg: str, name: str) -> str:
+    """The SVG element alone, with ids that no other plot has and colours that the page decides."""
+    ElementTree.register_namespace("", SVG_NAMESPACE)
+    ElementTree.register_namespace("xlink", LINK_NAMESPACE)
+    root = ElementTree.fromstring(svg)
+    for metadata in root.findall(f"{{{SVG_NAMESPACE}}}metadata"):
+        root.remove(metadata)
+    for element in root.iter():
+        for attribute, value in element.attrib.items():
+            element.set(attribute, _renamed(attribute, value, name))
+    for size in ("width", "height"):
+        root.attrib.pop(size)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return replaced(text, {colour: f"var({variable})" for colour, variable in COLOURS.items()})
+
+
+def _renamed(attribute: str, value: str, name: str) -> str:
+    if attribute == "id":
+        return f"{name}-{value}"
+    if attribute.endswith("href"):
+        return f"#{name}-{value.removeprefix('#')}"
+    return value.replace("url(#", f"url(#{name}-")
+
+
+def replaced(text: str, replacements: Mapping[str, str]) -> str:
+    """Every key of ``replacements`` replaced in one pass."""
+    return re.sub("|".join(map(re.escape, replacements)), lambda match: replacements[match[0]], text)

@@ -1,0 +1,1 @@
+"""Tests of the conformance report: what is collected, and the page that is made of it."""

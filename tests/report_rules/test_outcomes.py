@@ -1,0 +1,121 @@
+"""The collector of outcomes: every test once, with its client and parameter, whichever process ran it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import results
+from conformance import outcomes
+
+pytest_plugins = ["pytester"]
+
+SUITE = """
+    import os
+    import pytest
+
+    @pytest.fixture
+    def client(request):
+        return request.param
+
+    @pytest.mark.parametrize(
+        ("client", "codec"), [("franz-go", "gzip"), ("franz-go", "zstd"), ("kafkajs", "gzip")], indirect=["client"]
+    )
+    def test_batches_are_read(client, codec):
+        assert (client, codec) != ("kafkajs", "gzip"), "kafkajs lost <a record>"
+
+    @pytest.mark.parametrize("library", ["kafkajs", pytest.param("sarama", marks=pytest.mark.skip(reason="not built"))])
+    def test_clients_go_on(library):
+        pytest.skip("it has no such call")
+
+    @pytest.fixture
+    def breaks_at_the_end():
+        yield
+        raise RuntimeError("the end is not clean")
+
+    def test_tool(breaks_at_the_end):
+        pass
+
+    @pytest.mark.parametrize("flag", [object()], ids=["odd"])
+    def test_of_no_client(flag):
+        pass
+"""
+DIES = """
+    import os
+
+    def test_dies():
+        os._exit(3)
+"""
+
+
+@pytest.fixture
+def found(pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a suite with the plugin and returns what it left."""
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
+    monkeypatch.setattr(outcomes, "broker_facts", lambda: {"make": "other"})
+    monkeypatch.setattr(outcomes, "client_facts", list)
+
+    def run(source: str, *arguments: str) -> dict[str, Any]:
+        pytester.makepyfile(test_some_with_clients=source)
+        pytester.runpytest_inprocess("-p", "conformance.outcomes", "-p", "no:randomly", *arguments)
+        content: dict[str, Any] = results.read(outcomes.PART)
+        return content
+
+    return run
+
+
+def by_test(content: dict[str, Any]) -> dict[tuple[str, str | None, str], str]:
+    return {
+        (outcome["scenario"], outcome["client"], outcome["parameter"]): outcome["outcome"]
+        for outcome in content["outcomes"]
+    }
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_every_test_is_there_once_with_its_client_and_parameter(found: Any, processes: str) -> None:
+    content = found(SUITE, "-n", processes)
+    assert by_test(content) == {
+        ("test_batches_are_read", "franz-go", "gzip"): "passed",
+        ("test_batches_are_read", "franz-go", "zstd"): "passed",
+        ("test_batches_are_read", "kafkajs", "gzip"): "failed",
+        ("test_clients_go_on", "kafkajs", ""): "skipped",
+        ("test_clients_go_on", "sarama", ""): "skipped",
+        ("test_tool", None, ""): "failed",
+        ("test_of_no_client", None, "odd"): "passed",
+    }
+    reasons = {outcome["scenario"] + (outcome["client"] or ""): outcome["reason"] for outcome in content["outcomes"]}
+    assert "kafkajs lost <a record>" in reasons["test_batches_are_readkafkajs"]
+    assert reasons["test_clients_go_onkafkajs"] == "it has no such call"
+    assert reasons["test_clients_go_onsarama"] == "not built"
+    assert "the end is not clean" in reasons["test_tool"]
+    assert {outcome["module"] for outcome in content["outcomes"]} == {"test_some_with_clients"}
+    assert content["exit_status"] == 1
+
+
+def test_test_whose_process_dies_failed(found: Any) -> None:
+    (outcome,) = found(DIES, "-n", "1")["outcomes"]
+    assert (outcome["scenario"], outcome["outcome"]) == ("test_dies", "failed")
+
+
+def test_module_that_cannot_be_collected_failed(found: Any) -> None:
+    (outcome,) = found("import nothing_of_that_name", "-n", "0")["outcomes"]
+    assert (outcome["module"], outcome["outcome"]) == ("test_some_with_clients", "failed")
+    assert "nothing_of_that_name" in outcome["reason"]
+
+
+def test_test_that_never_ended_did_not_pass() -> None:
+    begun = outcomes.Outcome("module", "scenario")
+    begun.add(pytest.TestReport("id", ("", 0, ""), {}, "passed", None, "setup"))
+    assert begun.outcome not in ("passed", "skipped")
+    begun.add(pytest.TestReport("id", ("", 0, ""), {}, "passed", None, "call"))
+    assert begun.outcome == "passed"
+
+
+def test_results_of_an_earlier_run_can_be_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
+    assert results.read("mutants") is None
+    results.write("mutants", [1])
+    assert results.read("mutants") == [1]
+    results.forget("mutants")
+    assert results.read("mutants") is None
