@@ -115,6 +115,7 @@ APIS: tuple[Api, ...] = (
     Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
     Api(37, "CreatePartitions", (0, 3), "create_partitions", ANY, (Operation.ALTER, Resource.TOPIC)),
     Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP, (Operation.DELETE, Resource.GROUP)),
+    Api(43, "ElectLeaders", (0, 2), "elect_leaders", ANY, (Operation.ALTER, Resource.CLUSTER)),
     Api(
         44,
         "IncrementalAlterConfigs",

@@ -55,7 +55,7 @@ NOT_SERVED_YET = (
     *_unserved_keys((17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51), "security and quotas are not served yet"),
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
     *_unserved_keys((88, 89), "streams groups are not served yet"),
-    *_unserved_keys((34, 43, 45, 46), "replicas are not moved and leaders not elected yet"),
+    *_unserved_keys((34, 45, 46), "replicas are not moved yet"),
     *_unserved_keys((55, 64, 80, 81), "there is no KRaft quorum to describe or to change"),
     *_unserved_features("eligible.leader.replicas.version", "share.version", "streams.version"),
 )

@@ -20,6 +20,7 @@ from typing import Any, Final
 from pybroker.cluster import store_codec
 from pybroker.cluster.decisions.brokers import FoundReplicas, register_broker, take_directories_offline
 from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.elections import WantedElections, elect_leaders, refused_elections
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.founding import Founding
@@ -36,6 +37,7 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.operations import (
     FeatureUpdate,
+    LeaderElections,
     MorePartitions,
     NamedResult,
     NewTopic,
@@ -219,6 +221,24 @@ class Controller:
             return create_partitions(builder, topics, self._env.random)
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+
+    def elect_leaders(
+        self,
+        election_type: int,
+        wanted: WantedElections,
+        done: Callable[[LeaderElections], None],
+        *,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Elect leaders of the wanted partitions; one answer for each, in the order asked."""
+
+        def refuse(code: int, message: str | None) -> LeaderElections:
+            return refused_elections(wanted, code, message)
+
+        def decide(builder: ImageBuilder) -> LeaderElections:
+            return elect_leaders(builder, election_type, wanted)
+
+        self._submit(decide, refuse, done, timeout_ms=timeout_ms)
 
     def auto_create_topic(self, name: str, done: TopicDone) -> None:
         """Create a topic with the broker's defaults; ``done(error_code)`` runs when it exists and has a leader.

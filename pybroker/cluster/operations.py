@@ -70,6 +70,22 @@ class NamedResult(NamedTuple):
     error_message: str | None = None
 
 
+class PartitionElection(NamedTuple):
+    """How the election in one partition went."""
+
+    partition: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class LeaderElections(NamedTuple):
+    """The elections by topic, in the order asked; the error is that of the whole, if there was one."""
+
+    topics: list[tuple[str, list[PartitionElection]]]
+    error_code: int = 0
+    error_message: str | None = None
+
+
 class ProducerIdBlock(NamedTuple):
     """Producer ids ``first_producer_id`` up to ``first_producer_id + size`` exclusive belong to the asking broker."""
 

@@ -1,0 +1,105 @@
+"""Electing leaders on request: the preferred replica, or any that is left where no in-sync one is.
+
+Registration elects wherever it may, so that with one broker a request finds something to do only where an unclean
+election is the last resort.
+
+Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the elections of ``PartitionChangeBuilder``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.operations import LeaderElections, PartitionElection
+from pybroker_protocol.errors import ErrorCode
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+# Topics and their partitions; None for all.
+WantedElections = Sequence[tuple[str, Sequence[int]]] | None
+
+
+def elect_leaders(builder: ImageBuilder, election_type: int, wanted: WantedElections) -> LeaderElections:
+    """Elect in each of the partitions for itself; of all partitions, those that need no election are left out."""
+    if election_type not in (PREFERRED, UNCLEAN):
+        return refused_elections(wanted, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
+    if wanted is not None:
+        return LeaderElections([(name, _elect(builder, election_type, name, indexes)) for name, indexes in wanted])
+    topics = []
+    for topic in list(builder.view().topics_by_name.values()):
+        elections = _elect(builder, election_type, topic.name, range(len(topic.partitions)))
+        needed = [election for election in elections if election.error_code != ErrorCode.ELECTION_NOT_NEEDED]
+        topics.append((topic.name, needed))
+    return LeaderElections(topics)
+
+
+def refused_elections(wanted: WantedElections, code: int, message: str | None) -> LeaderElections:
+    """The same error for the whole and for each partition that was named."""
+    return LeaderElections(
+        [(name, [PartitionElection(index, code, message) for index in indexes]) for name, indexes in wanted or ()],
+        code,
+        message,
+    )
+
+
+def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterable[int]) -> list[PartitionElection]:
+    image = builder.view()
+    topic = image.topics_by_name.get(name)
+    if topic is None:
+        unknown = f"No such topic as {name}"
+        return [PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown) for index in indexes]
+    elections = []
+    partitions = list(topic.partitions)
+    for index in indexes:
+        if not 0 <= index < len(partitions):
+            unknown = f"No such partition as {name}-{index}"
+            elections.append(PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
+            continue
+        partitions[index], code = _elected(image, partitions[index], election_type)
+        elections.append(PartitionElection(index, code, code.message if code else None))
+    _put(builder, topic, partitions)
+    return elections
+
+
+def _put(builder: ImageBuilder, topic: TopicImage, partitions: Sequence[PartitionImage]) -> None:
+    if any(after is not before for after, before in zip(partitions, topic.partitions, strict=True)):
+        builder.put_topic(topic._replace(partitions=tuple(partitions)))
+
+
+def _elected(image: ClusterImage, partition: PartitionImage, election_type: int) -> tuple[PartitionImage, ErrorCode]:
+    """The partition after the election, and how that went."""
+    satisfied = (
+        partition.leader == partition.replicas[0] if election_type == PREFERRED else partition.leader != NO_LEADER
+    )
+    if satisfied:
+        return partition, ErrorCode.ELECTION_NOT_NEEDED
+    in_sync = partition.isr or partition.elr
+    online = [replica for replica in partition.replicas if _is_online(image, partition, replica)]
+    preferences = [partition.replicas[0], partition.leader, *partition.replicas]
+    candidates = [replica for replica in preferences if replica in online and replica in in_sync]
+    if election_type == UNCLEAN:
+        candidates += online
+    if not candidates or candidates[0] == partition.leader:
+        nobody = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return partition, nobody if election_type == PREFERRED else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return _led_by(partition, candidates[0]), ErrorCode.NONE
+
+
+def _is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
+    broker = image.brokers.get(replica)
+    return broker is not None and not broker.fenced and broker.has_online_dir(partition.directory(replica))
+
+
+def _led_by(partition: PartitionImage, leader: int) -> PartitionImage:
+    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has."""
+    return partition._replace(
+        leader=leader,
+        isr=partition.isr if leader in partition.isr else (leader,),
+        elr=tuple(replica for replica in partition.elr if replica != leader),
+        last_known_elr=(),
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+    )
