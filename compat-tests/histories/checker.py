@@ -1,0 +1,53 @@
+"""The checker: a history in, the anomalies in it out.  Pure, and linear in the history but for a sort by time.
+
+What nobody knows the outcome of may be there or not.  A transaction whose end is unknown has taken effect if a reader
+of committed data was given any of it; then all of it has to be there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from histories.anomalies import Report
+from histories.cycles import check_cycles
+from histories.group_checks import check_groups
+from histories.history import Event, operations
+from histories.index import Index
+from histories.log_checks import check_log
+from histories.poll_checks import check_polls
+
+
+def check(events: Iterable[Event]) -> Report:
+    """Judge a history; raises ``HistoryError`` for what is none."""
+    index = Index(operations(events))
+    report = Report(statistics=_statistics(index))
+    check_log(index, report)
+    check_polls(index, report)
+    check_groups(index, report)
+    check_cycles(index, report)
+    return report
+
+
+def _statistics(index: Index) -> dict[str, int]:
+    kinds = Counter(operation.kind for operation in index.history)
+    outcomes = Counter(transaction.operation.outcome for transaction in index.transactions)
+    return {
+        "operations": len(index.history),
+        "clients": len(index.clients),
+        "writes": len(index.writes),
+        "writes acknowledged": sum(write.is_acknowledged for write in index.writes.values()),
+        "writes indeterminate": sum(
+            write.operation.outcome == "info" and not write.is_acknowledged for write in index.writes.values()
+        ),
+        "records read": sum(len(records) for poll in index.polls() for _, records in poll.value),
+        "transactions committed": outcomes["ok"],
+        "transactions aborted": outcomes["fail"],
+        "transactions indeterminate": outcomes["info"],
+        "rebalances": kinds["assigned"],
+        "commits": kinds["commit"],
+        "crashes of clients": kinds["crash"],
+        "kills of the broker": kinds["kill"],
+        "pauses of the broker": kinds["pause"],
+        "records read to the end": len(index.final_committed.values | index.final_uncommitted.values),
+    }

@@ -1,0 +1,1 @@
+"""The checker of histories, and the workload that makes them."""

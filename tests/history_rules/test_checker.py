@@ -1,0 +1,237 @@
+"""The checker finds nothing in what a correct Kafka does, and each anomaly, by its name, where one is planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from histories.anomalies import ANOMALIES, Report
+from histories.checker import check
+from histories.cycles import strongly_connected_components
+from histories.history import BROKER, Event, HistoryError, Journal, merge_journals, read_events
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.history_rules.model import Model
+from tests.history_rules.plants import PLANTS
+
+SEEDS = st.integers(0, 1_000_000)
+READER, WRITER, OTHER = 1, 2, 3
+
+
+def found(events: list[Event]) -> set[str]:
+    return set(check(events).anomalies)
+
+
+def history(*events: tuple[int, str, str, object]) -> list[Event]:
+    """Events a tick apart."""
+    return [Event(1_000 + tick, *event) for tick, event in enumerate(events)]  # type: ignore[arg-type]
+
+
+@given(seed=SEEDS)
+@settings(max_examples=60, deadline=None, database=None)
+def test_what_a_correct_kafka_does_has_no_anomaly(seed: int) -> None:
+    report = check(Model(seed).events)
+    assert report.anomalies == {}, report.examples
+
+
+@pytest.mark.parametrize("kind", sorted(ANOMALIES))
+@given(seed=SEEDS)
+@settings(max_examples=25, deadline=None, database=None)
+def test_a_planted_anomaly_is_found_and_named(kind: str, seed: int) -> None:
+    planted = PLANTS[kind](Model(seed).events, Random(seed))
+    assume(planted is not None)
+    assert planted is not None
+    report = check(planted)
+    assert set(report.anomalies) == {kind}, report.examples
+
+
+@given(seed=SEEDS, cut=st.floats(0, 1))
+@settings(max_examples=60, deadline=None, database=None)
+def test_a_history_may_break_off_anywhere(seed: int, cut: float) -> None:
+    events = Model(seed).events
+    report = check(events[: int(cut * len(events))])
+    assert report.anomalies == {}, report.examples
+
+
+@given(seed=SEEDS)
+@settings(max_examples=60, deadline=None, database=None)
+def test_an_answer_that_never_came_is_no_anomaly(seed: int) -> None:
+    random = Random(seed)
+
+    def unanswered(event: Event) -> Event:
+        if event.type not in {"ok", "fail"} or event.kind not in {"send", "txn", "commit"} or random.random() < 0.5:
+            return event
+        if event.kind == "commit":
+            return event._replace(type="info")
+        sends = event.value if event.kind == "send" else event.value["sends"]
+        forgotten = [[key, value, None] for key, value, _ in sends]
+        return event._replace(
+            type="info", value=forgotten if event.kind == "send" else {**event.value, "sends": forgotten}
+        )
+
+    report = check([unanswered(event) for event in Model(seed).events])
+    assert report.anomalies == {}, report.examples
+
+
+def test_every_anomaly_can_be_planted() -> None:
+    assert set(PLANTS) == set(ANOMALIES)
+
+
+def test_without_a_final_reading_only_what_readers_have_passed_counts_as_lost() -> None:
+    sent = [["t/0", 10, 0], ["t/0", 11, 1], ["t/0", 12, 2]]
+    seen = history(
+        (READER, "ok", "open", {"isolation": "read_committed"}),
+        (WRITER, "invoke", "send", [[key, value, None] for key, value, _ in sent]),
+        (WRITER, "ok", "send", sent),
+        (READER, "ok", "poll", [["t/0", [[0, 10], [1, 11]]]]),
+    )
+    assert found(seen) == set()
+    passed = [*seen[:3], seen[3]._replace(value=[["t/0", [[0, 10], [2, 12]]]])]
+    assert found(passed) == {"lost-write"}
+
+
+def test_a_transaction_of_unknown_end_is_whole_or_absent() -> None:
+    sends = [["t/0", 10, None], ["t/1", 11, None]]
+    transaction = {"sends": sends, "consumed": [], "group": None, "commit": None}
+
+    def ends(*values: tuple[str, int]) -> list[Event]:
+        return history(
+            (READER, "ok", "open", {"isolation": "read_committed"}),
+            (WRITER, "invoke", "txn", transaction),
+            (READER, "ok", "poll", [[key, [[0, value]]] for key, value in values]),
+            (READER, "ok", "final", {"t/0": 2, "t/1": 2}),
+        )
+
+    assert found(ends()) == set()
+    assert found(ends(("t/0", 10), ("t/1", 11))) == set()
+    assert found(ends(("t/1", 11))) == {"torn-transaction"}
+
+
+def test_a_write_without_idempotence_may_lie_there_twice_after_a_fault_only() -> None:
+    def written(producer: str, fault: bool) -> Report:
+        return check(
+            history(
+                (READER, "ok", "open", {"isolation": "read_committed"}),
+                (WRITER, "ok", "open", {"producer": producer}),
+                (WRITER, "invoke", "send", [["t/0", 10, None]]),
+                *([(BROKER, "invoke", "kill", None), (BROKER, "ok", "kill", None)] if fault else []),
+                (WRITER, "ok", "send", [["t/0", 10, 1]]),
+                (READER, "ok", "poll", [["t/0", [[0, 10], [1, 10]]]]),
+            )
+        )
+
+    assert written("plain", fault=True).counts == {"retried-write": 1}
+    assert written("plain", fault=False).counts == {"duplicate": 1}
+    assert written("idempotent", fault=True).counts == {"duplicate": 1}
+
+
+def test_a_group_may_not_start_behind_what_it_had_committed() -> None:
+    def starts_at(offset: int, outcome: str, *between: tuple[int, str, str, object]) -> list[Event]:
+        return history(
+            (READER, "ok", "open", {"isolation": "read_committed", "group": "g"}),
+            (OTHER, "ok", "open", {"isolation": "read_committed", "group": "g"}),
+            (WRITER, "invoke", "send", [["t/0", value, None] for value in range(5)]),
+            (WRITER, "ok", "send", [["t/0", value, value] for value in range(5)]),
+            (READER, "ok", "assigned", ["t/0"]),
+            (READER, "ok", "poll", [["t/0", [[value, value] for value in range(4)]]]),
+            (READER, "invoke", "commit", {"t/0": 3}),
+            (READER, outcome, "commit", None),
+            *between,
+            (OTHER, "ok", "assigned", ["t/0"]),
+            (OTHER, "ok", "poll", [["t/0", [[offset, offset]]]]),
+        )
+
+    assert found(starts_at(3, "ok")) == set()
+    assert found(starts_at(2, "ok")) == {"lost-commit"}
+    assert found(starts_at(0, "info")) == set()
+    assert found(starts_at(0, "fail")) == set()
+    # A commit that was given up may overtake a later one, until the broker that has got it is dead.
+    late = [(READER, "invoke", "commit", {"t/0": 1}), (READER, "info", "commit", None)]
+    later = [(READER, "invoke", "commit", {"t/0": 4}), (READER, "ok", "commit", None)]
+    killed = [(BROKER, "invoke", "kill", None), (BROKER, "ok", "kill", None)]
+    assert found(starts_at(1, "ok", *late, *later)) == set()
+    assert found(starts_at(1, "ok", *late, *killed, *later)) == {"lost-commit"}
+
+
+def test_each_gap_is_the_end_of_another_transaction() -> None:
+    def read(end: int) -> set[str]:
+        transaction = {"sends": [["t/0", 10, 0]], "consumed": [], "group": None, "commit": 1_000}
+        return found(
+            history(
+                (READER, "ok", "open", {"isolation": "read_uncommitted"}),
+                (WRITER, "invoke", "txn", transaction),
+                (WRITER, "ok", "txn", transaction),
+                (READER, "ok", "poll", [["t/0", [[0, 10]]]]),
+                (READER, "ok", "final", {"t/0": end}),
+            )
+        )
+
+    assert read(2) == set()
+    assert read(3) == {"offset-gap"}
+
+
+def test_interleaved_transactions_are_no_anomaly_but_counted() -> None:
+    def transaction(first: int, second: int) -> dict[str, object]:
+        sends = [["t/0", 10 * first, first], ["t/1", 10 * first + 1, second]]
+        return {"sends": sends, "consumed": [], "group": None, "commit": 1_000}
+
+    report = check(
+        history(
+            (READER, "ok", "open", {"isolation": "read_committed"}),
+            (WRITER, "invoke", "txn", transaction(1, 2)),
+            (OTHER, "invoke", "txn", transaction(2, 1)),
+            (WRITER, "ok", "txn", transaction(1, 2)),
+            (OTHER, "ok", "txn", transaction(2, 1)),
+            (READER, "ok", "poll", [["t/0", [[1, 10], [2, 20]]], ["t/1", [[1, 21], [2, 11]]]]),
+        )
+    )
+    assert report.counts == {"G0": 1}
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40))
+@settings(deadline=None, database=None)
+def test_components_are_what_reaches_each_other(edges: list[tuple[int, int]]) -> None:
+    graph: list[set[int]] = [set() for _ in range(13)]
+    reach = [[i == j for j in range(13)] for i in range(13)]
+    for tail, head in edges:
+        graph[tail].add(head)
+        reach[tail][head] = True
+    for middle in range(13):
+        for tail in range(13):
+            for head in range(13):
+                reach[tail][head] |= reach[tail][middle] and reach[middle][head]
+    mutual = {frozenset(j for j in range(13) if reach[i][j] and reach[j][i]) for i in range(13)}
+    components = strongly_connected_components(graph)
+    assert {frozenset(component) for component in components} == {found for found in mutual if len(found) > 1}
+
+
+def test_a_chain_of_any_length_is_no_recursion() -> None:
+    length = 100_000
+    circle = [{(vertex + 1) % length} for vertex in range(length)]
+    assert [len(component) for component in strongly_connected_components(circle)] == [length]
+
+
+def test_a_process_does_one_thing_at_a_time() -> None:
+    with pytest.raises(HistoryError):
+        check(history((WRITER, "invoke", "poll", None), (WRITER, "invoke", "poll", None)))
+
+
+def test_a_value_is_written_once() -> None:
+    with pytest.raises(HistoryError):
+        check(history((WRITER, "ok", "send", [["t/0", 1, 0]]), (OTHER, "ok", "send", [["t/0", 1, 1]])))
+
+
+def test_journals_of_several_processes_become_one_history(tmp_path: Path) -> None:
+    paths = [tmp_path / "first", tmp_path / "second"]
+    with Journal(paths[0]) as first, Journal(paths[1]) as second:
+        first.record(WRITER, "invoke", "send", [["t/0", 1, None]])
+        second.record(READER, "invoke", "poll")
+        first.record(WRITER, "ok", "send", [["t/0", 1, 0]])
+    # What a kill -9 leaves of a line is no event.
+    paths[1].write_bytes(paths[1].read_bytes() + b'{"time": 99')
+    merge_journals(paths, tmp_path / "merged")
+    events = list(read_events(tmp_path / "merged"))
+    assert [(event.process, event.type) for event in events] == [(WRITER, "invoke"), (READER, "invoke"), (WRITER, "ok")]
+    assert [event.time_ns for event in events] == sorted(event.time_ns for event in events)
