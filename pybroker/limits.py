@@ -38,6 +38,9 @@ STARVED_FRAME_MS = 4_000
 REQUESTS_PER_TURN = 64
 TURN_NS = 1_000_000
 
+# After so many failures of busy polling more than successes, 2 ** this many requests pass between two tries.
+BUSY_POLL_FAILURES = 8
+
 # Small Produce requests of one connection that go into the log with one write.
 PRODUCE_RUN_REQUESTS = 16
 
@@ -146,6 +149,10 @@ SUBSCRIPTIONS_REMEMBERED = 1_024
 # How often a slice of resolving a group's regular expressions matches one of them against one topic's name: about two
 # milliseconds of the loop's time.
 REGEX_MATCHES_PER_SLICE = 2_000
+
+# How many subscriptions and partitions a slice of working out a consumer group's target assignment goes through: about
+# two milliseconds, too.
+ASSIGNMENT_STEPS_PER_SLICE = 20_000
 
 # A regular expression of a subscription, in UTF-8, and what RE2 may use for it, compiled form and cache of states
 # together: 16,000 instructions, which match a topic's name in some milliseconds at the very worst.  RE2's module keeps

@@ -3,7 +3,9 @@
 Owns: when the group epoch grows, when a new target assignment is computed, and the records of both.
 
 The group epoch grows when a subscription changes or a topic does; the target follows it, but not more often than the
-group's assignment interval allows: members that heartbeat meanwhile go by the last one.
+group's assignment interval allows: members that heartbeat meanwhile go by the last one.  A target that takes long is
+worked out in slices of the loop's time behind the request that asked for it, and then is the target of the epoch in
+which it began; one at a time.
 
 Counterpart in Kafka: ``TargetAssignmentBuilder``, and ``updateSubscriptionMetadata`` and
 ``maybeUpdateTargetAssignment`` of ``GroupMetadataManager``.
@@ -12,8 +14,16 @@ Counterpart in Kafka: ``TargetAssignmentBuilder``, and ``updateSubscriptionMetad
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-from pybroker.coordinators.group.assignors.spec import GroupSpec, MemberSubscription, Partitions
+from pybroker import limits
+from pybroker.coordinators.group.assignors.spec import (
+    Assignor,
+    GroupAssignment,
+    GroupSpec,
+    MemberSubscription,
+    Partitions,
+)
 from pybroker.coordinators.group.consumer_group import NOTHING, ConsumerGroup
 from pybroker.coordinators.group.consumer_member import ConsumerMember
 from pybroker.coordinators.group.consumer_records import (
@@ -25,9 +35,11 @@ from pybroker.coordinators.group.consumer_records import (
 )
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.topics import Topics
-from pybroker.coordinators.result import Record
+from pybroker.coordinators.result import Record, Result, TimerKey
 
 logger = logging.getLogger(__name__)
+
+ASSIGNMENT_TIMER = "consumer-assignment"
 
 
 def update_group_epoch(
@@ -59,25 +71,50 @@ def update_target(
     group_epoch: int,
     after: ConsumerMember,
     now_ms: int,
-    records: list[Record],
+    result: Result,
 ) -> tuple[int, Partitions]:
-    """(epoch of the target assignment, what it gives the member): a new one when it is time for it."""
+    """(epoch of the target assignment, what it gives the member): a new one when it is time for it.
+
+    One that takes long goes on behind the request; until it is there members go by the last one.
+    """
     if not is_target_due(group, settings, group_epoch, now_ms):
         return group.assignment_epoch, group.target_of(after)
-    name = group.preferred_assignor(group.predecessor(after), after) or settings.default_assignor
-    assignor = settings.assignors.get(name) or settings.assignors[settings.default_assignor]
-    target = assignor.assign(_spec(group, topics, after), topics)
-    for member_id, partitions in target.items():
-        if group.target.get(member_id) != partitions:
-            records.append(target_member_record(group.group_id, member_id, partitions))
-    records.append(target_metadata_record(group.group_id, group_epoch, now_ms))
-    logger.info("group %s: target assignment of epoch %d by %s", group.group_id, group_epoch, assignor.name)
-    return group_epoch, target.get(after.member_id, NOTHING)
+    coming = ComingTarget(group, _assignor(group, settings, after), topics, group_epoch, after)
+    if coming.advance():
+        result.records += coming.records(coming.shares.items(), group, now_ms)
+        return group_epoch, coming.shares.get(after.member_id, NOTHING)
+    group.coming_target = coming
+    result.schedule(assignment_timer(group), 0)
+    return group.assignment_epoch, group.target_of(after)
+
+
+def assignment_timer(group: ConsumerGroup) -> TimerKey:
+    return (ASSIGNMENT_TIMER, group.group_id, "")
+
+
+def go_on_assigning(group: ConsumerGroup, settings: ConsumerSettings, topics: Topics, now_ms: int) -> Result:
+    """Another slice of the target that is being worked out; written when it is the last, if it is of use yet.
+
+    It begins here where the group was not there yet when it was asked for.
+    """
+    result = Result()
+    if is_target_due(group, settings, group.group_epoch, now_ms):
+        group.coming_target = ComingTarget(group, _assignor(group, settings), topics, group.group_epoch)
+    coming = group.coming_target
+    if coming is None:
+        return result
+    if not coming.advance():
+        result.schedule(assignment_timer(group), 0)
+        return result
+    group.coming_target = None
+    if group.assignment_epoch < coming.epoch <= group.group_epoch:
+        result.records += coming.records(coming.shares_now(group), group, now_ms)
+    return result
 
 
 def is_target_due(group: ConsumerGroup, settings: ConsumerSettings, group_epoch: int, now_ms: int) -> bool:
-    """Whether the target assignment is behind that epoch of the group, and old enough for another."""
-    if group_epoch <= group.assignment_epoch:
+    """Whether the target assignment is behind that epoch of the group, old enough for another, and none is coming."""
+    if group_epoch <= group.assignment_epoch or group.coming_target is not None:
         return False
     last_ms = group.assignment_timestamp_ms
     if last_ms == 0:
@@ -86,22 +123,107 @@ def is_target_due(group: ConsumerGroup, settings: ConsumerSettings, group_epoch:
     return interval_ms == 0 or now_ms >= last_ms + interval_ms
 
 
-def _spec(group: ConsumerGroup, topics: Topics, after: ConsumerMember) -> GroupSpec:
-    """All members as they are about to be."""
-    members = dict(group.members)
-    predecessor = group.predecessor(after)
-    if predecessor is not None and predecessor.member_id != after.member_id:
-        del members[predecessor.member_id]
-    members[after.member_id] = after
+# A target in the making, see ``assignors.spec.Steps``: the shares, and the records of those that are new.
+_Making = Generator[int, None, tuple[GroupAssignment, dict[str, Record]]]
+
+
+def _assignor(group: ConsumerGroup, settings: ConsumerSettings, after: ConsumerMember | None = None) -> Assignor:
+    predecessor = None if after is None else group.predecessor(after)
+    name = group.preferred_assignor(predecessor, after) or settings.default_assignor
+    return settings.assignors.get(name) or settings.assignors[settings.default_assignor]
+
+
+class ComingTarget:
+    """A target assignment in the making, of the members and the topics as they were when it began.
+
+    ``epoch`` is that of the group for which it is.  ``shares`` are what each member is to have, once it is done.
+    """
+
+    __slots__ = ("_assignor_name", "_encoded", "_group_id", "_making", "_members", "epoch", "shares")
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        assignor: Assignor,
+        topics: Topics,
+        epoch: int,
+        after: ConsumerMember | None = None,
+    ) -> None:
+        """``after`` is a member that changes, as it is about to be."""
+        self._group_id = group.group_id
+        self._assignor_name = assignor.name
+        self.epoch = epoch
+        self.shares: GroupAssignment = {}
+        self._encoded: dict[str, Record] = {}
+        members = dict(group.members)
+        if after is not None:
+            predecessor = group.predecessor(after)
+            if predecessor is not None and predecessor.member_id != after.member_id:
+                del members[predecessor.member_id]
+            members[after.member_id] = after
+        # Each member with what the target gives it so far.
+        self._members = [
+            (member, group.target_of(member) if member is after else group.target.get(member_id, NOTHING))
+            for member_id, member in members.items()
+        ]
+        subscriptions = {_subscription(member): group.subscription(member) for member in members.values()}
+        # Topics of its own, which no later image changes.
+        self._making = _make(group.group_id, self._members, subscriptions, assignor, Topics(topics.image))
+
+    def advance(self) -> bool:
+        """Work on it for a slice of the loop's time; True when it is done."""
+        left = limits.ASSIGNMENT_STEPS_PER_SLICE
+        while left > 0:
+            try:
+                left -= next(self._making)
+            except StopIteration as end:
+                self.shares, self._encoded = end.value
+                return True
+        return False
+
+    def shares_now(self, group: ConsumerGroup) -> Iterator[tuple[str, Partitions]]:
+        """The shares of those members that are there yet; another that took a static one's place has its share."""
+        for member, _ in self._members:
+            present = group.members.get(member.member_id) or group.static_member(member.instance_id)
+            if present is not None:
+                yield present.member_id, self.shares[member.member_id]
+
+    def records(self, shares: Iterable[tuple[str, Partitions]], group: ConsumerGroup, now_ms: int) -> Iterator[Record]:
+        """The records of the shares that are not what the target has, and of the target as a whole."""
+        for member_id, partitions in shares:
+            if group.target.get(member_id) != partitions:
+                encoded = self._encoded.get(member_id)
+                yield encoded or target_member_record(self._group_id, member_id, partitions)
+        yield target_metadata_record(self._group_id, self.epoch, now_ms)
+        logger.info("group %s: target assignment of epoch %d by %s", self._group_id, self.epoch, self._assignor_name)
+
+
+def _subscription(member: ConsumerMember) -> tuple[frozenset[str], str]:
+    return member.subscribed_topic_names, member.subscribed_topic_regex
+
+
+def _make(
+    group_id: str,
+    members: Sequence[tuple[ConsumerMember, Partitions]],
+    subscriptions: Mapping[tuple[frozenset[str], str], frozenset[str]],
+    assignor: Assignor,
+    topics: Topics,
+) -> _Making:
     # Members have few different subscriptions, and those that have the same one share a set of ids.
     ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
-    spec: dict[str, MemberSubscription] = {}
-    for member_id, member in members.items():
-        subscribed_to = (member.subscribed_topic_names, member.subscribed_topic_regex)
-        if subscribed_to not in ids:
-            ids[subscribed_to] = topics.ids_of(group.subscription(member))
-        assigned = group.target_of(member) if member_id == after.member_id else group.target.get(member_id, NOTHING)
-        spec[member_id] = MemberSubscription(
-            member_id, member.instance_id, member.rack_id, ids[subscribed_to], assigned
+    for subscription, names in subscriptions.items():
+        ids[subscription] = topics.ids_of(names)
+        yield len(names)
+    spec = {
+        member.member_id: MemberSubscription(
+            member.member_id, member.instance_id, member.rack_id, ids[_subscription(member)], assigned
         )
-    return GroupSpec(spec, len(ids) == 1)
+        for member, assigned in members
+    }
+    shares = yield from assignor.steps(GroupSpec(spec, len(ids) == 1), topics)
+    encoded: dict[str, Record] = {}
+    for member_id, partitions in shares.items():
+        if partitions != spec[member_id].assigned:
+            encoded[member_id] = target_member_record(group_id, member_id, partitions)
+        yield 1 + len(partitions)
+    return shares, encoded

@@ -3,7 +3,8 @@
 Owns: the group's data, the bookkeeping that keeps it consistent, and the checks that need nothing else.  Owns no
 protocol: what a heartbeat does is in ``consumer_membership``, what classic members do in ``consumer_classic``.
 
-All that the log has changes in ``replay`` alone.  ``metadata_checked`` and ``joins_awaited`` are forgotten by a reload.
+All that the log has changes in ``replay`` alone.  ``metadata_checked``, ``joins_awaited`` and ``coming_target`` are
+forgotten by a reload.
 
 Invariants:
 - The group epoch and the epoch of the target assignment only grow; the second never passes the first.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from pybroker.coordinators.group.assignors.spec import Partitions
 from pybroker.coordinators.group.consumer_member import LEAVE_EPOCH, ConsumerMember
@@ -43,6 +45,9 @@ from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.coordinators.result import Record
 from pybroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pybroker.coordinators.group.consumer_assignment import ComingTarget
 
 # The epochs of a group that has none of its own yet.
 FIRST_EPOCH = 1
@@ -79,6 +84,7 @@ class ConsumerGroup(Group):
         "assignment_timestamp_ms",
         "assignor_counts",
         "classic_members",
+        "coming_target",
         "group_epoch",
         "group_id",
         "has_partition_metadata",
@@ -119,6 +125,8 @@ class ConsumerGroup(Group):
         self.metadata_checked = (NEVER_CHECKED, 0)
         # Classic members that were told to join again, and have a timer for it.
         self.joins_awaited: set[str] = set()
+        # The next target, while it is being worked out.
+        self.coming_target: ComingTarget | None = None
 
     # --- state ----------------------------------------------------------------------------------------------------
 

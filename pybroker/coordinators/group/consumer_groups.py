@@ -16,6 +16,7 @@ from pybroker.coordinators.group import consumer_classic, consumer_departure, co
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_join import Join
 from pybroker.coordinators.group.classic_state import ClassicState
+from pybroker.coordinators.group.consumer_assignment import ASSIGNMENT_TIMER, go_on_assigning
 from pybroker.coordinators.group.consumer_conversion import downgrade, finish_upgrade, may_downgrade, upgraded
 from pybroker.coordinators.group.consumer_departure import Context, begin_timers
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
@@ -104,6 +105,8 @@ class ConsumerGroups:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return Result()
+        if kind == ASSIGNMENT_TIMER:
+            return go_on_assigning(group, self._world.settings, self._world.topics, now_ms)
         return consumer_departure.on_timer(group, kind, member_id, self._context, now_ms)
 
     def on_unloaded(self) -> None:

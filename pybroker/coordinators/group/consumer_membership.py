@@ -200,7 +200,7 @@ def move_on(
     epoch = group.group_epoch
     if bump or group.is_metadata_due(topics.version):
         epoch = update_group_epoch(group, topics, bump, member, result.records)
-    assignment_epoch, target = update_target(group, settings, topics, epoch, member, now_ms, result.records)
+    assignment_epoch, target = update_target(group, settings, topics, epoch, member, now_ms, result)
     if not subscription_changed and member.is_reconciled_to(assignment_epoch):
         return member
     subscribed = topics.ids_of(group.subscription(member))

@@ -11,14 +11,15 @@ Counterpart in Kafka: ``RangeAssignor``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from pybroker.coordinators.group.assignors.spec import (
-    GroupAssignment,
+    Assignor,
     GroupSpec,
     MemberSubscription,
     Partitions,
+    Steps,
     TopicDescriber,
     partition_counts,
 )
@@ -28,21 +29,27 @@ Shape = tuple[int, int]
 Ranges = list[frozenset[int]]
 
 
-class RangeAssignor:
+class RangeAssignor(Assignor):
     """``range``."""
 
     name = "range"
 
-    def assign(self, spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+    def steps(self, spec: GroupSpec, topics: TopicDescriber) -> Steps:
         """Cut every topic among its subscribers."""
         members = sorted(spec.members.values(), key=_rank)
-        subscribers = _subscribers(members, spec.subscription_is_homogeneous)
+        subscribers = yield from _subscribers(members, spec.subscription_is_homogeneous)
         counts = partition_counts(subscribers, topics)
+        yield len(counts)
         shapes = {topic_id: (count, subscribers[topic_id]) for topic_id, count in counts.items()}
-        ranges = {shape: _ranges(*shape) for shape in set(shapes.values())}
+        ranges: dict[Shape, Ranges] = {}
+        for shape in shapes.values():
+            if shape not in ranges:
+                ranges[shape] = _ranges(*shape)
+                yield sum(shape)
         if spec.subscription_is_homogeneous:
-            return _assign_homogeneous(members, shapes, ranges)
-        return _assign_heterogeneous(members, {topic_id: ranges[shape] for topic_id, shape in shapes.items()})
+            return (yield from _assign_homogeneous(members, shapes, ranges))
+        by_topic = {topic_id: ranges[shape] for topic_id, shape in shapes.items()}
+        return (yield from _assign_heterogeneous(members, by_topic))
 
 
 def _rank(member: MemberSubscription) -> tuple[bool, str]:
@@ -51,10 +58,14 @@ def _rank(member: MemberSubscription) -> tuple[bool, str]:
     return True, member.member_id
 
 
-def _subscribers(members: Sequence[MemberSubscription], homogeneous: bool) -> Mapping[bytes, int]:
+def _subscribers(members: Sequence[MemberSubscription], homogeneous: bool) -> Generator[int, None, Mapping[bytes, int]]:
     if homogeneous:
         return dict.fromkeys(members[0].subscribed_topic_ids, len(members)) if members else {}
-    return Counter(topic_id for member in members for topic_id in member.subscribed_topic_ids)
+    counts: Counter[bytes] = Counter()
+    for member in members:
+        counts.update(member.subscribed_topic_ids)
+        yield len(member.subscribed_topic_ids)
+    return counts
 
 
 def _ranges(partitions: int, subscribers: int) -> Ranges:
@@ -66,7 +77,7 @@ def _ranges(partitions: int, subscribers: int) -> Ranges:
 
 def _assign_homogeneous(
     members: Iterable[MemberSubscription], shapes: Mapping[bytes, Shape], ranges: Mapping[Shape, Ranges]
-) -> GroupAssignment:
+) -> Steps:
     """The n-th member gets the n-th range of every topic."""
     alike: dict[Shape, list[bytes]] = {}
     for topic_id, shape in shapes.items():
@@ -78,10 +89,11 @@ def _assign_homogeneous(
             if position < len(ranges[shape]):
                 partitions.update(dict.fromkeys(topic_ids, ranges[shape][position]))
         assignment[member.member_id] = _kept_if_same(member, partitions)
+        yield 1 + len(partitions)
     return assignment
 
 
-def _assign_heterogeneous(members: Iterable[MemberSubscription], ranges: Mapping[bytes, Ranges]) -> GroupAssignment:
+def _assign_heterogeneous(members: Iterable[MemberSubscription], ranges: Mapping[bytes, Ranges]) -> Steps:
     """Every member gets the next range of each topic that it subscribes to."""
     remaining = {topic_id: iter(each) for topic_id, each in ranges.items()}
     assignment: dict[str, Partitions] = {}
@@ -92,6 +104,7 @@ def _assign_heterogeneous(members: Iterable[MemberSubscription], ranges: Mapping
             if (own := next(remaining[topic_id], None))
         }
         assignment[member.member_id] = _kept_if_same(member, partitions)
+        yield len(member.subscribed_topic_ids)
     return assignment
 
 

@@ -2,7 +2,8 @@
 
 Owns: the vocabulary that all assignors share.  An assignor is a function of its arguments alone: the same members,
 subscriptions, assignments and topics give the same answer, whatever order they come in and after any restart.  It
-changes nothing that it is handed, so a caller whose arguments do not change may run it on a worker thread.
+changes nothing that it is handed, and pauses often: a thousand members that subscribe to a thousand topics each keep it
+busy for a third of a second, and its caller has others to serve.
 
 A topic that the describer does not know has no partitions.  (Kafka's assignors fail on one, which cannot happen there
 either: subscriptions are resolved by the same image of the metadata.)  Racks are part of the vocabulary, as in Kafka,
@@ -14,7 +15,7 @@ Counterpart in Kafka: ``GroupSpec``, ``MemberSubscription``, ``SubscribedTopicDe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 # Topic id (16 bytes) -> partitions.
@@ -22,6 +23,9 @@ Partitions = Mapping[bytes, frozenset[int]]
 
 # Member id -> what it is to read.  Every member of the spec is in it.
 GroupAssignment = Mapping[str, Partitions]
+
+# An assignment in the making: says at each pause how many subscriptions and partitions it went through since the last.
+Steps = Generator[int, None, GroupAssignment]
 
 
 class MemberSubscription(NamedTuple):
@@ -57,12 +61,23 @@ class Assignor(Protocol):
     # As clients and ``group.consumer.assignors`` say it.
     name: str
 
-    def assign(self, spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """The new target assignment.
+    def steps(self, spec: GroupSpec, topics: TopicDescriber) -> Steps:
+        """The new target assignment, in steps; neither argument may change before the last.
 
         Of every topic that somebody subscribes to, each partition goes to exactly one of its subscribers.  A member
         whose share stays as it was gets the very object of ``assigned`` back.
         """
+        ...
+
+    def assign(self, spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+        """The new target assignment, at once."""
+        steps = self.steps(spec, topics)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                assignment: GroupAssignment = end.value
+                return assignment
 
 
 def partition_counts(topic_ids: Iterable[bytes], topics: TopicDescriber) -> dict[bytes, int]:

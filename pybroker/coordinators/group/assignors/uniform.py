@@ -13,38 +13,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pybroker.coordinators.group.assignors.spec import (
-    GroupAssignment,
+    Assignor,
     GroupSpec,
     Ownership,
     Partitions,
+    Steps,
     TopicDescriber,
     partition_counts,
 )
 from pybroker.coordinators.group.assignors.uniform_heterogeneous import assign_heterogeneous
 
 
-class UniformAssignor:
+class UniformAssignor(Assignor):
     """``uniform``."""
 
     name = "uniform"
 
-    def assign(self, spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+    def steps(self, spec: GroupSpec, topics: TopicDescriber) -> Steps:
         """Divide all partitions evenly."""
         if not spec.members:
             return {}
         if spec.subscription_is_homogeneous:
-            return _assign_homogeneous(spec, topics)
-        return assign_heterogeneous(spec, topics)
+            return (yield from _assign_homogeneous(spec, topics))
+        return (yield from assign_heterogeneous(spec, topics))
 
 
-def _assign_homogeneous(spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+def _assign_homogeneous(spec: GroupSpec, topics: TopicDescriber) -> Steps:
     subscribed = next(iter(spec.members.values())).subscribed_topic_ids
     counts = partition_counts(subscribed, topics)
+    yield len(counts)
     ownership = Ownership(counts)
-    kept = {member_id: ownership.keep(spec.members[member_id]) for member_id in sorted(spec.members)}
-    unassigned = [(topic_id, index) for topic_id in counts for index in ownership.unowned(topic_id)]
+    kept: dict[str, Partitions] = {}
+    for member_id in sorted(spec.members):
+        kept[member_id] = ownership.keep(spec.members[member_id])
+        yield 1 + len(kept[member_id])
+    unassigned: list[tuple[bytes, int]] = []
+    for topic_id, count in counts.items():
+        unassigned += [(topic_id, index) for index in ownership.unowned(topic_id)]
+        yield count
+    return (yield from _even_out(kept, sum(counts.values()), unassigned))
 
-    quota, members_with_one_more = divmod(sum(counts.values()), len(kept))
+
+def _even_out(kept: dict[str, Partitions], partitions_in_all: int, unassigned: list[tuple[bytes, int]]) -> Steps:
+    """Cut what members keep to their quotas, and fill them up to those with what is left."""
+    quota, members_with_one_more = divmod(partitions_in_all, len(kept))
     missing: dict[str, int] = {}
     for position, (member_id, partitions) in enumerate(kept.items()):
         size = sum(map(len, partitions.values()))
@@ -57,9 +69,13 @@ def _assign_homogeneous(spec: GroupSpec, topics: TopicDescriber) -> GroupAssignm
             unassigned += revoked
         elif size < own_quota:
             missing[member_id] = own_quota - size
+        yield 1 + len(partitions)
 
     remaining = iter(unassigned)
-    return kept | {member_id: _fill(kept[member_id], remaining, count) for member_id, count in missing.items()}
+    for member_id, count in missing.items():
+        kept[member_id] = _fill(kept[member_id], remaining, count)
+        yield count
+    return kept
 
 
 def _cut(partitions: Partitions, quota: int) -> tuple[Partitions, list[tuple[bytes, int]]]:

@@ -10,13 +10,14 @@ order of members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from pybroker.coordinators.group.assignors.spec import (
-    GroupAssignment,
     GroupSpec,
+    MemberSubscription,
     Ownership,
     Partitions,
+    Steps,
     TopicDescriber,
     partition_counts,
 )
@@ -27,45 +28,56 @@ ROUNDS_MAX = 16
 
 UNOWNED = -1
 
+# How many it went through since the last pause; see ``spec.Steps``.
+Pauses = Generator[int, None, None]
 
-def assign_heterogeneous(spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+
+def assign_heterogeneous(spec: GroupSpec, topics: TopicDescriber) -> Steps:
     """The new target assignment of a group with different subscriptions."""
-    return _Builder(spec, topics).build()
+    members = [spec.members[member_id] for member_id in sorted(spec.members)]
+    topic_ids: set[bytes] = set()
+    for member in members:
+        topic_ids |= member.subscribed_topic_ids
+        yield len(member.subscribed_topic_ids)
+    return (yield from _Builder(members, partition_counts(topic_ids, topics)).build())
 
 
 class _Builder:
     """One assignment in the making.  Members are positions in the order of their ids."""
 
-    def __init__(self, spec: GroupSpec, topics: TopicDescriber) -> None:
-        self._members = [spec.members[member_id] for member_id in sorted(spec.members)]
-        self._counts = partition_counts(
-            frozenset().union(*(member.subscribed_topic_ids for member in self._members)), topics
-        )
-        self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in self._counts}
+    def __init__(self, members: Sequence[MemberSubscription], counts: Mapping[bytes, int]) -> None:
+        self._members = members
+        self._counts = counts
+        self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in counts}
+        # Topic id -> the owner of each partition.
+        self._owners = {topic_id: [UNOWNED] * count for topic_id, count in counts.items()}
+        # How many partitions each member has.
+        self._sizes = [0] * len(members)
+        self._kept: list[Partitions] = []
+        self._ownership = Ownership(counts)
+
+    def build(self) -> Steps:
+        """Keep, fill up, balance."""
+        yield from self._subscribe()
+        yield from self._keep()
+        by_density = sorted(self._counts, key=self._density)
+        yield len(by_density)
+        yield from self._fill_up(by_density)
+        yield from self._balance([topic_id for topic_id in by_density if len(self._subscribers[topic_id]) > 1])
+        return (yield from self._result())
+
+    def _subscribe(self) -> Pauses:
         for position, member in enumerate(self._members):
             for topic_id in member.subscribed_topic_ids & self._counts.keys():
                 self._subscribers[topic_id].append(position)
-        # Topic id -> the owner of each partition.
-        self._owners = {topic_id: [UNOWNED] * count for topic_id, count in self._counts.items()}
-        # How many partitions each member has.
-        self._sizes = [0] * len(self._members)
-        self._kept: list[Partitions] = []
-        self._ownership = Ownership(self._counts)
-
-    def build(self) -> GroupAssignment:
-        """Keep, fill up, balance."""
-        self._keep()
-        by_density = sorted(self._counts, key=self._density)
-        self._fill_up(by_density)
-        self._balance([topic_id for topic_id in by_density if len(self._subscribers[topic_id]) > 1])
-        return self._result()
+            yield len(member.subscribed_topic_ids)
 
     def _density(self, topic_id: bytes) -> tuple[float, int, bytes]:
         """Sorts the topics with the most partitions per subscriber first."""
         subscribers = len(self._subscribers[topic_id])
         return -self._counts[topic_id] / subscribers, subscribers, topic_id
 
-    def _keep(self) -> None:
+    def _keep(self) -> Pauses:
         for position, member in enumerate(self._members):
             kept = self._ownership.keep(member)
             self._kept.append(kept)
@@ -74,10 +86,12 @@ class _Builder:
                 owners = self._owners[topic_id]
                 for partition in partitions:
                     owners[partition] = position
+            yield 1 + len(kept)
 
-    def _fill_up(self, topic_ids: Iterable[bytes]) -> None:
+    def _fill_up(self, topic_ids: Iterable[bytes]) -> Pauses:
         for topic_id in topic_ids:
             if unowned := self._ownership.unowned(topic_id):
+                yield len(unowned) + len(self._subscribers[topic_id])
                 levels = _Levels(self._subscribers[topic_id], self._sizes)
                 for partition in unowned:
                     self._give(topic_id, partition, levels.next_least_loaded())
@@ -89,11 +103,12 @@ class _Builder:
         owners[partition] = position
         self._sizes[position] += 1
 
-    def _balance(self, topic_ids: Sequence[bytes]) -> None:
+    def _balance(self, topic_ids: Sequence[bytes]) -> Pauses:
         """Go round the topics until all others have found nothing to move since the last one that moved something."""
         settled = 0
         for _ in range(ROUNDS_MAX):
             for topic_id in topic_ids:
+                yield len(self._subscribers[topic_id])
                 moved = self._balance_topic(topic_id)
                 settled = 1 if moved else settled + 1
                 if settled == len(topic_ids):
@@ -125,15 +140,17 @@ class _Builder:
             levels.exclude_most_loaded()
         return giver
 
-    def _result(self) -> GroupAssignment:
+    def _result(self) -> Steps:
         shares: list[dict[bytes, list[int]]] = [{} for _ in self._members]
         for topic_id, owners in self._owners.items():
             for partition, owner in enumerate(owners):
                 shares[owner].setdefault(topic_id, []).append(partition)
+            yield len(owners)
         assignment: dict[str, Partitions] = {}
         for member, kept, share in zip(self._members, self._kept, shares, strict=True):
             partitions = {topic_id: frozenset(indexes) for topic_id, indexes in share.items()}
             assignment[member.member_id] = kept if kept == partitions else partitions
+            yield len(share)
         return assignment
 
 
