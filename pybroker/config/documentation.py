@@ -405,6 +405,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "follower.replication.throttled.rate": "Bytes per second that throttled followers fetch.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between log directories.",
     # --- pybroker's own --------------------------------------------------------------------------------------------
+    "pybroker.busy.poll.us": "How many microseconds to look for the next small request before sleeping; 0 for never.",
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
 }

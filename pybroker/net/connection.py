@@ -170,6 +170,10 @@ class Connection(asyncio.BufferedProtocol):
             self._end += nbytes
             self._serve_own()
         else:
+            busy_poll = server.busy_poll
+            busy_poll.requests += 1
+            if not busy_poll.active:
+                busy_poll.begin()
             shared = server.shared
             pos = self._serve(shared, 0, nbytes)
             if pos < nbytes and not self.closed:

@@ -1,0 +1,65 @@
+"""Looking for the next small request instead of sleeping, as long as one is likely to come in a moment.
+
+Owns: whether the loop goes round without sleeping, and for how long.  A client with one request in flight answers
+within microseconds; a thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to
+100 µs on a virtual machine, half of it the processor time of whoever wakes it.
+
+Invariants: nothing is asked of a broker without requests; when nothing comes in the time allowed the loop sleeps, and
+more and more requests have to come before it is tried again, until tries succeed more often than not; whoever else
+wants the processor is let go first.
+
+Kafka has no counterpart; the idea is the kernel's ``net.core.busy_read`` and ``guest_halt_poll_ns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import sched_yield
+from time import monotonic_ns
+from typing import Any
+
+from pybroker import limits
+
+
+class BusyPoll:
+    """``microseconds`` is how long to look for a request after the last one; 0 for never."""
+
+    __slots__ = ("_call_soon", "_failures", "_now_ns", "_ns", "_pause", "_seen", "_until_ns", "active", "requests")
+
+    def __init__(
+        self, microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self.requests = 0  # counted by the connections
+        self.active = microseconds == 0
+        self._call_soon = call_soon
+        self._now_ns = now_ns
+        self._ns = microseconds * 1_000
+        self._seen = 0
+        self._until_ns = 0
+        self._failures = 0
+        self._pause = 0
+
+    def begin(self) -> None:
+        """A request came while the loop might sleep: look for the next one, unless that was in vain lately."""
+        if self._pause:
+            self._pause -= 1
+            return
+        self.active = True
+        self._seen = self.requests
+        self._until_ns = self._now_ns() + self._ns
+        self._call_soon(self._look)
+
+    def _look(self) -> None:
+        now_ns = self._now_ns()
+        if self.requests != self._seen:
+            self._seen = self.requests
+            self._until_ns = now_ns + self._ns
+            if self._failures:
+                self._failures -= 1
+        elif now_ns > self._until_ns:
+            self.active = False
+            self._failures = min(self._failures + 1, limits.BUSY_POLL_FAILURES)
+            self._pause = 1 << self._failures
+            return
+        sched_yield()
+        self._call_soon(self._look)

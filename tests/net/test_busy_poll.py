@@ -1,0 +1,82 @@
+"""When the loop looks for the next request instead of sleeping, and when it stops to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from pybroker.limits import BUSY_POLL_FAILURES
+from pybroker.net.busy_poll import BusyPoll
+
+TURN_US = 10
+ALLOWED_US = 200
+
+
+class Loop:
+    """Turns that take ``TURN_US`` each as long as somebody wants one."""
+
+    def __init__(self, allowed_us: int = ALLOWED_US) -> None:
+        self.now_us = 0
+        self.turns = 0
+        self._ready: deque[Callable[[], None]] = deque()
+        self.poll = BusyPoll(allowed_us, self._ready.append, lambda: self.now_us * 1_000)
+
+    def request(self) -> None:
+        self.poll.requests += 1
+        if not self.poll.active:
+            self.poll.begin()
+
+    def pass_time(self, us: int) -> None:
+        """Go round for as long as that, then sleep for the rest of it."""
+        until_us = self.now_us + us
+        while self._ready and self.now_us < until_us:
+            self.now_us += TURN_US
+            self.turns += 1
+            self._ready.popleft()()
+        self.now_us = until_us
+
+    def turns_after_requests_every(self, us: int, requests: int) -> int:
+        before = self.turns
+        for _ in range(requests):
+            self.request()
+            self.pass_time(us)
+        return self.turns - before
+
+
+def test_nothing_goes_round_without_requests() -> None:
+    loop = Loop()
+    loop.pass_time(1_000_000)
+    assert loop.turns == 0
+
+
+def test_loop_sleeps_once_no_request_came_in_the_time_allowed() -> None:
+    loop = Loop()
+    loop.request()
+    loop.pass_time(1_000_000)
+    assert loop.turns == ALLOWED_US // TURN_US + 1
+    assert not loop.poll.active
+
+
+def test_loop_stays_awake_while_requests_come_quickly() -> None:
+    loop = Loop()
+    assert loop.turns_after_requests_every(100, 1_000) == 1_000 * 100 // TURN_US
+
+
+def test_requests_that_come_slowly_are_hardly_ever_looked_for() -> None:
+    loop = Loop()
+    loop.turns_after_requests_every(10_000, 2 << BUSY_POLL_FAILURES)
+    tries = 10
+    turns = loop.turns_after_requests_every(10_000, tries << BUSY_POLL_FAILURES)
+    assert 0 < turns <= tries * (ALLOWED_US // TURN_US + 1)
+
+
+def test_requests_that_come_quickly_again_are_looked_for_again() -> None:
+    loop = Loop()
+    loop.turns_after_requests_every(10_000, 2_000)
+    loop.turns_after_requests_every(100, 2 << BUSY_POLL_FAILURES)
+    assert loop.turns_after_requests_every(100, 1_000) == 1_000 * 100 // TURN_US
+
+
+def test_loop_never_goes_round_where_that_is_not_allowed() -> None:
+    loop = Loop(allowed_us=0)
+    assert loop.turns_after_requests_every(1, 1_000) == 0
