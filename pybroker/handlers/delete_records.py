@@ -22,14 +22,16 @@ _NO_OFFSET = -1
 
 
 def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Move the start of every partition's log."""
+    """Move the start of every partition's log; of a partition that is named twice, to the last of the offsets."""
+    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            wanted.setdefault(topic.name, {})[asked.partition_index] = asked
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(ctx, topic.name, asked) for asked in topic.partitions]
-            )
-            for topic in request.topics
+            DeleteRecordsTopicResult(name=name, partitions=[_delete(ctx, name, asked) for asked in partitions.values()])
+            for name, partitions in wanted.items()
         ],
     )
 

@@ -39,18 +39,18 @@ _READ_COMMITTED = 1
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer every partition; a search by timestamp reads the time index and one stretch of a segment."""
     read_committed = request.isolation_level == _READ_COMMITTED
-    topics = []
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    replies: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        counts = Counter(asked.partition_index for asked in topic.partitions)
-        # A partition that is asked for twice is answered once, with an error.
-        once = {asked.partition_index: asked for asked in topic.partitions}
-        replies = [
-            _failed(asked, ErrorCode.INVALID_REQUEST)
-            if counts[index] > 1
-            else _answer(ctx, topic.name, asked, read_committed)
-            for index, asked in once.items()
-        ]
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
+        for asked in topic.partitions:
+            # A partition that is asked for twice is answered once, with an error.
+            reply = (
+                _failed(asked, ErrorCode.INVALID_REQUEST)
+                if counts[topic.name, asked.partition_index] > 1
+                else _answer(ctx, topic.name, asked, read_committed)
+            )
+            replies.setdefault(topic.name, {})[asked.partition_index] = reply
+    topics = [ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in replies.items()]
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 

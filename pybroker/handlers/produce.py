@@ -149,9 +149,10 @@ def _place_batches(
             reply.error_code = replicas.error_of(key, data.index)
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _name_leader(ctx, reply, topic.name, data.index)
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
-        )
+        if replies:
+            response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
+            )
 
 
 def _records_of(request: ProduceRequest) -> Iterator[memoryview]:
