@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapter import PATIENCE_S, Admin, Client, ConsumerOptions
+from conformance.adapter import PATIENCE_S, Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
 from conformance.broker_under_test import BrokerUnderTest, running_broker
+from conformance.wire.asking import Wire, wait_for_coordinator
 
 MakeTopic = Callable[..., str]
 
@@ -68,9 +69,9 @@ def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
 
 def wait_for_the_group_coordinator(broker: BrokerUnderTest) -> None:
     """A fresh broker makes the topic of committed offsets with the first question for it, and refuses until then."""
-    client = IN_PROCESS["librdkafka"](broker.bootstrap)
-    client.consumer(ConsumerOptions(group=fresh_name())).committed((fresh_name(), 0))
-    client.close()
+    wire = Wire((broker.host, broker.port))
+    wait_for_coordinator(wire, fresh_name())
+    wire.close()
 
 
 @pytest.fixture
