@@ -223,7 +223,8 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max = self._server.frame_bytes_max
         self._current = buffer
         self._serving = True
-        served = size = turn_ends_ns = next_look = 0
+        served = size = turn_ends_ns = 0
+        next_look = 1  # most turns have one request, and need no clock
         while end - pos >= 4 and not self._write_paused:
             size = _LENGTH(view, pos)[0]
             if not 0 <= size <= frame_bytes_max:
@@ -235,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
             if served >= next_look:
                 next_look = served + _CLOCK_EVERY
                 now_ns = monotonic_ns()
-                if served == 0:
+                if not turn_ends_ns:
                     turn_ends_ns = now_ns + limits.TURN_NS
                 elif now_ns > turn_ends_ns or served >= limits.REQUESTS_PER_TURN:
                     self._wait_for_next_turn()
@@ -511,7 +512,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if size <= limits.JOIN_BYTES:
-            self._transport.write(b"".join(out))
+            self._transport.write(b"".join(out) if len(out) > 1 else out[0])
         else:
             self._transport.writelines(_joined(out))
 
