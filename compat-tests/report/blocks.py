@@ -38,6 +38,14 @@ class Table:
     matrix: bool = False
     block: str = field(default="table", init=False)
 
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Which columns hold figures."""
+        return tuple(
+            not self.matrix and any(len(row) > at and row[at].kind is Kind.NUMBER for row in self.rows)
+            for at in range(len(self.columns))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:

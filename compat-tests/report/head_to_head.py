@@ -8,7 +8,7 @@ from typing import Any
 from bench.bars import judge
 from bench.measurements import Measurements
 from bench.report import BAR_COLUMNS, FIGURE_COLUMNS, MARKS, RunInfo, bar_rows, figure_rows
-from report.blocks import Block, Cell, Figures, Heading, Kind, Paragraph, Section, Table, Tile
+from report.blocks import Block, Cell, Figures, Heading, Kind, Paragraph, Row, Section, Table, Tile
 from report.plots import figures
 
 ANCHOR, TITLE = "head-to-head", "Head to head with Apache Kafka"
@@ -25,20 +25,32 @@ def section(found: dict[str, Any]) -> Section:
     measured = [verdict.now.met for verdict in judge(measurements) if verdict.now.met is not None]
     met = sum(measured)
     tile = Tile("bars met", f"{met} of {len(measured)}", Kind.GOOD if met == len(measured) else Kind.BAD)
-    blocks: list[Block] = [Paragraph(line) for line in RunInfo(**found["run"]).lines()]
-    bars = tuple(
-        tuple(Cell(text.replace("**", ""), VERDICTS.get(text, Kind.PLAIN)) for text in row)
-        for row in bar_rows(measurements)
-    )
-    blocks += [Heading("Bars"), Table(BAR_COLUMNS, bars), Heading("Plots"), Paragraph(LEGEND)]
-    for _, metrics in groupby(measurements, key=lambda metric: metric.part):
-        blocks.append(Figures(tuple(figures(metrics))))
+    blocks: list[Block] = [Paragraph(line.replace("`", "")) for line in RunInfo(**found["run"]).lines()]
+    blocks += [
+        Heading("Bars"),
+        Table(BAR_COLUMNS, tuple(map(bar_cells, bar_rows(measurements)))),
+        Heading("Plots"),
+        Paragraph(LEGEND),
+    ]
+    parts = groupby(measurements, key=lambda metric: metric.part)
+    blocks.append(Figures(tuple(figure for _, metrics in parts for figure in figures(metrics))))
     rows = tuple(
         tuple(Cell(text, Kind.NUMBER if at > 2 else Kind.PLAIN) for at, text in enumerate(row))
         for row in figure_rows(measurements)
     )
     blocks += [Heading("Figures"), Table(FIGURE_COLUMNS, rows)]
     return Section(ANCHOR, TITLE, tile, tuple(blocks))
+
+
+def bar_cells(row: tuple[str, ...]) -> Row:
+    """A bar's row; its figures stay on one line."""
+    what, *rest = row
+    return Cell(what), *(Cell(unbroken(text), VERDICTS.get(text, Kind.PLAIN)) for text in rest)
+
+
+def unbroken(text: str) -> str:
+    """A short text without Markdown's marks that is never wrapped."""
+    return text.replace("**", "").replace(" ", "\u00a0")
 
 
 def restored(metrics: list[dict[str, Any]]) -> Measurements:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from report.blocks import Block, Figures, Heading, Kind, Page, Paragraph, Prose, Quote, Row, Section, Table
+from report.blocks import Block, Figures, Heading, Page, Paragraph, Prose, Quote, Row, Section, Table
 
 # What Markdown would take for markup.
 SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
@@ -47,11 +47,8 @@ def block_lines(block: Block, plots: str) -> list[str]:
 
 def table(block: Table) -> Iterator[str]:
     """A table; a heading among its rows becomes a row of its own in bold."""
-    numeric = [
-        any(len(row) > at and row[at].kind is Kind.NUMBER for row in block.rows) for at in range(len(block.columns))
-    ]
     yield line(block.columns)
-    yield line(["---:" if right else "---" for right in numeric], escape=False)
+    yield line(["---:" if right else "---" for right in block.numeric], escape=False)
     for row in block.rows:
         yield line(texts(row, len(block.columns)), escape=False)
 

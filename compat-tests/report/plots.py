@@ -7,6 +7,7 @@ as well as by colour, and the colours are those of Okabe and Ito, which colour-b
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -17,7 +18,8 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from bench.bars import BARS
 from bench.contestants import KAFKA, PYBROKER
@@ -33,10 +35,10 @@ COLOURS = {
     "#d8dce2": "--rule",
 }
 KAFKA_COLOUR, PYBROKER_COLOUR, INK, FAINT, RULE = COLOURS
-STYLES = {KAFKA: ("Apache Kafka", KAFKA_COLOUR, "s", 0.16), PYBROKER: ("pybroker", PYBROKER_COLOUR, "o", -0.16)}
+STYLES = {KAFKA: ("Apache Kafka", KAFKA_COLOUR, "s", 0.12), PYBROKER: ("pybroker", PYBROKER_COLOUR, "o", -0.16)}
 # Wide enough for a phone held upright without shrinking letters.
-WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 3.7, 0.56, 0.62
-LOG_FROM_RATIO = 10
+WIDTH_INCHES, ROW_INCHES, BELOW_INCHES, FRAME_INCHES = 3.7, 0.56, 0.48, 0.54
+LOG_FROM_RATIO, LOG_MARGIN, TICKS_MAX = 10, 1.35, 6
 SETTINGS: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "report",
@@ -87,22 +89,26 @@ def draw(rows: Sequence[Metric], unit: str) -> str:
     with mpl.rc_context(SETTINGS):
         height = FRAME_INCHES + ROW_INCHES * len(rows)
         drawing = Drawing(figsize=(WIDTH_INCHES, height))
-        axes = drawing.add_axes((0.04, 0.42 / height, 0.92, 1 - FRAME_INCHES / height))
-        values = [value for metric in rows for samples in metric.samples.values() for value in samples]
-        set_scale(axes, values + [limit for metric in rows for _, limit in limits(metric)])
+        axes = drawing.add_axes((0.03, BELOW_INCHES / height, 0.94, 1 - FRAME_INCHES / height))
+        set_scale(axes, [value for metric in rows for value in values_of(metric)])
         for at, metric in enumerate(rows):
             draw_row(axes, -at, metric)
-        axes.set_ylim(-len(rows) + 0.55, 0.62)
+        axes.set_ylim(-len(rows) + 0.58, 0.62)
         axes.set_yticks([])
-        axes.set_xlabel(unit, labelpad=2)
         axes.grid(axis="x", color=RULE, linewidth=0.6)
         axes.set_axisbelow(True)
         for side in ("left", "right", "top"):
             axes.spines[side].set_visible(False)
         axes.tick_params(length=0)
+        draw_legend(axes, unit)
         written = io.StringIO()
         drawing.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return written.getvalue()
+
+
+def values_of(metric: Metric) -> list[float]:
+    """Everything of a metric that has to lie within the axis."""
+    return [value for samples in metric.samples.values() for value in samples] + [limit for _, limit in limits(metric)]
 
 
 def set_scale(axes: Axes, values: Sequence[float]) -> None:
@@ -110,45 +116,50 @@ def set_scale(axes: Axes, values: Sequence[float]) -> None:
     low, high = min(values), max(values)
     if low > 0 and high / low >= LOG_FROM_RATIO:
         axes.set_xscale("log")
-        axes.set_xlim(low / 1.35, high * 1.35)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 30 else (1.0, 2.0, 5.0), numticks=7))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(low / LOG_MARGIN, high * LOG_MARGIN)
+        axes.xaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.set_xlim(min(0.0, low * 1.1), high * 1.1 or 1.0)
         axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """As many round figures as have room on a logarithmic axis."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = [(1, 2, 5), (1, 3), (1,)]
+    ticks = [[step * 10.0**power for power in powers for step in choice] for choice in steps]
+    inside = [[tick for tick in choice if low / LOG_MARGIN <= tick <= high * LOG_MARGIN] for choice in ticks]
+    return next((choice for choice in inside if len(choice) <= TICKS_MAX), inside[-1])
+
+
 def draw_row(axes: Axes, at: float, metric: Metric) -> None:
-    """A metric: its name, both brokers, and the bars."""
-    axes.annotate(
-        metric.name,
-        (0.0, at + 0.36),
-        xycoords=("axes fraction", "data"),
-        fontsize=9,
-        va="bottom",
-        color=INK,
-    )
-    for broker, (_, colour, shape, offset) in STYLES.items():
-        samples = metric.samples.get(broker)
-        if not samples:
-            continue
-        axes.plot([min(samples), max(samples)], [at + offset] * 2, color=colour, linewidth=2, solid_capstyle="butt")
-        axes.plot([median(samples)], [at + offset], color=colour, marker=shape, markersize=6.5, linestyle="none")
+    """A metric: its name, what is wanted of it, both brokers, and where the bar lies."""
+    line_of: Any = {"xycoords": ("axes fraction", "data"), "va": "baseline"}
+    axes.annotate(metric.name, (0.0, at + 0.33), fontsize=9, color=INK, **line_of)
     for text, limit in limits(metric):
-        axes.plot([limit] * 2, [at - 0.34, at + 0.34], color=INK, linewidth=1.2, linestyle=(0, (2.5, 1.5)))
-        low, high = axes.get_xlim()
-        inside = limit < low + 0.75 * (high - low) if axes.get_xscale() == "linear" else limit**4 < high**3 * low
-        axes.annotate(
-            text,
-            (limit, at - 0.36),
-            xytext=(3 if inside else -3, 0),
-            textcoords="offset points",
-            fontsize=7.5,
-            ha="left" if inside else "right",
-            va="bottom",
-            color=FAINT,
-        )
+        axes.annotate(text, (1.0, at + 0.33), fontsize=8, color=FAINT, ha="right", **line_of)
+        axes.plot([limit] * 2, [at - 0.3, at + 0.24], color=INK, linewidth=1.2, linestyle=(0, (2.5, 1.5)))
+    for broker, (_, colour, shape, offset) in STYLES.items():
+        if samples := metric.samples.get(broker):
+            height = at + offset
+            axes.plot([min(samples), max(samples)], [height] * 2, color=colour, linewidth=2, solid_capstyle="butt")
+            axes.plot([median(samples)], [height], color=colour, marker=shape, markersize=6, linestyle="none")
+
+
+def draw_legend(axes: Axes, unit: str) -> None:
+    """Below the axis: the unit, and which broker is which."""
+    below: Any = {"textcoords": "offset points", "va": "baseline", "annotation_clip": False}
+    axes.annotate(unit, (0.0, 0.0), (0, -27), xycoords="axes fraction", color=FAINT, fontsize=8.5, **below)
+    for (name, colour, shape, _), left in zip(STYLES.values(), (0.44, 0.78), strict=True):
+        axes.plot([left], [0.0], color=colour, marker=shape, markersize=5, clip_on=False, transform=legend_line(axes))
+        axes.annotate(name, (left, 0.0), (7, -27), xycoords="axes fraction", color=INK, fontsize=8.5, **below)
+
+
+def legend_line(axes: Axes) -> Transform:
+    """Shares of the axes' width, on the line of the legend."""
+    return axes.transAxes + ScaledTranslation(0, -24 / 72, axes.figure.dpi_scale_trans)
 
 
 def limits(metric: Metric) -> list[tuple[str, float]]:

@@ -12,8 +12,8 @@ Outcome = dict[str, Any]
 PASSED, SKIPPED = "passed", "skipped"
 ANCHOR, TITLE = "scenarios", "Clients × scenarios"
 LEGEND = (
-    "A figure beside ✓ is a number of parameters (codecs, assignors, partitioners …). ✗ failed of all, – skipped with "
-    "the reason below, an empty cell: the scenario has no form for that client."
+    "A figure beside ✓ is a number of parameters (codecs, assignors, partitioners …). ✗ failed, of how many; – skipped "
+    "for the reason below; an empty cell: the scenario has no form for that client."
 )
 # More scenarios than this with one reason are counted, not listed.
 LISTED_MAX = 4
@@ -97,11 +97,11 @@ def cell_of(outcomes: Sequence[Outcome]) -> Cell:
     count = Counter(outcome["outcome"] for outcome in outcomes)
     passed, skipped = count[PASSED], count[SKIPPED]
     if failed := len(outcomes) - passed - skipped:
-        return Cell("✗" if len(outcomes) == 1 else f"✗ {failed} of {len(outcomes)}", Kind.BAD)
+        return Cell("✗" if len(outcomes) == 1 else f"✗ {failed}/{len(outcomes)}", Kind.BAD)
     if not passed:
         return Cell("–", Kind.SKIPPED)
     ticks = "✓" if passed == 1 else f"✓ {passed}"
-    return Cell(ticks if not skipped else f"{ticks}, – {skipped}", Kind.GOOD)
+    return Cell(ticks if not skipped else f"{ticks} –{skipped}", Kind.GOOD)
 
 
 def list_of_others(outcomes: Iterable[Outcome]) -> Table:
