@@ -1,12 +1,14 @@
 """``scripts/conformance``: build the clients, start the broker if it is to be Apache Kafka, and run the scenarios.
 
-Owns: the command's options.  Everything after them goes to pytest.
+Owns: the command's options.  Everything after them goes to pytest.  With ``--report`` this very command is one part
+among others, run by ``report.parts``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,12 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from apache_kafka import ApacheKafka, missing_requirement
+from report.parts import PARTS, Options, Target, run_parts
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
 from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE
 from conformance.client_folder import ToolchainMissing, all_folders
 
 SUITE = Path(__file__).resolve().parent
+REPORT = SUITE.parents[1] / ".cache" / "report"
 
 
 def say(text: str) -> None:
@@ -57,14 +61,48 @@ def broker(arguments: argparse.Namespace) -> Iterator[Mapping[str, str]]:
         yield {MAKE: "pybroker"}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/conformance", description="Is this Kafka?  Ask its clients.")
-    where = parser.add_mutually_exclusive_group()
+def parser() -> argparse.ArgumentParser:
+    """The command line; what it does not know is pytest's."""
+    made = argparse.ArgumentParser(
+        prog="scripts/conformance", description="Is this Kafka?  Ask its clients.", allow_abbrev=False
+    )
+    where = made.add_mutually_exclusive_group()
     where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker of any make; default: pybroker")
     where.add_argument("--apache", action="store_true", help="Apache Kafka, started for the run")
-    parser.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
-    parser.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
-    arguments, for_pytest = parser.parse_known_args()
+    made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
+    made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
+    made.add_argument(
+        "--report",
+        type=Path,
+        nargs="?",
+        const=REPORT,
+        metavar="DIRECTORY",
+        help=f"run everything there is to report and write report.html and report.md (default: {REPORT})",
+    )
+    made.add_argument("--report-parts", metavar="PART,…", help=f"of the report only these: {', '.join(PARTS)}")
+    made.add_argument("--full", action="store_true", help="of the report: the head-to-head with more rounds")
+    return made
+
+
+def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
+    """Run the parts and write the page; 1 when a part found something, or failed."""
+    from report.page import HTML, MARKDOWN, write
+
+    names = arguments.report_parts.split(",") if arguments.report_parts else list(PARTS)
+    if unknown := set(names) - PARTS.keys():
+        sys.exit(f"unknown parts: {', '.join(sorted(unknown))}")
+    clients = [word for name in arguments.client or () for word in ("--client", name)]
+    options = Options(Target(arguments.apache, arguments.bootstrap), (*clients, *for_scenarios), full=arguments.full)
+    run = run_parts(names, options, shlex.join(["scripts/conformance", *sys.argv[1:]]), arguments.report / "logs")
+    write(run, arguments.report)
+    say(f"written: {arguments.report / HTML} and {arguments.report / MARKDOWN}")
+    return 0 if run.succeeded else 1
+
+
+def main() -> int:
+    arguments, for_pytest = parser().parse_known_args()
+    if arguments.report is not None:
+        return report(arguments, for_pytest)
     names = arguments.client or list(CLIENTS)
     build([name for name in names if name in BUILT])
     if arguments.build_only:
@@ -72,7 +110,7 @@ def main() -> int:
     tests = [] if any(Path(word.partition("::")[0]).exists() for word in for_pytest) else [str(SUITE)]
     with broker(arguments) as environment:
         chosen = {CHOSEN: ",".join(arguments.client)} if arguments.client else {}
-        command = [sys.executable, "-m", "pytest", "-n", "2", *for_pytest, *tests]
+        command = [sys.executable, "-m", "pytest", "-p", "conformance.outcomes", "-n", "2", *for_pytest, *tests]
         return subprocess.run(command, env={**os.environ, **environment, **chosen}, check=False).returncode
 
 
