@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -14,19 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const clientName = "franz-go"
-
-var clientVersion = moduleVersion("github.com/twmb/franz-go")
-
-func moduleVersion(path string) string {
-	info, _ := debug.ReadBuildInfo()
-	for _, module := range info.Deps {
-		if module.Path == path {
-			return module.Version
-		}
-	}
-	return "unknown"
-}
+const (
+	clientName   = "franz-go"
+	clientModule = "github.com/twmb/franz-go"
+)
 
 func errorCode(err error) int {
 	var known *kerr.Error
@@ -308,8 +298,8 @@ func received(r *kgo.Record) Received {
 	for _, header := range r.Headers {
 		headers = append(headers, Header{header.Key, header.Value})
 	}
-	kind := known(int(r.Attrs.TimestampType()))
-	return Received{r.Topic, r.Partition, r.Offset, r.Key, r.Value, headers, r.Timestamp.UnixMilli(), kind}
+	kind := int(r.Attrs.TimestampType())
+	return Received{r.Topic, r.Partition, r.Offset, r.Key, r.Value, headers, r.Timestamp.UnixMilli(), &kind}
 }
 
 func (c *consumer) goTo(at TopicPartition, offset kgo.Offset) error {
@@ -415,11 +405,6 @@ func toCommit(offsets []Offset) kadm.Offsets {
 	return wanted
 }
 
-func (c *consumer) CommitAsync(offsets []Offset) error {
-	go c.Commit(offsets)
-	return nil
-}
-
 func (c *consumer) Committed(at TopicPartition) (*Offset, error) {
 	fetched, err := c.admin.FetchOffsetsForTopics(ctx, c.groupID, at.Topic)
 	if err != nil {
@@ -454,15 +439,11 @@ func newAdmin(r Request) (Admin, error) {
 }
 
 func (a *admin) CreateTopic(r Request) error {
-	configs := map[string]*string{}
-	for name, value := range r.Configs {
-		configs[name] = &value
-	}
 	create := a.CreateTopics
 	if r.Validate {
 		create = a.ValidateCreateTopics
 	}
-	created, err := create(ctx, r.Count, 1, configs, r.Topic)
+	created, err := create(ctx, r.Count, 1, pointers(r.Configs), r.Topic)
 	if err != nil {
 		return err
 	}

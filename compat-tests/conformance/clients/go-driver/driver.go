@@ -1,5 +1,6 @@
 // The driver's side of PROTOCOL.md, shared by the Go clients: it reads requests, calls the client, and answers.
-// Each client's folder implements the interfaces and newProducer, newConsumer, newAdmin and errorCode.
+// Each client's folder implements the interfaces and newProducer, newConsumer, newAdmin and errorCode, and names its
+// module.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 )
 
@@ -149,7 +151,6 @@ type Consumer interface {
 	Pause(TopicPartition) error
 	Resume(TopicPartition) error
 	Commit([]Offset) error
-	CommitAsync([]Offset) error
 	Committed(TopicPartition) (*Offset, error)
 	Close() error
 }
@@ -182,8 +183,14 @@ func (code coded) Error() string { return fmt.Sprintf("error code %d", int(code)
 
 func notOffered(what string) error { return fmt.Errorf("%s has no %s", clientName, what) }
 
-// known is false for what a client does not tell of a record.
-func known[T any](value T) *T { return &value }
+// pointers are configs as most calls want them.
+func pointers(configs map[string]string) map[string]*string {
+	entries := map[string]*string{}
+	for name, value := range configs {
+		entries[name] = &value
+	}
+	return entries
+}
 
 type driver struct {
 	mutex   sync.Mutex
@@ -210,6 +217,17 @@ func main() {
 			d.reply(request.ID, result, err)
 		}()
 	}
+}
+
+// clientVersion is that of the client's module in this program.
+func clientVersion() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, module := range info.Deps {
+		if module.Path == clientModule {
+			return module.Version
+		}
+	}
+	return "unknown"
 }
 
 func (d *driver) reply(id int, result any, err error) {
@@ -247,7 +265,7 @@ func (d *driver) object(handle int) any {
 func (d *driver) handle(r Request) (any, error) {
 	switch r.Op {
 	case "hello":
-		return map[string]string{"client": clientName, "version": clientVersion}, nil
+		return map[string]string{"client": clientName, "version": clientVersion()}, nil
 	case "open_producer":
 		return d.keep(newProducer(r))
 	case "open_consumer":
@@ -321,7 +339,8 @@ func consume(c Consumer, r Request) (any, error) {
 	case "commit":
 		return nil, c.Commit(r.Offsets)
 	case "commit_async":
-		return nil, c.CommitAsync(r.Offsets)
+		go c.Commit(r.Offsets)
+		return nil, nil
 	case "committed":
 		return c.Committed(at)
 	}

@@ -4,26 +4,15 @@ package main
 import (
 	"context"
 	"errors"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 )
 
-const clientName = "sarama"
-
-var clientVersion = moduleVersion("github.com/IBM/sarama")
-
-func moduleVersion(path string) string {
-	info, _ := debug.ReadBuildInfo()
-	for _, module := range info.Deps {
-		if module.Path == path {
-			return module.Version
-		}
-	}
-	return "unknown"
-}
+const (
+	clientName   = "sarama"
+	clientModule = "github.com/IBM/sarama"
+)
 
 func errorCode(err error) int {
 	var known sarama.KError
@@ -174,13 +163,9 @@ type consumer struct {
 	leave   context.CancelFunc
 	left    chan struct{}
 	session sarama.ConsumerGroupSession
-
-	mutex       sync.Mutex
-	sources     map[TopicPartition]<-chan *sarama.ConsumerMessage
-	singles     map[TopicPartition]sarama.PartitionConsumer
-	claims      []TopicPartition
-	positions   map[TopicPartition]int64
-	revocations int
+	singles map[TopicPartition]sarama.PartitionConsumer
+	claims  []TopicPartition
+	inbox[*sarama.ConsumerMessage]
 }
 
 func newConsumer(r Request) (Consumer, error) {
@@ -214,12 +199,11 @@ func newConsumer(r Request) (Consumer, error) {
 		return nil, err
 	}
 	made := &consumer{
-		group:     r.Group,
-		reset:     config.Consumer.Offsets.Initial,
-		client:    client,
-		sources:   map[TopicPartition]<-chan *sarama.ConsumerMessage{},
-		singles:   map[TopicPartition]sarama.PartitionConsumer{},
-		positions: map[TopicPartition]int64{},
+		group:   r.Group,
+		reset:   config.Consumer.Offsets.Initial,
+		client:  client,
+		singles: map[TopicPartition]sarama.PartitionConsumer{},
+		inbox:   newInbox(received),
 	}
 	made.admin, err = sarama.NewClusterAdminFromClient(client)
 	return made, err
@@ -313,38 +297,6 @@ func (c *consumer) Assignment() (assigned []TopicPartition, err error) {
 	return assigned, nil
 }
 
-func (c *consumer) Poll(timeoutMs int) (Polled, error) {
-	deadline := time.Now().Add(time.Duration(timeoutMs) * time.Millisecond)
-	for {
-		polled := c.take()
-		if len(polled.Records) > 0 || time.Now().After(deadline) {
-			return polled, nil
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func (c *consumer) take() Polled {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	polled := Polled{Revocations: c.revocations}
-	for at, source := range c.sources {
-		for len(polled.Records) < 500 {
-			var message *sarama.ConsumerMessage
-			select {
-			case message = <-source:
-			default:
-			}
-			if message == nil {
-				break
-			}
-			polled.Records = append(polled.Records, received(message))
-			c.positions[at] = message.Offset + 1
-		}
-	}
-	return polled
-}
-
 func received(message *sarama.ConsumerMessage) Received {
 	headers := []Header{}
 	for _, header := range message.Headers {
@@ -368,16 +320,6 @@ func (c *consumer) Seek(at TopicPartition, offset int64) error {
 func (c *consumer) SeekToBeginning(at TopicPartition) error { return c.Seek(at, sarama.OffsetOldest) }
 
 func (c *consumer) SeekToEnd(at TopicPartition) error { return c.Seek(at, sarama.OffsetNewest) }
-
-// Position is of what was polled; sarama tells no other.
-func (c *consumer) Position(at TopicPartition) (int64, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if position, polled := c.positions[at]; polled {
-		return position, nil
-	}
-	return -1, nil
-}
 
 func (c *consumer) BeginningAndEnd(at TopicPartition) (found [2]int64, err error) {
 	for i, where := range []int64{sarama.OffsetOldest, sarama.OffsetNewest} {
@@ -408,13 +350,9 @@ func (c *consumer) Resume(at TopicPartition) error {
 
 // Commit is the session's where there is a member, and an offset manager's where partitions are assigned.
 func (c *consumer) Commit(offsets []Offset) error {
+	offsets = c.uncommitted(offsets)
 	c.mutex.Lock()
 	session := c.session
-	if offsets == nil {
-		for at, position := range c.positions {
-			offsets = append(offsets, Offset{at, position, ""})
-		}
-	}
 	c.mutex.Unlock()
 	if session != nil {
 		for _, offset := range offsets {
@@ -441,11 +379,6 @@ func (c *consumer) commitAlone(offsets []Offset) error {
 	}
 	manager.Commit()
 	return manager.Close()
-}
-
-func (c *consumer) CommitAsync(offsets []Offset) error {
-	go c.Commit(offsets)
-	return nil
 }
 
 func (c *consumer) Committed(at TopicPartition) (*Offset, error) {
@@ -487,14 +420,6 @@ func newAdmin(r Request) (Admin, error) {
 	}
 	made, err := sarama.NewClusterAdminFromClient(client)
 	return &admin{made, client}, err
-}
-
-func pointers(configs map[string]string) map[string]*string {
-	entries := map[string]*string{}
-	for name, value := range configs {
-		entries[name] = &value
-	}
-	return entries
 }
 
 func (a *admin) CreateTopic(r Request) error {
