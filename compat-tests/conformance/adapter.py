@@ -299,6 +299,10 @@ class Client(ABC):
         """End what all clients of this kind share: nothing, for most."""
         return
 
+    def need(self, what: str) -> None:
+        """Skip the test when the client does not have this."""
+        return
+
     def keep(self, opened: CloseableT) -> CloseableT:
         """Close this with the client."""
         self._open.append(opened)

@@ -188,12 +188,16 @@ class ProcessProducer(Remote, Producer):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> None:
-        if headers:
-            self._client.need("headers")
-        if partition is not None:
-            self._client.need("partitions_by_hand")
-        if timestamp_ms is not None:
-            self._client.need("timestamps")
+        for what, is_asked_for in (
+            ("headers", bool(headers)),
+            ("repeated_headers", len({name for name, _ in headers}) < len(headers)),
+            ("binary_headers", any(0 in content for _, content in headers)),
+            ("empty_values", b"" in (key, value)),
+            ("partitions_by_hand", partition is not None),
+            ("timestamps", timestamp_ms is not None),
+        ):
+            if is_asked_for:
+                self._client.need(what)
         self._gathered.append(
             {
                 "topic": topic,
@@ -299,10 +303,11 @@ class ProcessConsumer(Remote, Consumer):
     def commit_async(self, offsets: Mapping[Partition, Committed]) -> None:
         self.call("commit_async", offsets=self._offsets(offsets))
 
-    @staticmethod
-    def _offsets(offsets: Mapping[Partition, Committed] | None) -> list[dict[str, Any]] | None:
+    def _offsets(self, offsets: Mapping[Partition, Committed] | None) -> list[dict[str, Any]] | None:
         if offsets is None:
             return None
+        if any(committed.metadata for committed in offsets.values()):
+            self._client.need("commit_metadata")
         return [{**fields_of(partition), **committed._asdict()} for partition, committed in offsets.items()]
 
     def committed(self, partition: Partition) -> Committed | None:
@@ -321,6 +326,8 @@ class ProcessAdmin(Remote, Admin):
     ) -> int:
         if validate_only:
             self._client.need("validate_only")
+        if configs:
+            self._client.need("configs_of_new_topics")
         wanted = {"count": partitions, "configs": dict(configs or {}), "validate_only": validate_only}
         return self.code_of("create_topic", topic=name, **wanted)
 
@@ -420,6 +427,8 @@ class ProcessClient(Client):
             self.need("transactions")
         if options.idempotent:
             self.need("idempotence")
+        if options.acks != -1:
+            self.need("acks")
         return self.keep(ProcessProducer(self, options))
 
     def consumer(self, options: ConsumerOptions = CONSUMER_DEFAULTS) -> ProcessConsumer:

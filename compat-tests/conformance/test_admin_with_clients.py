@@ -32,15 +32,22 @@ EVENT_MS = 1_700_000_000_000
 
 def test_topics_are_created_listed_and_deleted(client: Client, name: str) -> None:
     admin = client.admin()
+    assert admin.create_topic(name, 3) == 0
+    assert partitions_of(admin, name, 3) == 3
+    assert admin.create_topic(name) == TOPIC_ALREADY_EXISTS
+    assert admin.delete_topic(name) == 0
+    assert partitions_of(admin, name, None) is None
+    assert admin.delete_topic(name) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topic_is_created_with_its_configs_unless_it_is_only_validated(client: Client, name: str) -> None:
+    admin = client.admin()
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}, validate_only=True) == 0
     assert name not in admin.topics()
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}) == 0
     assert partitions_of(admin, name, 3) == 3
     assert admin.topic_configs(name)["retention.ms"] == "1000000"
-    assert admin.create_topic(name) == TOPIC_ALREADY_EXISTS
     assert admin.delete_topic(name) == 0
-    assert partitions_of(admin, name, None) is None
-    assert admin.delete_topic(name) == UNKNOWN_TOPIC_OR_PARTITION
 
 
 def partitions_of(admin: Admin, topic: str, expected: int | None) -> int | None:
@@ -70,26 +77,36 @@ def test_partitions_are_added_but_never_removed(client: Client, kafka_topic: str
 def test_legacy_alteration_replaces_all_configs(client: Client, kafka_topic: str) -> None:
     admin = client.admin()
     default = admin.topic_configs(kafka_topic)["segment.bytes"]
-    assert admin.alter_configs(kafka_topic, {"segment.bytes": "2000000", "retention.ms": "5000000"}) == 0
-    configs = admin.topic_configs(kafka_topic)
-    assert (configs["segment.bytes"], configs["retention.ms"]) == ("2000000", "5000000")
-    assert admin.alter_configs(kafka_topic, {"retention.ms": "6000000", "segment.bytes": default or ""}) == 0
-    configs = admin.topic_configs(kafka_topic)
-    assert (configs["segment.bytes"], configs["retention.ms"]) == (default, "6000000")
+    altered = {"segment.bytes": "2000000", "retention.ms": "5000000"}
+    assert admin.alter_configs(kafka_topic, altered) == 0
+    assert configs_of(admin, kafka_topic, altered) == altered
+    altered = {"retention.ms": "6000000", "segment.bytes": default or ""}
+    assert admin.alter_configs(kafka_topic, altered) == 0
+    assert configs_of(admin, kafka_topic, altered) == altered
     assert admin.alter_configs(kafka_topic, {"retention.ms": "soon"}) == INVALID_CONFIG
+
+
+def configs_of(admin: Admin, topic: str, expected: dict[str, str]) -> dict[str, str | None]:
+    """The named configs, for which an answer that a broker had from its controller late is waited."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        configs = admin.topic_configs(topic)
+        found = {name: configs[name] for name in expected}
+        if found == expected or time.monotonic() > deadline:
+            return found
+        time.sleep(POLL_MS / 1000)
 
 
 def test_incremental_alteration_changes_what_is_named(client: Client, kafka_topic: str) -> None:
     admin = client.admin()
     setting = [("SET", "retention.ms", "5000000"), ("APPEND", "cleanup.policy", "compact")]
     assert admin.incremental_alter_configs(kafka_topic, setting) == 0
-    configs = admin.topic_configs(kafka_topic)
-    assert configs["retention.ms"] == "5000000"
-    assert set((configs["cleanup.policy"] or "").split(",")) == {"delete", "compact"}
+    altered = {"retention.ms": "5000000", "cleanup.policy": "delete,compact"}
+    assert configs_of(admin, kafka_topic, altered) == altered
     resetting = [("DELETE", "retention.ms", None), ("SUBTRACT", "cleanup.policy", "delete")]
     assert admin.incremental_alter_configs(kafka_topic, resetting) == 0
-    configs = admin.topic_configs(kafka_topic)
-    assert (configs["retention.ms"], configs["cleanup.policy"]) == ("604800000", "compact")
+    altered = {"retention.ms": "604800000", "cleanup.policy": "compact"}
+    assert configs_of(admin, kafka_topic, altered) == altered
 
 
 def test_configs_take_effect_at_once(client: Client, kafka_topic: str) -> None:

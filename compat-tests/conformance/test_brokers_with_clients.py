@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until, read
+from conformance.adapter import Admin, Client, ConsumerOptions, ProducerOptions, poll_until, read
 from conformance.all_clients import CLIENTS, IN_PROCESS
 from conformance.broker_under_test import OwnBroker, start_own_broker
 from conformance.conftest import create_topic
@@ -25,13 +25,12 @@ def create(broker: OwnBroker, topic: str) -> None:
     create_topic(IN_PROCESS["librdkafka"](broker.bootstrap).admin(), topic)
 
 
-def test_first_record_creates_its_topic(client: Client, name: str) -> None:
+def test_first_record_creates_its_topic(client: Client, topic_admin: Admin, name: str) -> None:
     producer = client.producer()
     producer.send(name, b"v")
     assert [delivery.error for delivery in producer.flush()] == [0]
-    admin = client.admin()
-    assert admin.topics()[name] == 1
-    assert admin.delete_topic(name) == 0
+    assert client.admin().topics()[name] == 1
+    assert topic_admin.delete_topic(name) == 0
 
 
 def test_unknown_topic_is_an_error_without_auto_creation(
