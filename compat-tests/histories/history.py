@@ -25,6 +25,7 @@ assigned     ``[key, ...]``: given by a rebalance; reading starts at the committ
 revoked      ``[key, ...]``: taken by a rebalance
 final        ``{key: end offset}``: the process has read these from their beginning to their end, after everything else
 committed    ``{"group": name, "offsets": {key: next offset}}``: committed offsets after everything else
+ready        ``null``: the client has begun to work
 crash        ``null``: the process is given up, or killed
 kill, pause  ``null``: the broker is dead, or stopped, from invoke to completion
 ===========  ===========================================================================================================

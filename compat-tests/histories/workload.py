@@ -1,0 +1,251 @@
+"""The workload: who works on a broker at the same time, with faults among them, and the history that comes of it.
+
+Owns: the cast, the topics, starting and ending workers, and the order of a run: topics, workers and faults, rest, the
+final reading.  The history is in ``history.jsonl`` of the run's directory, beside the journals and logs that it is of.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from child_process import ChildProcess
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from histories.clients import CALL_S, Names
+from histories.final_reading import PATIENCE_S, committed_offsets, end_transactions, read_to_the_end
+from histories.history import Client, Journal, merge_journals
+from histories.librdkafka_clients import COMMON
+from histories.nemesis import Broker, kill_and_restart, pause, plan
+from histories.worker import PROCESSES_OF_A_WORKER, Specification
+
+PARTITIONS = {"events": 3, "ledger": 2, "relay": 2, "output": 2}
+EVERYTHING = tuple(PARTITIONS)
+CLIENT_FAULTS = -2  # the process of what befalls clients
+STOP_S = 60.0
+# A broker of our own forgets the dead sooner than by default, and loads and rolls more than one of each.
+BROKER_PROPERTIES = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "log.segment.bytes": "1048576",
+}
+LIBRDKAFKA, AIOKAFKA = "librdkafka", "aiokafka"
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the cast; ``can_go`` says that it may be killed and sent away."""
+
+    role: str
+    client: Client
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    protocol: str = "classic"
+    can_go: bool = False
+
+
+def producers() -> list[Part]:
+    everywhere = ("events", "ledger", "relay")
+    cast = []
+    for library in (LIBRDKAFKA, AIOKAFKA):
+        cast += [Part("send", Client(library, kind), writes=everywhere) for kind in ("plain", "idempotent")]
+        client = Client(library, "transactional", transactional_id=f"transactions of {library}")
+        cast.append(Part("transact", client, writes=("ledger", "relay"), can_go=True))
+    return cast
+
+
+def consumers() -> list[Part]:
+    topics = ("events", "ledger")
+    classic, newer = (Client(LIBRDKAFKA, isolation=COMMITTED, group=group) for group in ("classic", "newer"))
+    return [
+        Part("read", Client(LIBRDKAFKA, isolation=COMMITTED), reads=EVERYTHING),
+        Part("read", Client(AIOKAFKA, isolation=COMMITTED), reads=EVERYTHING),
+        Part("read", Client(AIOKAFKA, isolation=UNCOMMITTED), reads=EVERYTHING),
+        Part("subscribe", classic, reads=topics, can_go=True),
+        Part("subscribe", classic._replace(library=AIOKAFKA), reads=topics, can_go=True),
+        *[Part("subscribe", newer, reads=topics, protocol="consumer", can_go=True) for _ in range(2)],
+    ]
+
+
+def transformers() -> list[Part]:
+    return [
+        Part(
+            "transform",
+            Client(LIBRDKAFKA, "transactional", f"{group} {number}", COMMITTED, group),
+            reads=("relay",),
+            writes=("relay", "output"),
+            protocol=protocol,
+            can_go=True,
+        )
+        for group, protocol in (("transform", "classic"), ("transform anew", "consumer"))
+        for number in range(2)
+    ]
+
+
+CAST = (*producers(), *consumers(), *transformers())
+
+
+@dataclass
+class Workload:
+    """One run.  ``broker`` is ``None`` for a broker that is not ours, which is then spared."""
+
+    directory: Path
+    bootstrap: str
+    broker: Broker | None
+    seconds: float
+    kills: int
+    seed: int
+    say: Callable[[str], object] = lambda _: None
+    workers: list[tuple[Part, ChildProcess]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.prefix = f"histories-{uuid.uuid4().hex[:8]}-"
+        self.names = Names(self.prefix, PARTITIONS)
+        self.random = Random(self.seed)
+        self._journals: list[Path] = []
+        self._journal = Journal(self._new_journal("faults"))
+
+    @property
+    def history(self) -> Path:
+        return self.directory / "history.jsonl"
+
+    def run(self) -> Path:
+        """Returns where the history is."""
+        self._create_topics()
+        try:
+            self.workers = [(part, self._start_worker(part)) for part in CAST]
+            self._await_workers()
+            self._let_faults_happen()
+            self._stop_workers()
+        finally:
+            for _, worker in self.workers:
+                worker.kill()
+        self._read_everything()
+        self._journal.close()
+        merge_journals(self._journals, self.history)
+        return self.history
+
+    def _new_journal(self, name: str) -> Path:
+        path = self.directory / f"{name}.journal"
+        self._journals.append(path)
+        return path
+
+    def _create_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
+        topics = [NewTopic(self.names.topic(topic), number) for topic, number in PARTITIONS.items()]
+        for created in admin.create_topics(topics, operation_timeout=CALL_S).values():
+            created.result(CALL_S)
+
+    def _start_worker(self, part: Part) -> ChildProcess:
+        number = len(self._journals)
+        name = f"{number}-{part.role}-{part.client.library}"
+        path = self._new_journal(name)
+        path.touch()
+        client = part.client
+        specification = Specification(
+            role=part.role,
+            # Groups and transactional ids of a broker that is not ours are kept apart like topics.
+            client=client._replace(
+                group=client.group and self.prefix + client.group,
+                transactional_id=client.transactional_id and self.prefix + client.transactional_id,
+            ),
+            protocol=part.protocol,
+            reads=part.reads,
+            writes=part.writes,
+            bootstrap=self.bootstrap,
+            prefix=self.prefix,
+            partitions=PARTITIONS,
+            journal=str(path),
+            number=number,
+            seed=self.seed,
+        )
+        command = [sys.executable, "-m", "histories.worker", specification.to_json()]
+        search_path = os.pathsep.join([str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")])
+        return ChildProcess(command, self.directory / f"{name}.log", {"PYTHONPATH": search_path})
+
+    def _await_workers(self) -> None:
+        """On a busy machine it takes long until all of them are at work."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(b'"ready"' in path.read_bytes() for path in self._journals[1:]):
+            self._check_workers()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"workers are not ready within {PATIENCE_S} s; see {self.directory}")
+            time.sleep(0.1)
+
+    # Faults
+
+    def _let_faults_happen(self) -> None:
+        started = time.monotonic()
+        faults = plan(self.random, self.seconds, self.kills if self.broker is not None else 0)
+        if self.broker is None:
+            faults = [fault for fault in faults if "client" in fault.kind]
+        for fault in faults:
+            time.sleep(max(0.0, started + fault.at_s - time.monotonic()))
+            self._check_workers()
+            self.say(f"{time.monotonic() - started:6.1f} s: {fault.kind}")
+            if "client" in fault.kind:
+                self._trouble_a_client(fault.kind)
+            elif self.broker is not None:
+                strike = kill_and_restart if fault.kind == "kill" else pause
+                strike(self.broker, self._journal, self.random)
+        time.sleep(max(0.0, started + self.seconds - time.monotonic()))
+        self._check_workers()
+
+    def _trouble_a_client(self, kind: str) -> None:
+        position = self.random.choice([position for position, (part, _) in enumerate(self.workers) if part.can_go])
+        part, worker = self.workers[position]
+        if kind == "kill a client":
+            worker.kill()
+        else:
+            worker.terminate(STOP_S)
+        self._journal.record(CLIENT_FAULTS, "info", "crash")
+        self.workers[position] = (part, self._start_worker(part))
+
+    def _check_workers(self) -> None:
+        """A worker that ended by itself has met what it was not made for."""
+        for part, worker in self.workers:
+            if worker.exit_code is not None:
+                raise RuntimeError(f"a worker ({part}) exited with {worker.exit_code}\n{worker.log_tail()}")
+
+    def _stop_workers(self) -> None:
+        for _, worker in self.workers:
+            os.kill(worker.pid, signal.SIGTERM)
+        for part, worker in self.workers:
+            # Once is enough: a second signal would hit an interpreter that is about to end.
+            if (exit_code := worker.wait(STOP_S)) != 0:
+                raise RuntimeError(f"a worker ({part}) exited with {exit_code}\n{worker.log_tail()}")
+
+    # The end
+
+    def _read_everything(self) -> None:
+        self.say("reading everything")
+        ids = {part.client.transactional_id for part in CAST if part.client.transactional_id is not None}
+        end_transactions(self.bootstrap, sorted(self.prefix + transactional_id for transactional_id in ids))
+        process = len(self._journals) * PROCESSES_OF_A_WORKER
+        for isolation in (COMMITTED, UNCOMMITTED):
+            process += 1
+            read_to_the_end(self.bootstrap, self.names, isolation, self._journal, process)
+        groups = {(part.client.group, part.reads) for part in CAST if part.client.group is not None}
+        for group, topics in sorted(groups):
+            found: dict[str, Any] = {
+                "group": self.prefix + group,
+                "offsets": committed_offsets(
+                    self.bootstrap, self.names, self.prefix + group, self.names.keys_of(*topics)
+                ),
+            }
+            self._journal.record(process, "ok", "committed", found)
