@@ -119,7 +119,8 @@ class Loader:
         except ProtocolError as error:
             logger.error("cannot read %s on from offset %d: %s", self._name, self._offset, error)
         if self._offset == before:
-            # Nothing readable where the log says that there is something: serve what there is rather than nothing.
+            # Serve what there is rather than nothing.
+            logger.error("nothing can be read of %s from offset %d to %d", self._name, before, self.end_offset)
             self._offset = self.end_offset
 
     def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:

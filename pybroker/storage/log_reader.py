@@ -6,6 +6,8 @@ Owns the way from an offset range to a file range.  The fast path, everything up
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pybroker.limits import COLD_BUFFER_BYTES_MAX, COLD_READ_BYTES_MAX, READ_AHEAD_BYTES
@@ -85,25 +87,29 @@ def read_segments(
                 log.read_failed(error)
                 return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
             found = _COLD  # There is no map to be had now: read the file.
+        # A compacted segment may have nothing at or past the offset; then the next one does.
+        is_last = min_one_batch is False or i == len(segments) - 1 or segment_end >= upper_bound_offset
         if found is _COLD:
             if max_bytes > COLD_READ_BYTES_MAX:
                 asked = _Range(segment, offset, end_offset, COLD_READ_BYTES_MAX, min_one_batch)
-            return _cold_read(log, segment, asked)
+            go_on = None if is_last else partial(log.read, segment_end, max_bytes, upper_bound_offset, min_one_batch)
+            return _cold_read(log, segment, asked, go_on)
         if found is None:
             return ReadResult(CORRUPT_MESSAGE, EMPTY)
-        # A compacted segment may have nothing at or past the offset; then the next one does.
-        if found or min_one_batch is False or i == len(segments) - 1 or segment_end >= upper_bound_offset:
+        if found or is_last:
             return ReadResult(NONE, found)
     return ReadResult(NONE, EMPTY)
 
 
-def _cold_read(log: Log, segment: Segment, asked: _Range) -> ReadResult | ColdRead:
+def _cold_read(
+    log: Log, segment: Segment, asked: _Range, go_on: Callable[[], ReadResult | ColdRead] | None
+) -> ReadResult | ColdRead:
     try:
         segment.open()
     except OSError as error:
         log.read_failed(error)
         return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
-    return ColdRead(log, segment, asked.max_bytes, lambda: _read_cold(segment, asked))
+    return ColdRead(log, segment, asked.max_bytes, lambda: _read_cold(segment, asked), go_on)
 
 
 def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:

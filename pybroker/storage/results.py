@@ -121,12 +121,21 @@ class ColdRead:
     ``done(ReadResult)`` runs on the loop later, exactly once.  Until then the segment is pinned.
     """
 
-    __slots__ = ("_log", "_segment", "_work", "max_bytes")
+    __slots__ = ("_go_on", "_log", "_segment", "_work", "max_bytes")
 
-    def __init__(self, log: Log, segment: Segment, max_bytes: int, work: Callable[[], memoryview | None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        segment: Segment,
+        max_bytes: int,
+        work: Callable[[], memoryview | None],
+        go_on: Callable[[], ReadResult | ColdRead] | None,
+    ) -> None:
+        """``go_on()`` reads the next segment, where this one turns out to have nothing."""
         self._log = log
         self._segment = segment
         self._work = work
+        self._go_on = go_on
         self.max_bytes = max_bytes
 
     def start(self, done: Callable[[ReadResult], None]) -> None:
@@ -148,6 +157,12 @@ class ColdRead:
                 done(ReadResult(KAFKA_STORAGE_ERROR, EMPTY))
             elif records is None:
                 done(ReadResult(CORRUPT_MESSAGE, EMPTY))
+            elif not records and self._go_on is not None:
+                more = self._go_on()
+                if isinstance(more, ColdRead):
+                    more.start(done)
+                else:
+                    done(more)
             else:
                 done(ReadResult(NONE, records))
 

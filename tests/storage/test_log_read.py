@@ -103,6 +103,20 @@ def test_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(storage: Storag
     assert read(log, 1)[0][0] == 50
 
 
+def test_cold_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(
+    storage: Storage, world: FakeWorld, cold: None
+) -> None:
+    log = storage.log()
+    for base_offset in (0, 50, 90):
+        log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=base_offset)))
+    assert [segment.base_offset for segment in log.segments] == [0, 50, 90]
+    for offset, expected in ((1, 50), (51, 90)):
+        found = read_cold(world, log.read(offset, 1 << 20, 91, True))
+        assert parse(found.records)[0][0] == expected
+    assert not len(read_cold(world, log.read(1, 1 << 20, 50, True)).records)
+    assert not len(read_cold(world, log.read(1, 1 << 20, 91, False)).records)
+
+
 def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: FakeWorld, cold: None) -> None:
     log = storage.log()
     Client(log).fill(100)
