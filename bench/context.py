@@ -18,7 +18,8 @@ from bench.process_stats import cpu_seconds, load_average
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """How much is done: rounds per broker, seconds per measurement, bytes per bulk transfer, offsets committed."""
+    """How much is done: rounds per broker, seconds per measurement, bytes per bulk transfer, offsets committed, months
+    of flights."""
 
     rounds: int
     seconds: float
@@ -27,6 +28,7 @@ class Volume:
     recovery_bytes: int
     growth_seconds: float
     commits: int
+    flight_months: int
 
 
 QUICK = Volume(
@@ -37,6 +39,7 @@ QUICK = Volume(
     recovery_bytes=5_000_000_000,
     growth_seconds=300,
     commits=200_000,
+    flight_months=3,
 )
 FULL = Volume(
     rounds=7,
@@ -46,6 +49,7 @@ FULL = Volume(
     recovery_bytes=5_000_000_000,
     growth_seconds=300,
     commits=1_000_000,
+    flight_months=12,
 )
 
 

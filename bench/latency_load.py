@@ -2,10 +2,11 @@
 
 ``python -m bench.latency_load``; takes its job as JSON on stdin and prints its outcome as JSON.
 
-Requests of one small record leave by schedule, whatever the broker does, spread over ``connections`` connections,
-each with a partition of its own.  Latency counts from the moment that the schedule names, so a stall of the broker
-is counted for every request that it delays.  The consumer long-polls all partitions on one connection; a record is
-known by its offset, since nobody else writes to the topic, so nothing is put into records and none is decoded.
+Requests of one small record leave by schedule, whatever the broker does: to every partition in turn, spread over
+``connections`` connections.  Latency counts from the moment that the schedule names, so a stall of the broker is
+counted for every request that it delays.  The consumers share the partitions and long-poll them, each on a connection
+of its own; a record is known by its offset, since nobody else writes to the topic, so nothing is put into records and
+none is decoded.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import json
 import select
 import sys
 import time
-from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from socket import socket
 
 from bench.raw_load import LENGTH, Connection, percentile
 from bench.wire import (
@@ -34,20 +37,25 @@ from pybroker_protocol.records import batches
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 RECEIVE_BYTES = 1024 * 1024
 DRAIN_S = 5.0
-IN_FLIGHT_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run at ``rate`` requests per second in all."""
+    """One run at ``rate`` requests per second in all; without ``partitions`` there are as many as connections."""
 
     bootstrap: str
     topic: str
     rate: float
     connections: int = 8
+    partitions: int | None = None
+    consumers: int = 1
     record_bytes: int = 200
     seconds: float = 3.0
     warmup_seconds: float = 1.0
+
+    @property
+    def partition_count(self) -> int:
+        return self.partitions or self.connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +69,38 @@ class Outcome:
     lost: int
     produce_p50_us: float
     produce_p99_us: float
+    produce_p999_us: float
     end_to_end_p50_us: float
     end_to_end_p99_us: float
+    end_to_end_p999_us: float
     client_cpu_share: float
 
 
-class TailConsumer:
-    """One connection that always has a Fetch for every partition open."""
+class Producer(Connection):
+    """One connection that sends a frame of its own to each of its partitions."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, bootstrap: str, frames: Mapping[int, bytes]) -> None:
+        super().__init__(bootstrap, b"", in_flight=0)
+        self._frames = {partition: memoryview(frame) for partition, frame in frames.items()}
+        for frame in frames.values():
+            # The first record of each partition has offset 0 and no place in the schedule.
+            check_produce_reply(exchange(self.socket, frame))
+        self.socket.setblocking(False)
+
+    def send_to(self, partition: int, due: float) -> bool:
+        """Send one request that was due at ``due``; returns whether bytes are left that the socket did not take."""
+        self.sent.append(due)
+        self._unsent.append(self._frames[partition])
+        return self.flush()
+
+
+class TailConsumer:
+    """One connection that always has a Fetch for its partitions open."""
+
+    def __init__(self, job: Job, partitions: Sequence[int]) -> None:
         self.socket = connect(job.bootstrap)
         self.socket.setblocking(False)
-        self.offsets = dict.fromkeys(range(job.connections), 0)
+        self.offsets = dict.fromkeys(partitions, 1)
         self._topic = job.topic
         self._received = bytearray()
 
@@ -108,19 +136,22 @@ class Run:
     def __init__(self, job: Job) -> None:
         self.job = job
         batch = record_batch(1, job.record_bytes)
-        frames = [produce_frame(job.topic, {index: batch}) for index in range(job.connections)]
-        self.connections = [Connection(job.bootstrap, frame, IN_FLIGHT_MAX) for frame in frames]
-        for connection in self.connections:
-            # The first record of each partition has offset 0 and no place in the schedule.
-            check_produce_reply(exchange(connection.socket, connection.frame))
-            connection.socket.setblocking(False)
-        self.by_socket = {connection.socket: index for index, connection in enumerate(self.connections)}
-        self.consumer = TailConsumer(job)
-        self.readable = [*self.by_socket, self.consumer.socket]
-        self.consumer.offsets = dict.fromkeys(range(job.connections), 1)
+        partitions = range(job.partition_count)
+        self.producers = [
+            Producer(
+                job.bootstrap,
+                {index: produce_frame(job.topic, {index: batch}) for index in partitions[number :: job.connections]},
+            )
+            for number in range(job.connections)
+        ]
+        # Neighbouring partitions are of one consumer and of different producers.
+        bounds = [number * len(partitions) // job.consumers for number in range(job.consumers + 1)]
+        self.consumers = [TailConsumer(job, partitions[low:high]) for low, high in pairwise(bounds)]
+        ends: list[Producer | TailConsumer] = [*self.producers, *self.consumers]
+        self.by_socket = {end.socket: end for end in ends}
+        self.readable = list(self.by_socket)
         # When each record was due, by partition; the record at index 0 has offset 1.
-        self.due: list[list[float]] = [[] for _ in self.connections]
-        self.waiting: list[deque[float]] = [deque() for _ in self.connections]
+        self.due: list[list[float]] = [[] for _ in partitions]
         self.produce: list[float] = []
         self.end_to_end: list[float] = []
         self.consumed = 0
@@ -131,53 +162,55 @@ class Run:
         job = self.job
         interval = 1 / job.rate
         total = int(job.rate * (job.warmup_seconds + job.seconds))
-        self.consumer.ask()
+        for consumer in self.consumers:
+            consumer.ask()
         cpu_started = time.process_time()
         started = time.perf_counter() + 0.05
         measured_from = started + job.warmup_seconds
         deadline = started + job.warmup_seconds + job.seconds + DRAIN_S
-        blocked: set[int] = set()
+        blocked: set[socket] = set()
         while (now := time.perf_counter()) < deadline and (self.scheduled < total or self.consumed < total):
             while self.scheduled < total and started + self.scheduled * interval <= now:
-                index = self.scheduled % job.connections
-                self.send(index, started + self.scheduled * interval, blocked)
+                self.send(self.scheduled % job.partition_count, started + self.scheduled * interval, blocked)
                 self.scheduled += 1
             next_due = started + self.scheduled * interval if self.scheduled < total else now + 0.1
             self.poll(max(0.0, next_due - time.perf_counter()), blocked, measured_from)
         return self.outcome(total, (time.process_time() - cpu_started) / (time.perf_counter() - started))
 
-    def send(self, index: int, due: float, blocked: set[int]) -> None:
+    def send(self, partition: int, due: float, blocked: set[socket]) -> None:
         """Send one request that was due at ``due``."""
-        self.due[index].append(due)
-        self.waiting[index].append(due)
-        if self.connections[index].send(1, due):
-            blocked.add(index)
+        self.due[partition].append(due)
+        producer = self.producers[partition % self.job.connections]
+        if producer.send_to(partition, due):
+            blocked.add(producer.socket)
 
-    def poll(self, wait_s: float, blocked: set[int], measured_from: float) -> None:
+    def poll(self, wait_s: float, blocked: set[socket], measured_from: float) -> None:
         """Handle what comes within ``wait_s``; select, because epoll's time-out knows whole milliseconds only."""
-        writable = [self.connections[index].socket for index in blocked]
-        readable, writable, _ = select.select(self.readable, writable, [], wait_s)
+        readable, writable, _ = select.select(self.readable, list(blocked), [], wait_s)
         for ready in writable:
-            if not self.connections[self.by_socket[ready]].flush():
-                blocked.discard(self.by_socket[ready])
+            producer = self.by_socket[ready]
+            assert isinstance(producer, Producer)
+            if not producer.flush():
+                blocked.discard(ready)
         for ready in readable:
-            if ready is self.consumer.socket:
-                self.consume(measured_from)
+            end = self.by_socket[ready]
+            if isinstance(end, Producer):
+                self.acknowledge(end, measured_from)
             else:
-                self.acknowledge(self.by_socket[ready], measured_from)
+                self.consume(end, measured_from)
 
-    def acknowledge(self, index: int, measured_from: float) -> None:
+    def acknowledge(self, producer: Producer, measured_from: float) -> None:
         """Take the replies of one connection."""
-        replies = self.connections[index].count_replies()
+        replies = producer.count_replies()
         now = time.perf_counter()
         for _ in range(replies):
-            due = self.waiting[index].popleft()
+            due = producer.sent.popleft()
             if due >= measured_from:
                 self.produce.append(now - due)
 
-    def consume(self, measured_from: float) -> None:
-        """Take what the consumer got."""
-        arrived = self.consumer.read()
+    def consume(self, consumer: TailConsumer, measured_from: float) -> None:
+        """Take what a consumer got."""
+        arrived = consumer.read()
         now = time.perf_counter()
         for partition, first, following in arrived:
             for offset in range(first, following):
@@ -194,8 +227,10 @@ class Run:
             lost=total - self.consumed,
             produce_p50_us=percentile(produce, 0.5) * 1e6,
             produce_p99_us=percentile(produce, 0.99) * 1e6,
+            produce_p999_us=percentile(produce, 0.999) * 1e6,
             end_to_end_p50_us=percentile(end_to_end, 0.5) * 1e6,
             end_to_end_p99_us=percentile(end_to_end, 0.99) * 1e6,
+            end_to_end_p999_us=percentile(end_to_end, 0.999) * 1e6,
             client_cpu_share=client_cpu_share,
         )
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 PARTS = {
     "startup": "exec to the first Metadata reply; in-process start and close",
     "tiny": "requests of one small record: 1×1, 8×1 and 8×5 connections × requests in flight",
-    "latency": "produce and end-to-end latency at 20 % and 50 % of Kafka's highest rate",
+    "latency": "produce and end-to-end latency at 20 % and 50 % of Kafka's highest rate, to the p99.9",
     "large": "1 MB batches over 1 and 8 connections, and another client's tiny requests beside them",
+    "many": "latency of 50 producers and 50 consumers on 200 partitions at a fixed rate",
     "librdkafka": "produce and consume through confluent-kafka",
     "java": "Kafka's own ProducerPerformance and ConsumerPerformance",
     "memory": "resident memory: idle, 1,000 connections, 10,000 partitions",
@@ -18,6 +19,7 @@ PARTS = {
     "groups": "a group of 100 members over 300 partitions joins, and settles after one died, in both protocols",
     "transactions": "transactions of one record through one confluent-kafka producer",
     "group_memory": "10,000 groups of 10 committed partitions: memory, and loading them after kill -9",
+    "spark": "the demo's Spark job over the flights (needs scripts/spark-setup)",
     "growth": "memory over five minutes of mixed load",
 }
-FULL_ONLY = ("growth",)
+FULL_ONLY = ("spark", "growth")

@@ -52,12 +52,17 @@ def measure(context: Context, share: float, rate: float, name: str, broker: Cont
             warmup_seconds=context.volume.warmup_seconds,
         )
         outcome = Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+    label = f"{share:.0%}".replace("%", " %")
+    add_latencies(context, f"{label} ", rate, name, outcome)
+
+
+def add_latencies(context: Context, label: str, rate: float, name: str, outcome: Outcome) -> None:
+    """Add the percentiles of both latencies; raises ``RuntimeError`` when records were lost."""
     if outcome.lost:
         raise RuntimeError(f"{name} did not deliver {outcome.lost} records at {rate:,.0f} requests/s")
     if outcome.client_cpu_share > CLIENT_CPU_SHARE_MAX:
         context.say(f"the generator used {outcome.client_cpu_share:.0%} of a core: these figures are its own")
-    label = f"{share:.0%}".replace("%", " %")
-    context.add(f"{label} produce p50", "µs", name, outcome.produce_p50_us)
-    context.add(f"{label} produce p99", "µs", name, outcome.produce_p99_us)
-    context.add(f"{label} end-to-end p50", "µs", name, outcome.end_to_end_p50_us)
-    context.add(f"{label} end-to-end p99", "µs", name, outcome.end_to_end_p99_us)
+    for what in ("produce", "end_to_end"):
+        for shown, share in (("p50", "p50"), ("p99", "p99"), ("p99.9", "p999")):
+            latency_us = getattr(outcome, f"{what}_{share}_us")
+            context.add(f"{label}{what.replace('_', '-')} {shown}", "µs", name, latency_us)

@@ -1,0 +1,40 @@
+"""Many of everything: 50 producers and 50 consumers share 200 partitions at a fixed rate that neither broker minds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+from bench.contestants import Contestant, topic
+from bench.context import Context
+from bench.latency_load import Job, Outcome
+from bench.parts.latency import add_latencies
+from bench.parts.warmup import warm_up
+from bench.subprocesses import Generator
+
+PARTITIONS, PRODUCERS, CONSUMERS = 200, 50, 50
+RATE = 2000
+
+
+def run(context: Context) -> None:
+    """The same load on both brokers, in every round."""
+    with context.running() as brokers:
+        warm_up(context, brokers)
+        context.alternate(brokers, partial(measure, context))
+
+
+def measure(context: Context, name: str, broker: Contestant) -> None:
+    """One broker."""
+    with topic(broker, PARTITIONS) as topic_name:
+        job = Job(
+            broker.bootstrap,
+            topic_name,
+            RATE,
+            connections=PRODUCERS,
+            partitions=PARTITIONS,
+            consumers=CONSUMERS,
+            seconds=context.volume.seconds,
+            warmup_seconds=context.volume.warmup_seconds,
+        )
+        outcome = Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+    add_latencies(context, "", RATE, name, outcome)
