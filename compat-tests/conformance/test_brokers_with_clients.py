@@ -52,13 +52,17 @@ def test_unknown_topic_is_an_error_without_auto_creation(
 
 # kafka-python leaves the socket of a refused connection to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_clients_go_on_after_the_broker_restarts(library: str, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("reads_by", ["subscription", "assignment"])
+def test_clients_go_on_after_the_broker_restarts(library: str, reads_by: str, tmp_path: Path, name: str) -> None:
     broker = start_own_broker(tmp_path)
     client = CLIENTS[library](broker.bootstrap)
     try:
         create(broker, name)
         producer, consumer = client.producer(), client.consumer(ConsumerOptions(group=name))
-        consumer.subscribe(name)
+        if reads_by == "subscription":
+            consumer.subscribe(name)
+        else:
+            consumer.assign([(name, 0)])
         producer.send(name, b"before")
         assert [delivery.offset for delivery in producer.flush()] == [0]
         assert [record.value for record in read(consumer, 1)] == [b"before"]
