@@ -1,0 +1,217 @@
+"""Metadata and topics."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant
+
+_METADATA = "pybroker.handlers.metadata"
+_TOPICS = "pybroker.cluster.decisions.topics"
+
+MUTANTS = (
+    Mutant(
+        "no-topics-are-all-in-metadata",
+        "Metadata of no topics brings all of them.",
+        (
+            Edit(
+                _METADATA,
+                "if request.topics is None or (version == 0 and not request.topics):",
+                "if not request.topics:",
+            ),
+        ),
+        ("test_topics.py::test_null_topics_are_all_and_no_topics_are_none",),
+    ),
+    Mutant(
+        "no-topics-are-none-in-version-0",
+        "Metadata 0 of no topics brings none, though it cannot ask for all in another way.",
+        (
+            Edit(
+                _METADATA,
+                "if request.topics is None or (version == 0 and not request.topics):",
+                "if request.topics is None:",
+            ),
+        ),
+        ("test_topics.py::test_null_topics_are_all_and_no_topics_are_none",),
+    ),
+    Mutant(
+        "topics-made-unasked",
+        "Metadata makes topics though the client does not want that: a mistyped name stays for ever.",
+        (Edit(_METADATA, "if missing and request.allow_auto_topic_creation and services", "if missing and services"),),
+        ("test_topics.py::test_an_unknown_topic_is_made_only_for_who_wants_it",),
+    ),
+    Mutant(
+        "auto-creation-cannot-be-switched-off",
+        "auto.create.topics.enable is ignored.",
+        (
+            Edit(
+                _METADATA,
+                'request.allow_auto_topic_creation and services.config.get_bool("auto.create.topics.enable")',
+                "request.allow_auto_topic_creation",
+            ),
+        ),
+        ("test_topics.py::test_no_topic_is_made_where_that_is_switched_off",),
+    ),
+    Mutant(
+        "auto-creation-does-nothing",
+        "Metadata never makes a topic.",
+        (
+            Edit(
+                _METADATA,
+                "        if allowed:\n            return _create_first",
+                "        if not allowed:\n            return _create_first",
+            ),
+        ),
+        ("test_topics.py::test_an_unknown_topic_is_made_only_for_who_wants_it",),
+    ),
+    Mutant(
+        "internal-topics-look-like-others",
+        "Internal topics are not marked as such, and pattern subscriptions read them.",
+        (Edit(_METADATA, "        is_internal=topic.is_internal,", "        is_internal=False,"),),
+        ("test_groups.py::test_the_topic_of_committed_offsets_is_internal",),
+    ),
+    Mutant(
+        "leader-epoch-untold",
+        "Metadata does not tell the leader epoch, and clients cannot tell old news from new.",
+        (Edit(_METADATA, "        leader_epoch=partition.leader_epoch,", "        leader_epoch=-1,"),),
+        ("test_topics.py::test_a_partition_has_a_leader_among_the_brokers",),
+    ),
+    Mutant(
+        "metadata-by-unknown-id-as-name",
+        "Metadata of an unknown topic id says UNKNOWN_TOPIC_OR_PARTITION.",
+        (
+            Edit(
+                _METADATA,
+                "error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None",
+                "error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=None",
+            ),
+        ),
+        ("test_topics.py::test_topics_are_known_by_their_ids",),
+    ),
+    Mutant(
+        "page-begins-at-the-first-partition",
+        "The cursor of DescribeTopicPartitions is ignored, and the client pages for ever.",
+        (
+            Edit(
+                "pybroker.handlers.describe_topic_partitions",
+                "first = page.first_index if position == 0 else 0",
+                "first = 0",
+            ),
+        ),
+        ("test_topics.py::test_partitions_are_described_page_by_page",),
+    ),
+    # --- topics
+    Mutant(
+        "create-topics-all-or-nothing",
+        "One bad topic keeps the good ones of its request from being created.",
+        (
+            Edit(
+                _TOPICS,
+                "            results[topic.name] = TopicCreation(topic.name, refused.error_code, refused.message)\n",
+                "            results[topic.name] = TopicCreation(topic.name, refused.error_code, refused.message)\n"
+                "            return [TopicCreation(each.name, refused.error_code, refused.message) for each "
+                "in topics]\n",
+            ),
+        ),
+        (
+            "test_topics.py::test_a_mixed_request_creates_the_valid_topics",
+            "test_topics.py::test_a_topic_named_twice_is_refused",
+        ),
+    ),
+    Mutant(
+        "topic-named-twice-created",
+        "Of a topic that is named twice in a request one wins.",
+        (
+            Edit(
+                _TOPICS,
+                "            if counts[topic.name] > 1:\n"
+                '                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")\n'
+                "            if wanted",
+                "            if topic.name in results:\n                continue\n            if wanted",
+            ),
+        ),
+        ("test_topics.py::test_a_topic_named_twice_is_refused",),
+    ),
+    Mutant(
+        "existing-topic-created-again",
+        "A topic that exists is created again, and its data are lost.",
+        (
+            Edit(
+                _TOPICS,
+                "    if name in image.topics_by_name:\n",
+                "    if name in INTERNAL_TOPICS and name in image.topics_by_name:\n",
+            ),
+        ),
+        ("test_topics.py::test_a_mixed_request_creates_the_valid_topics",),
+    ),
+    Mutant(
+        "validation-creates",
+        "A CreateTopics that is only to be validated creates.",
+        (Edit("pybroker.handlers.create_topics", "validate_only=request.validate_only,", "validate_only=False,"),),
+        ("test_topics.py::test_validating_creates_nothing",),
+    ),
+    Mutant(
+        "colliding-names-created",
+        "Two topics whose names differ only in dots and underscores are created, and their metrics are one.",
+        (
+            Edit(
+                _TOPICS,
+                "    if reason is None and (other := colliding_name(name, image.topics_by_name)) is not None:",
+                "    if reason is None and (other := colliding_name(name, ())) is not None:",
+            ),
+        ),
+        ("test_topics.py::test_names_that_differ_in_dots_and_underscores_alone_collide",),
+    ),
+    Mutant(
+        "created-partitions-answered-in-part",
+        "Of the topics of a CreatePartitions only the refused ones are answered.",
+        (
+            Edit(
+                "pybroker.handlers.create_partitions",
+                "                    for result in results\n",
+                "                    for result in results\n                    if result.error_code\n",
+            ),
+        ),
+        ("test_topics.py::test_every_topic_of_a_create_partitions_is_answered",),
+    ),
+    Mutant(
+        "partitions-shrink",
+        "CreatePartitions to fewer partitions than there are is granted.",
+        (
+            Edit(
+                _TOPICS,
+                "            _grow_topic(builder, topic, random)\n",
+                "            known = builder.view().topics_by_name.get(topic.name)\n"
+                "            if known is None or topic.total_count >= len(known.partitions):\n"
+                "                _grow_topic(builder, topic, random)\n",
+            ),
+        ),
+        ("test_topics.py::test_every_topic_of_a_create_partitions_is_answered",),
+    ),
+    Mutant(
+        "records-deleted-past-the-end",
+        "DeleteRecords past the end deletes all there is and says that it went well.",
+        (
+            Edit(
+                "pybroker.storage.log",
+                "        if offset > self.high_watermark:\n"
+                "            return OFFSET_OUT_OF_RANGE\n"
+                "        if self._offline",
+                "        if offset > self.high_watermark:\n"
+                "            offset = self.high_watermark\n"
+                "        if self._offline",
+            ),
+        ),
+        ("test_topics.py::test_records_are_deleted_up_to_an_offset",),
+    ),
+    Mutant(
+        "records-of-compacted-topics-deleted",
+        "DeleteRecords cuts a compacted topic, whose newest values are not its last records.",
+        (
+            Edit(
+                "pybroker.replication.partition",
+                'if "delete" not in log.config.cleanup_policy:',
+                "if not log.config.cleanup_policy:",
+            ),
+        ),
+        ("test_topics.py::test_records_of_a_compacted_topic_are_not_deleted",),
+    ),
+)

@@ -1,0 +1,140 @@
+"""``scripts/mutants``: run mutants, each in a pytest of its own, and say which of them the suite does not notice.
+
+Owns: the command's options, which mutants are run, and the table and the file of results.  First the tests that the
+chosen mutants name are run without any: they must pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mutants.catalogue import MUTANTS, by_name
+from mutants.mutant import CANARY, Mutant, NotApplicable, check_applicable
+from mutants.plugin_names import MUTANT, REPORT
+from mutants.verdict import CAUGHT, UNFIT, Verdict, judge
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / ".cache" / "results" / "mutants.json"
+AT_ONCE_IN_CI = 10
+_ORDER_SEED = 4_3_1
+_TIMEOUT_S = 300.0
+# Without what the tests of the wire do not need; half of a run would be spent on importing it.
+_PYTEST = (
+    *(sys.executable, "-m", "pytest", "-q", "--no-header", "--confcutdir", "compat-tests/conformance"),
+    *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:hypothesispytest"),
+)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def chosen_in_ci(seed: int, mutants: Sequence[Mutant] = MUTANTS) -> list[Mutant]:
+    """Ten of them; seeds that follow one another go through all, in an order that mixes the families."""
+    mixed = random.Random(_ORDER_SEED).sample(mutants, len(mutants))
+    start = seed * AT_ONCE_IN_CI
+    return [mixed[(start + offset) % len(mixed)] for offset in range(min(AT_ONCE_IN_CI, len(mixed)))]
+
+
+def tests_pass(mutants: Sequence[Mutant]) -> bool:
+    """Whether the tests that these mutants name pass without any mutant."""
+    node_ids = dict.fromkeys([CANARY, *(node_id for mutant in mutants for node_id in mutant.node_ids)])
+    finished = subprocess.run([*_PYTEST, *node_ids], cwd=ROOT, capture_output=True, text=True, check=False)
+    if finished.returncode != 0:
+        say(finished.stdout + finished.stderr)
+    return finished.returncode == 0
+
+
+def run_mutant(mutant: Mutant) -> Verdict:
+    """Run the tests that the mutant names, and the canary, with the mutant in the broker."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
+        report = Path(directory) / "report.json"
+        command = [*_PYTEST, "-p", "mutants.plugin", CANARY, *mutant.node_ids]
+        environment = {**os.environ, MUTANT: mutant.name, REPORT: str(report)}
+        try:
+            subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return Verdict(mutant, UNFIT, reason="it hangs", seconds=time.monotonic() - started)
+        found = json.loads(report.read_text()) if report.exists() else None
+    return judge(mutant, found, time.monotonic() - started)
+
+
+def show(verdict: Verdict) -> None:
+    tests = ", ".join(node_id.rpartition("/")[2] for node_id in verdict.caught_by)
+    say(f"{verdict.outcome:9} {verdict.seconds:5.1f} s  {verdict.mutant.name:45}  {verdict.reason or tests}")
+
+
+def write_results(verdicts: Sequence[Verdict], path: Path = RESULTS) -> None:
+    """What the report reads: one entry for each mutant of this run."""
+    entries = [
+        {
+            "name": verdict.mutant.name,
+            "trap": verdict.mutant.trap,
+            "outcome": verdict.outcome,
+            "caught_by": list(verdict.caught_by),
+            "seconds": round(verdict.seconds, 2),
+        }
+        for verdict in verdicts
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(entries, indent=1) + "\n")
+
+
+def arguments_of(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/mutants", description="Can the suite fail?  Break pybroker and see.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mutants to run; default: all")
+    parser.add_argument("--list", action="store_true", help="name every mutant with its trap, and run none")
+    parser.add_argument("--ci", action="store_true", help=f"run {AT_ONCE_IN_CI} of them, others each day")
+    parser.add_argument("--seed", type=int, help="which ones --ci runs; default: the date")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="mutants at a time")
+    return parser.parse_args(words)
+
+
+def choose(arguments: argparse.Namespace) -> list[Mutant]:
+    if arguments.names:
+        return [by_name(name) for name in arguments.names]
+    if not arguments.ci:
+        return list(MUTANTS)
+    seed = datetime.datetime.now(datetime.UTC).date().toordinal() if arguments.seed is None else arguments.seed
+    say(f"--seed {seed}")
+    return chosen_in_ci(seed)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    arguments = arguments_of(sys.argv[1:] if words is None else words)
+    if arguments.list:
+        for mutant in MUTANTS:
+            say(f"{mutant.name:45}  {mutant.trap}")
+        return 0
+    try:
+        mutants = choose(arguments)
+        for mutant in mutants:
+            check_applicable(mutant)
+    except (KeyError, NotApplicable, SyntaxError) as error:
+        say(f"cannot run: {error}")
+        return 1
+    if not tests_pass(mutants):
+        say("the tests fail without a mutant")
+        return 1
+    verdicts = []
+    with ThreadPoolExecutor(max(arguments.jobs, 1)) as threads:
+        for verdict in threads.map(run_mutant, mutants):
+            show(verdict)
+            verdicts.append(verdict)
+    write_results(verdicts)
+    missed = [verdict for verdict in verdicts if verdict.outcome != CAUGHT]
+    say(f"{len(verdicts) - len(missed)} of {len(verdicts)} mutants caught")
+    return 1 if missed else 0
