@@ -13,7 +13,7 @@ from bench.parts.warmup import warm_up
 from bench.subprocesses import Generator
 
 PARTITIONS, PRODUCERS, CONSUMERS = 200, 50, 50
-RATE = 2000
+RATE = 1000
 
 
 def run(context: Context) -> None:
