@@ -36,10 +36,14 @@ class Waiter(NamedTuple):
 
 
 class TimerChange(NamedTuple):
-    """Set the timer ``key`` to expire in ``delay_ms``, or cancel it when ``delay_ms`` is None."""
+    """Set the timer ``key`` to expire in ``delay_ms``, or cancel it when ``delay_ms`` is None.
+
+    ``when_written``: not if the records of the same result found no room.
+    """
 
     key: TimerKey
     delay_ms: int | None
+    when_written: bool = False
 
 
 class ProducerOfRecords(NamedTuple):
@@ -57,7 +61,8 @@ class Result:
     ``marker``: in place of records, the end of a transaction to be appended, then replayed.
     ``response``: the answer to the request that caused the operation; None while that request stays parked.
     ``replies`` and ``timers``: answers to requests that were parked before, and changes of timers, in order; they
-    belong to what the operation has changed itself, so they are carried out whatever becomes of the records.
+    belong to what the operation has changed itself, so they are carried out whatever becomes of the records, but for
+    changes ``when_written``.
     ``then``: runs after the records are replayed, before any other operation of the shard.
     ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code of the log
     mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
@@ -85,5 +90,5 @@ class Result:
     def schedule(self, key: TimerKey, delay_ms: int) -> None:
         self.timers.append(TimerChange(key, delay_ms))
 
-    def cancel(self, key: TimerKey) -> None:
-        self.timers.append(TimerChange(key, None))
+    def cancel(self, key: TimerKey, *, when_written: bool = False) -> None:
+        self.timers.append(TimerChange(key, None, when_written))

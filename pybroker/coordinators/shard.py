@@ -239,6 +239,7 @@ class Shard(Generic[S]):
         """Carry out what does not depend on the records, and answer the request with the error."""
         logger.warning("could not append to %s-%d: error %d", self._topic, self._partition, code)
         result.response = None
+        result.timers = [change for change in result.timers if not change.when_written]
         self._publish(result, None)
         on_failure = result.on_failure
         if on_failure is None:
@@ -251,7 +252,7 @@ class Shard(Generic[S]):
     # --- responses ------------------------------------------------------------------------------------------------
 
     def _publish(self, result: Result, waiter: Waiter | None) -> None:
-        for key, delay_ms in result.timers:
+        for key, delay_ms, _ in result.timers:
             if delay_ms is None:
                 self.timers.cancel(key)
             else:

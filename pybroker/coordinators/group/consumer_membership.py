@@ -220,7 +220,7 @@ def step(group: ConsumerGroup, member: ConsumerMember, situation: Situation, res
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             result.schedule(key, after.rebalance_timeout_ms)
         else:
-            result.cancel(key)
+            result.cancel(key, when_written=True)
     return after
 
 
