@@ -58,6 +58,12 @@ def tests_pass(mutants: Sequence[Mutant]) -> bool:
 
 
 def run_mutant(mutant: Mutant) -> Verdict:
+    """The verdict on a mutant.  A stalled machine may spoil a run, so what was not caught is given a second one."""
+    verdict = _run_once(mutant)
+    return verdict if verdict.outcome == CAUGHT else _run_once(mutant)
+
+
+def _run_once(mutant: Mutant) -> Verdict:
     """Run the tests that the mutant names, and the canary, with the mutant in the broker."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
