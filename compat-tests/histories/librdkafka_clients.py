@@ -175,7 +175,10 @@ class LibrdkafkaConsumer:
             message: Any = self._consumer.poll(timeout_s if position == 0 else 0)
             if message is None:
                 return
-            if message.error() is None:
+            if (error := message.error()) is not None:
+                if error.fatal():
+                    raise Failed(error)
+            else:
                 key = self._names.key(message.topic(), message.partition())
                 self._on_record(key, message.offset(), int(message.value()))
 
