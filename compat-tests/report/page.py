@@ -24,8 +24,9 @@ HTML, MARKDOWN, DOCUMENT, PLOTS = "report.html", "report.md", "run.json", "plots
 def write(run: Run, directory: Path) -> Page:
     """Write everything below ``directory``, which is made; returns the page."""
     directory.mkdir(parents=True, exist_ok=True)
-    page = page_of(run)
+    # First: the page can be made anew from it, the run cannot.
     (directory / DOCUMENT).write_text(json.dumps(run.to_json(), indent=1) + "\n")
+    page = page_of(run)
     (directory / HTML).write_text(html(page))
     (directory / MARKDOWN).write_text(markdown.render(page, PLOTS))
     write_plots(page, directory / PLOTS)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from histories.anomalies import ANOMALIES, PHENOMENA
 
 from report.blocks import Block, Cell, Heading, Kind, Paragraph, Prose, Quote, Section, Table, Tile, number, plain
 
+CAUGHT = "caught"
 OUTCOMES = ("passed", "failed", "skipped")
 
 
 def mutants(found: Sequence[dict[str, Any]]) -> Section:
-    """pybroker with one behaviour broken at a time, and what caught it; a list of {name, trap, caught_by, seconds}."""
-    caught = sum(bool(mutant["caught_by"]) for mutant in found)
+    """pybroker with one behaviour broken at a time: a list of {name, trap, outcome, caught_by, seconds}."""
+    caught = sum(mutant["outcome"] == CAUGHT for mutant in found)
     tile = Tile("mutants caught", f"{caught} of {len(found)}", Kind.GOOD if caught == len(found) else Kind.BAD)
     rows = tuple(
         (
             Cell(mutant["name"]),
             Cell(mutant["trap"]),
-            Cell(_listed(mutant["caught_by"]), Kind.PLAIN) if mutant["caught_by"] else Cell("survived", Kind.BAD),
+            caught_by(mutant),
             number(mutant["seconds"], 1),
         )
         for mutant in found
@@ -30,13 +33,15 @@ def mutants(found: Sequence[dict[str, Any]]) -> Section:
     return Section("mutants", "Mutants", tile, (text, Table(("mutant", "trap", "caught by", "seconds"), rows)))
 
 
-def _listed(value: str | Sequence[str]) -> str:
-    names = [value] if isinstance(value, str) else list(value)
-    return ", ".join(name.rpartition("::")[2] for name in names)
+def caught_by(mutant: dict[str, Any]) -> Cell:
+    """The tests that failed, by their names."""
+    if mutant["outcome"] != CAUGHT:
+        return Cell(mutant["outcome"], Kind.BAD)
+    return Cell(", ".join(dict.fromkeys(test.rpartition("::")[2] for test in mutant["caught_by"])))
 
 
 def histories(found: dict[str, Any]) -> Section:
-    """What the checker made of a history: {valid, anomalies, phenomena, examples, statistics}."""
+    """What the checker made of a history: {anomalies, phenomena, examples, statistics …}."""
     anomalies: dict[str, int] = found["anomalies"]
     count = sum(anomalies.values())
     tile = Tile("anomalies in histories", f"{count:,}", Kind.BAD if count else Kind.GOOD)
@@ -44,22 +49,24 @@ def histories(found: dict[str, Any]) -> Section:
         "Producers, consumers and transactions run side by side while members and the broker are killed; every "
         "operation is recorded with its outcome, and the record is searched for what cannot be."
     )
-    blocks: list[Block] = [Paragraph(text), counts("anomaly", anomalies, wanted=False)]
-    blocks += [
-        Quote(f"{kind}: examples", "\n".join(examples))
-        for kind, examples in found["examples"].items()
-        if kind in anomalies
+    blocks: list[Block] = [
+        Paragraph(text),
+        Paragraph(f"{found['seconds']:,.0f} s, seed {found['seed']}."),
+        Table(
+            ("anomaly", "what it means", "number"),
+            tuple((Cell(kind), Cell(ANOMALIES.get(kind, "")), _unwanted(times)) for kind, times in anomalies.items()),
+        ),
     ]
-    if found["phenomena"]:
-        blocks += [Heading("Not faults, but counted"), counts("phenomenon", found["phenomena"])]
-    blocks += [Heading("What was looked at"), counts("", found["statistics"])]
+    for kind, examples in found["examples"].items():
+        if kind in anomalies:
+            blocks.append(Quote(f"{kind}: examples", "\n".join(examples)))
+    phenomena = found["phenomena"].items()
+    if phenomena:
+        rows = tuple((*plain(kind, PHENOMENA.get(kind, "")), number(times)) for kind, times in phenomena)
+        blocks += [Heading("Not faults, but counted"), Table(("phenomenon", "what it means", "number"), rows)]
+    statistics = tuple((Cell(name), number(count)) for name, count in found["statistics"].items())
+    blocks += [Heading("What was looked at"), Table(("", "number"), statistics)]
     return Section("histories", "Histories", tile, tuple(blocks))
-
-
-def counts(title: str, found: Mapping[str, int], *, wanted: bool = True) -> Table:
-    """Names with how often each was found; what is not wanted stands out."""
-    rows = tuple((Cell(name), number(times) if wanted else _unwanted(times)) for name, times in found.items())
-    return Table((title, "number"), rows)
 
 
 def _unwanted(times: int) -> Cell:

@@ -113,14 +113,18 @@ def wire() -> list[dict[str, Any]]:
 
 MUTANT_LIST = [
     {
-        "name": "crc-not-checked",
-        "trap": "a batch with a wrong CRC is refused",
-        "caught_by": "t.py::test_crc",
+        "name": "crc-unchecked",
+        "trap": "A batch with a wrong checksum is stored.",
+        "outcome": "caught",
+        "caught_by": ["t/test_a.py::test_crc"],
         "seconds": 1.2,
     },
-    {"name": "acks-0-answered", "trap": "acks=0 has no reply", "caught_by": None, "seconds": 0.4},
+    {"name": "acks-0-answered", "trap": "acks=0 has a reply.", "outcome": "survived", "caught_by": [], "seconds": 0.4},
 ]
 HISTORY = {
+    "broker": "pybroker",
+    "seconds": 60.0,
+    "seed": 4,
     "valid": False,
     "anomalies": {"lost-write": 1, "duplicate": 0},
     "phenomena": {"G0": 4},
