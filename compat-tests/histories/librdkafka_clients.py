@@ -122,7 +122,11 @@ class LibrdkafkaProducer:
                 self._producer.produce(topic, b"%d" % value, partition=partition, on_delivery=delivered_at(position))
             except (KafkaException, BufferError) as failure:
                 raise Failed(failure, unknown=position > 0) from failure
-        if self._producer.flush(CALL_S) > 0:
+        try:
+            unsent = self._producer.flush(CALL_S)
+        except KafkaException as failure:  # the producer has failed for good
+            raise Failed(failure, unknown=True) from failure
+        if unsent > 0:
             raise Failed("flush timed out", unknown=True)
         return offsets
 
