@@ -6,6 +6,7 @@ from mutants.mutant import Edit, Mutant
 
 _METADATA = "pybroker.handlers.metadata"
 _TOPICS = "pybroker.cluster.decisions.topics"
+_INTERNAL = "pybroker.cluster.internal_topics"
 
 MUTANTS = (
     Mutant(
@@ -213,5 +214,36 @@ MUTANTS = (
             ),
         ),
         ("test_topics.py::test_records_of_a_compacted_topic_are_not_deleted",),
+    ),
+    # --- internal topics
+    Mutant(
+        "committed-offsets-deleted-by-retention",
+        "The topic of committed offsets is not compacted, and retention deletes what groups have committed.",
+        (
+            Edit(
+                _INTERNAL,
+                '            ("cleanup.policy", "compact"),\n            ("compression.type", "producer"),',
+                '            ("cleanup.policy", "delete"),\n            ("compression.type", "producer"),',
+            ),
+        ),
+        ("test_internal_topics.py::test_internal_topics_have_settings_of_their_own",),
+    ),
+    Mutant(
+        "offsets-topic-like-others",
+        "The topic of committed offsets has as many partitions as any other topic.",
+        (Edit(_INTERNAL, 'config.get_int("offsets.topic.num.partitions"),', 'config.get_int("num.partitions"),'),),
+        ("test_internal_topics.py::test_internal_topics_are_made_when_they_are_first_needed",),
+    ),
+    Mutant(
+        "internal-topics-only-by-the-broker",
+        "An internal topic that a client has made is not taken for one.",
+        (
+            Edit(
+                _TOPICS,
+                "TopicImage(topic.name, topic_id, partitions, topic.name in INTERNAL_TOPICS)",
+                "TopicImage(topic.name, topic_id, partitions, len(topic.configs) > 2)",
+            ),
+        ),
+        ("test_internal_topics.py::test_a_client_may_make_an_internal_topic_before_it_is_needed",),
     ),
 )

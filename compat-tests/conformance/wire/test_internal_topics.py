@@ -1,0 +1,60 @@
+"""The coordinators' topics: made when they are first needed, with settings of their own, and topics like others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.broker_under_test import start_own_broker
+from conformance.wire.asking import TIMEOUT_MS, TRANSACTION, Producer, Wire, metadata, wait_for_coordinator
+from conformance.wire.test_topics import create, describe, new
+from pybroker_protocol.errors import ErrorCode
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Wire]:
+    """Asks a broker that has never been asked anything."""
+    own = start_own_broker(tmp_path, SETTINGS)
+    wire = Wire(("127.0.0.1", own.port))
+    yield wire
+    wire.close()
+    own.stop()
+
+
+def test_internal_topics_are_made_when_they_are_first_needed(fresh: Wire) -> None:
+    assert fresh.ask("Metadata", 9, topics=None)["topics"] == []
+    wait_for_coordinator(fresh, "group")
+    assert [found["name"] for found in fresh.ask("Metadata", 9, topics=None)["topics"]] == [OFFSETS]
+    wait_for_coordinator(fresh, "transactional-id", TRANSACTION)
+    for name, partitions in ((OFFSETS, 3), (TRANSACTIONS, 2)):
+        found = metadata(fresh, name)
+        assert (len(found["partitions"]), found["is_internal"]) == (partitions, True)
+
+
+def test_internal_topics_have_settings_of_their_own(fresh: Wire) -> None:
+    wait_for_coordinator(fresh, "group")
+    wait_for_coordinator(fresh, "transactional-id", TRANSACTION)
+    for name, codec in ((OFFSETS, "producer"), (TRANSACTIONS, "uncompressed")):
+        found = describe(fresh, name, "cleanup.policy", "compression.type", "segment.bytes")
+        assert {key: entry["value"] for key, entry in found.items()} == {
+            "cleanup.policy": "compact",
+            "compression.type": codec,
+            "segment.bytes": "104857600",
+        }
+
+
+def test_a_client_may_make_an_internal_topic_before_it_is_needed(fresh: Wire) -> None:
+    wanted = new(TRANSACTIONS, 4, cleanup_policy="compact")
+    assert create(fresh, wanted) == {TRANSACTIONS: 0}
+    assert create(fresh, wanted) == {TRANSACTIONS: ErrorCode.TOPIC_ALREADY_EXISTS}
+    fresh.wait_for_leaders(TRANSACTIONS, 4)
+    assert metadata(fresh, TRANSACTIONS)["is_internal"] is True
+    assert Producer(fresh, "transactional-id").epoch == 0
+    asked = [{"name": OFFSETS, "partitions": [{"partition_index": 0, "offset": 0}]}]
+    (found,) = fresh.ask("DeleteRecords", 2, topics=asked, timeout_ms=TIMEOUT_MS)["topics"][0]["partitions"]
+    assert found["error_code"] == ErrorCode.INVALID_TOPIC_EXCEPTION
