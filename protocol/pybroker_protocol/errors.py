@@ -169,3 +169,12 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The topology epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The topology epoch is out of date."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "No more share sessions are possible."
+
+
+# Of four bytes each at most, so many characters fit into any string of the wire (32,767 bytes).
+READABLE_CHARS_MAX = 8_000
+
+
+def readable(message: str) -> str:
+    """What a client reads of an error, cut to what the wire can carry: it may quote all that the client has sent."""
+    return message if len(message) <= READABLE_CHARS_MAX else f"{message[: READABLE_CHARS_MAX - 1]}…"

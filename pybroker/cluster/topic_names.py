@@ -10,6 +10,8 @@ from collections.abc import Collection
 from itertools import product
 from typing import Final
 
+from pybroker_protocol.errors import readable
+
 NAME_LENGTH_MAX: Final = 249  # a directory is called <topic>-<partition>, and file systems allow 255 bytes
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -27,7 +29,7 @@ def invalid_reason(name: str) -> str | None:
         reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else:
         return None
-    return f"Topic name is invalid: {reason}"
+    return readable(f"Topic name is invalid: {reason}")
 
 
 def colliding_name(name: str, existing: Collection[str]) -> str | None:

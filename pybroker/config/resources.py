@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from pybroker_protocol.errors import readable
+
 # ConfigResource.Type.
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -78,7 +80,7 @@ class ConfigFailure(Exception):
     def __init__(self, error_code: int, message: str | None) -> None:
         super().__init__(message)
         self.error_code = error_code
-        self.message = message
+        self.message = None if message is None else readable(message)
 
 
 class Alteration(NamedTuple):

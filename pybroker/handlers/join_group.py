@@ -32,6 +32,6 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse 
 
 
 def _shaped(api_version: int, response: JoinGroupResponse) -> JoinGroupResponse:
-    if response.protocol_name is None and api_version < NULLABLE_PROTOCOL_NAME_VERSION:
-        response.protocol_name = ""
+    """No name is null where it may be, and empty where it may not."""
+    response.protocol_name = response.protocol_name or (None if api_version >= NULLABLE_PROTOCOL_NAME_VERSION else "")
     return response

@@ -496,7 +496,12 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Encode a reply behind those that wait for the end of this turn."""
         parts: list[Any] = [b""]
-        api.encode(response, parts)
+        try:
+            api.encode(response, parts)
+        except ValueError as error:
+            # Our own mistake; a client that hears nothing would wait for ever, and so would its later requests.
+            self.refuse(f"the reply cannot be encoded: {error}")
+            return
         size = sum(map(len, parts))
         if api.flexible_reply:
             parts[0] = _FLEXIBLE_REPLY_HEADER(size + 5, correlation_id, 0)

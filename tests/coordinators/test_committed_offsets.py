@@ -190,6 +190,12 @@ def test_retention_that_the_client_asked_for_is_obeyed(cluster: Cluster) -> None
     assert cluster.committed() == {("t", 1): 2}
 
 
+def test_retention_without_end_ends_with_time_itself(cluster: Cluster) -> None:
+    cluster.commit(1, retention_ms=2**63 - 1, version=4)
+    cluster.world.advance(2 * RETENTION_MS)
+    assert cluster.committed() == {("t", 0): 1}
+
+
 def test_many_groups_expire_in_turns_of_the_loop(cluster: Cluster) -> None:
     for number in range(600):
         cluster.commit(1, group=f"g{number}")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pybroker.cluster.image import UNASSIGNED_DIRECTORY, BrokerRegistration, ImageBuilder, PartitionImage
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, readable
 
 
 class Shuffler(Protocol):
@@ -31,7 +31,7 @@ class Refused(Exception):
     def __init__(self, error_code: int, message: str | None = None) -> None:
         super().__init__(message)
         self.error_code = int(error_code)
-        self.message = message
+        self.message = None if message is None else readable(message)
 
 
 def place(

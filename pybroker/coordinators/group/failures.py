@@ -7,6 +7,8 @@ Counterpart in Kafka: the ``ApiException`` classes.
 
 from __future__ import annotations
 
+from pybroker_protocol.errors import readable
+
 
 class GroupFailure(Exception):
     """Kafka's error code, and what the client reads."""
@@ -14,4 +16,4 @@ class GroupFailure(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = readable(message)

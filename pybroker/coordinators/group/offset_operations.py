@@ -57,6 +57,7 @@ _OLDER_EPOCH = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERA
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
 BROKER_RETENTION = -1
+_LAST_TIMESTAMP_MS = (1 << 63) - 1
 
 
 # --- OffsetCommit ----------------------------------------------------------------------------------------------------
@@ -148,7 +149,8 @@ def _check_commit(group: Group | None, request: OffsetCommitRequest, api_version
 def _offset_value(partition: OffsetCommitRequestPartition, topic_id: bytes, retention_ms: int, now_ms: int) -> bytes:
     metadata = partition.committed_metadata or ""
     if retention_ms != BROKER_RETENTION:
-        return pack_offset_with_expiry(partition.committed_offset, metadata, now_ms, now_ms + retention_ms)
+        expire_ms = min(now_ms + retention_ms, _LAST_TIMESTAMP_MS)
+        return pack_offset_with_expiry(partition.committed_offset, metadata, now_ms, expire_ms)
     return pack_offset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, topic_id)
 
 
