@@ -40,10 +40,14 @@ def test_topics_are_created_listed_and_deleted(client: Client, name: str) -> Non
     assert admin.delete_topic(name) == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topic_is_created_with_its_configs_unless_it_is_only_validated(client: Client, name: str) -> None:
+def test_topic_that_is_only_validated_is_not_created(client: Client, name: str) -> None:
     admin = client.admin()
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}, validate_only=True) == 0
     assert name not in admin.topics()
+
+
+def test_topic_is_created_with_its_configs(client: Client, name: str) -> None:
+    admin = client.admin()
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}) == 0
     assert partitions_of(admin, name, 3) == 3
     assert admin.topic_configs(name)["retention.ms"] == "1000000"

@@ -44,6 +44,7 @@ def test_static_member_returns_without_a_rebalance(client: Client, make_topic: M
     topic = make_topic(partitions=PARTITIONS)
     stays, leaves = (member(client, topic, name, instance_id=instance) for instance in ("stays", "leaves"))
     settle([stays, leaves])
+    stays.poll()  # which tells the revocations up to now
     owned, revocations = leaves.assignment(), stays.revocations
     leaves.close()
     returned = member(client, topic, name, instance_id="leaves")

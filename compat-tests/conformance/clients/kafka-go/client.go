@@ -497,7 +497,7 @@ func (a *admin) CreateTopic(r Request) error {
 	for name, value := range r.Configs {
 		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: value})
 	}
-	request := kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}, ValidateOnly: r.Validate}
+	request := kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}}
 	created, err := ask(a.broker, (*kafka.Client).CreateTopics, request)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ from driver import Driver, Request, decoded, encoded
 CLIENT_ERROR = -1
 PATIENCE_MS = 30_000
 # A member whose topic is gone leaves its group, and then librdkafka 2.0.2 may wait for itself without end.
-STOP_TIMEOUT_S = 5
+STOP_TIMEOUT_S = 2
 SESSION_TIMEOUT_MS = 10_000
 POLL_RECORDS_MAX = 500
 # kcat tells errors in its library's words; these are the ones that scenarios ask for by their code.
