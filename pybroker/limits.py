@@ -131,9 +131,13 @@ TOMBSTONES_PER_BATCH = 2_000
 # Transactional ids that one operation looks at for expiry, and tombstones that it may write, for the same reasons.
 EXPIRY_IDS_PER_OPERATION = 1_000
 
-# Timed out transactions that one operation has aborted, each with its markers and two records of its own: a third of a
-# millisecond, and all fifty partitions of the coordinator look at the same time.
-ABORTS_PER_OPERATION = 2
+# Transactions that one operation has ended, because they timed out or a load found them prepared, each with its markers
+# and two records of its own: a third of a millisecond, and all fifty partitions of the coordinator look at once.
+ENDS_PER_OPERATION = 2
+
+# A slice of listing transactions, partition after partition of the coordinator's topic, holds the loop for about this
+# long, and one partition.
+LISTING_SLICE_MS = 2
 
 # Markers of one transaction that are written at once; more of them take a share of this length of every turn of the
 # loop, because the first marker of a log makes its files.

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from pybroker import limits
 from pybroker.coordinators.transaction.marker_sender import RETRY_MS
+from pybroker.coordinators.transaction.metadata import TransactionState
 from pybroker_protocol import codec
 from pybroker_protocol.data_records import encode_value
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.list_transactions import ListTransactionsRequest
 from pybroker_protocol.messages.records_transaction import TransactionLogValue
 from pybroker_protocol.record_codec import build_batch
+from tests.coordinators.support import Reply
 from tests.coordinators.transaction_support import COORDINATOR_EPOCH, OFFSETS, T0, T1, Cluster
 
 V1 = 4  # the last version of EndTxn that clients of the first protocol send
@@ -572,7 +576,7 @@ def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
 
 
 def test_many_transactions_time_out_over_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ABORTS_PER_OPERATION", 2)
+    monkeypatch.setattr(limits, "ENDS_PER_OPERATION", 2)
     cluster = Cluster()
     for name in "abcde":
         cluster.add_for(cluster.producer(name, timeout_ms=5_000), T0, transactional_id=name)
@@ -583,6 +587,44 @@ def test_many_transactions_time_out_over_several_turns_of_the_loop(monkeypatch: 
         cluster.world.turn()
         aborted.append(len(cluster.listed(states=["CompleteAbort"])))
     assert aborted == [2, 4, 5]
+
+
+def test_many_prepared_transactions_are_seen_through_over_several_turns_after_a_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "ENDS_PER_OPERATION", 2)
+    cluster = Cluster()
+    cluster.markers.hold = True
+    for name in "abcde":
+        producer = cluster.producer(name)
+        cluster.add_for(producer, T0, transactional_id=name)
+        cluster.end(producer, transactional_id=name)
+    assert cluster.listed(states=["PrepareCommit"]) == set("abcde")
+    cluster.markers.hold = False
+    cluster = cluster.crash(settled=False)
+    completed = [0]
+    while completed[-1] < 5:
+        cluster.world.turn()
+        transactions = cluster.coordinator._runtime._shards[0].state.transactions.values()
+        completed.append(sum(txn.state is TransactionState.COMPLETE_COMMIT for txn in transactions))
+        assert len(completed) < 50
+    assert max(after - before for before, after in pairwise(completed)) == 2
+
+
+def test_many_partitions_are_listed_over_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(partitions=3)
+    for number in range(9):
+        cluster.producer(str(number))
+    assert cluster.listed() == set("012345678")
+    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    reply = Reply()
+    cluster.coordinator.list_transactions(ListTransactionsRequest(), reply.done)
+    turns = 0
+    while reply.parked:
+        turns += 1
+        cluster.world.turn()
+    assert turns == 2
+    assert {state.transactional_id for state in reply.response.transaction_states} == set("012345678")
 
 
 def test_without_open_transactions_no_timer_looks_for_them() -> None:

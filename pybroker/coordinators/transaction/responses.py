@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from pybroker.coordinators.transaction.metadata import (
     BY_TITLE,
@@ -23,6 +24,9 @@ from pybroker_protocol.messages import describe_transactions as describing
 from pybroker_protocol.messages import list_transactions as listing
 from pybroker_protocol.messages.end_txn import EndTxnResponse
 from pybroker_protocol.messages.init_producer_id import InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from pybroker.coordinators.group.subscriptions import CompiledRegex
 
 _TOPIC = itemgetter(0)
 
@@ -87,24 +91,32 @@ def states_of(titles: Iterable[str]) -> tuple[frozenset[TransactionState] | None
     return (states if asked else None), [title for title in asked if title not in BY_TITLE]
 
 
-def listed(
-    found: Iterable[TransactionMetadata], id_pattern: str | None, unknown_filters: list[str]
-) -> listing.ListTransactionsResponse:
-    """What was found and has an id that matches as a whole, if there is a pattern."""
-    states = [
+def id_pattern_of(text: str | None) -> CompiledRegex | ErrorCode | None:
+    """The expression that ids have to match as a whole, None when there is none; an error code when it is no such."""
+    if not text:
+        return None
+    from pybroker.coordinators.group.subscriptions import InvalidRegularExpression, compile_regex
+
+    try:
+        return compile_regex(text)
+    except InvalidRegularExpression:
+        return ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def listed_states(found: list[TransactionMetadata], id_pattern: CompiledRegex | None) -> list[listing.TransactionState]:
+    """Those that were found and have an id that matches."""
+    if id_pattern is not None:
+        matching = id_pattern.matches(txn.transactional_id for txn in found)
+        found = [txn for txn in found if txn.transactional_id in matching]
+    return [
         listing.TransactionState(
             transactional_id=txn.transactional_id, producer_id=txn.producer_id, transaction_state=txn.state.title
         )
         for txn in found
     ]
-    if id_pattern:
-        from pybroker.coordinators.group.subscriptions import InvalidRegularExpression, compile_regex
 
-        try:
-            matching = compile_regex(id_pattern).matches(state.transactional_id for state in states)
-        except InvalidRegularExpression:
-            return list_error(ErrorCode.INVALID_REGULAR_EXPRESSION)
-        states = [state for state in states if state.transactional_id in matching]
+
+def listed(states: list[listing.TransactionState], unknown_filters: list[str]) -> listing.ListTransactionsResponse:
     return listing.ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,

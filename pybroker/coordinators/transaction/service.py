@@ -12,10 +12,12 @@ Counterpart in Kafka: ``TransactionCoordinator``, and what ``KafkaApis`` and ``A
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pybroker import limits
 from pybroker.cluster.features import TRANSACTION_VERSION
 from pybroker.cluster.image import TRANSACTION_STATE_TOPIC
 from pybroker.coordinators.gather import Gather
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from pybroker_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
     from pybroker_protocol.messages.end_txn import EndTxnRequest
     from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
-    from pybroker_protocol.messages.list_transactions import ListTransactionsRequest
+    from pybroker_protocol.messages.list_transactions import ListTransactionsRequest, TransactionState
 
 Done = Callable[[Any], None]
 # operation(shard, now_ms, new_producer_id): asks for Missing.PRODUCER_ID by its response.
@@ -324,26 +326,42 @@ class TransactionCoordinator:
             self._runtime.submit(self.partition_of(transactional_id), partial(_describe, transactional_id), waiter)
 
     def list_transactions(self, request: ListTransactionsRequest, done: Done) -> None:
-        """ListTransactions: those of all partitions that this broker leads; fails while one of them is loading."""
+        """ListTransactions: those of all partitions that this broker leads; fails while one of them is loading.
+
+        There may be very many: partitions are asked over several turns of the loop.
+        """
         states, unknown = responses.states_of(request.state_filters)
         producer_ids = frozenset(request.producer_id_filters)
+        pattern = responses.id_pattern_of(request.transactional_id_pattern)
 
         def operation(shard: TransactionShard, now_ms: int) -> Result:
-            return Result(shard.list_transactions(states, producer_ids, request.duration_filter, now_ms))
+            if isinstance(pattern, ErrorCode):
+                return Result(pattern)
+            found = shard.list_transactions(states, producer_ids, request.duration_filter, now_ms)
+            return Result(responses.listed_states(found, pattern))
 
-        def collected(listed: list[list[TransactionMetadata] | int]) -> None:
-            found: list[TransactionMetadata] = []
+        def collected(listed: list[list[TransactionState] | int]) -> None:
+            found: list[TransactionState] = []
             for part in listed:
                 if isinstance(part, int):
                     done(responses.list_error(part))
                     return
                 found += part
-            done(responses.listed(found, request.transactional_id_pattern, unknown))
+            done(responses.listed(found, unknown))
 
-        partitions = self._runtime.partitions
+        partitions = deque(enumerate(self._runtime.partitions))
         gather = Gather(len(partitions), collected)
-        for position, partition in enumerate(partitions):
-            self._runtime.submit(partition, operation, Waiter(gather.slot(position), int))
+
+        def ask_some() -> None:
+            end_ms = self._env.clock.monotonic_ms() + limits.LISTING_SLICE_MS
+            while partitions:
+                position, partition = partitions.popleft()
+                self._runtime.submit(partition, operation, Waiter(gather.slot(position), int))
+                if self._env.clock.monotonic_ms() >= end_ms and partitions:
+                    self._env.timers.call_soon(ask_some)
+                    return
+
+        ask_some()
 
     # --- asking shards -----------------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from pybroker.coordinators.transaction.settings import TransactionSettings
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 
+RESUME_TIMER: TimerKey = ("resume", "", "")
 ABORT_TIMER: TimerKey = ("abort", "", "")
 EXPIRY_TIMER: TimerKey = ("expiry", "", "")
 
@@ -53,6 +54,7 @@ class TransactionShard:
         "_looks_for_timeouts",
         "_open",
         "_partition",
+        "_prepared_queue",
         "_settings",
         "_timeout_queue",
         "_writing",
@@ -68,6 +70,7 @@ class TransactionShard:
         # The latest value that was made, with what it says: it comes back to be replayed, and is not read again then.
         self._writing: tuple[bytes, TransactionMetadata] | None = None
         self._looks_for_timeouts = False
+        self._prepared_queue: list[str] = []
         self._timeout_queue: list[str] = []
         self._expiry_queue: list[str] = []
 
@@ -102,16 +105,16 @@ class TransactionShard:
 
     def on_loaded(self, now_ms: int) -> Result:
         """See ``CoordinatorState.on_loaded``: what was prepared is seen through."""
-        result = Result()
-        for txn in self.transactions.values():
-            if txn.state in PREPARED:
-                self._markers(txn, result)
+        self._prepared_queue = [id_ for id_, txn in self.transactions.items() if txn.state in PREPARED]
+        result = self._resume_prepared()
         self._look_for_timeouts(result)
         result.schedule(EXPIRY_TIMER, self._settings.expiry_interval_ms)
         return result
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Result:
         """See ``CoordinatorState.on_timer``."""
+        if key == RESUME_TIMER:
+            return self._resume_prepared()
         return self._abort_timed_out(now_ms) if key == ABORT_TIMER else self._expire(now_ms)
 
     def on_unloaded(self, now_ms: int) -> list[Waiter]:
@@ -221,6 +224,17 @@ class TransactionShard:
             self._markers(txn, result)
         return result
 
+    def _resume_prepared(self) -> Result:
+        """Have the markers of transactions written that a load found prepared, some at a time."""
+        result = Result()
+        while self._prepared_queue and len(result.replies) < limits.ENDS_PER_OPERATION:
+            txn = self.transactions.get(self._prepared_queue.pop())
+            if txn is not None and txn.state in PREPARED:
+                self._markers(txn, result)
+        if self._prepared_queue:
+            result.schedule(RESUME_TIMER, 0)
+        return result
+
     def _carry_out(self, decision: Decision, server_version: int) -> Result:
         """Write metadata; answer with the decision."""
         if not isinstance(decision, TransactionMetadata):
@@ -279,7 +293,7 @@ class TransactionShard:
             txn = self.transactions.get(self._timeout_queue.pop())
             if txn is not None and txn.times_out(now_ms):
                 self._time_out(_transaction(txn), result)
-            if len(result.replies) == limits.ABORTS_PER_OPERATION:
+            if len(result.replies) == limits.ENDS_PER_OPERATION:
                 break
         self._look_for_timeouts(result)
         return result
