@@ -122,7 +122,10 @@ MUTANTS = (
     Mutant(
         "simple-consumer-among-members",
         "Who is no member commits for a group that has some.",
-        (Edit(_GROUP, "return 0 if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID", "return 0"),),
+        (
+            Edit(_GROUP, "return 0 if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID", "return 0"),
+            Edit(_OFFSETS, "group.state in _STATES_WITH_SESSIONS:", "request.member_id in group.members:"),
+        ),
         ("test_commits.py::test_the_simple_consumer_commits_only_where_nobody_is_a_member",),
     ),
     Mutant(
