@@ -34,6 +34,7 @@ COLOURS = {
     "#6b7280": "--faint",
     "#d8dce2": "--rule",
 }
+WHITE = "#ffffff"
 KAFKA_COLOUR, PYBROKER_COLOUR, INK, FAINT, RULE = COLOURS
 STYLES = {KAFKA: ("Apache Kafka", KAFKA_COLOUR, "s", 0.12), PYBROKER: ("pybroker", PYBROKER_COLOUR, "o", -0.16)}
 # Wide enough for a phone held upright without shrinking letters.
@@ -59,7 +60,7 @@ def figures(metrics: Iterable[Metric]) -> Iterator[Figure]:
     for unit, group in groupby(ordered, key=lambda metric: metric.unit):
         rows = list(group)
         part = rows[0].part
-        name = re.sub(r"[^a-z0-9]+", "-", f"{part} {unit}".lower()).strip("-")
+        name = file_name(f"{part} {unit}")
         svg = draw(rows, unit)
         yield Figure(
             name=name,
@@ -68,6 +69,12 @@ def figures(metrics: Iterable[Metric]) -> Iterator[Figure]:
             svg=svg,
             page_svg=for_page(svg, name),
         )
+
+
+def file_name(title: str) -> str:
+    """A title as a file's name and an id; units stay apart."""
+    spelled = title.lower().replace("µ", "micro").replace("×", "times")
+    return re.sub(r"[^a-z0-9]+", "-", spelled).strip("-")
 
 
 def in_words(metric: Metric) -> str:
@@ -102,7 +109,7 @@ def draw(rows: Sequence[Metric], unit: str) -> str:
         axes.tick_params(length=0)
         draw_legend(axes, unit)
         written = io.StringIO()
-        drawing.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        drawing.savefig(written, format="svg", facecolor=WHITE, metadata={"Date": None, "Creator": None})
     return written.getvalue()
 
 
@@ -181,7 +188,7 @@ def for_page(svg: str, name: str) -> str:
     for size in ("width", "height"):
         root.attrib.pop(size)
     text = ElementTree.tostring(root, encoding="unicode")
-    return replaced(text, {colour: f"var({variable})" for colour, variable in COLOURS.items()})
+    return replaced(text, {WHITE: "none", **{colour: f"var({variable})" for colour, variable in COLOURS.items()}})
 
 
 def _renamed(attribute: str, value: str, name: str) -> str:

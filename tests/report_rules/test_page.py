@@ -146,6 +146,18 @@ def test_every_metric_has_its_row_and_its_plot(whole: Reader, shown: str) -> Non
     assert ">≤ 300 ms<" in shown
 
 
+def test_plots_take_their_colours_from_the_page_and_stand_alone_in_markdown(whole_page: Page, tmp_path: Path) -> None:
+    figures = [
+        figure for section in whole_page.sections for each in markdown.figures_of(section) for figure in each.figures
+    ]
+    assert len({figure.name for figure in figures}) == len(figures)
+    for figure in figures:
+        assert not re.findall(r"#[0-9a-f]{6}\b", figure.page_svg)
+        assert "var(--pybroker)" in figure.page_svg
+        assert "var(" not in figure.svg
+        assert "#ffffff" in figure.svg, "no background of its own"
+
+
 def test_every_bar_is_told_whether_it_is_met(whole: Reader) -> None:
     rows = {row[0][0]: row for row in whole.rows if row}
     assert all(bar.what in rows for bar in BARS)
