@@ -22,7 +22,7 @@ def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> Parked:
     """Update the features; the reply waits for the commit."""
     version = ctx.api_version
     parked = Parked()
-    names = list(dict.fromkeys(update.feature for update in request.feature_updates))
+    names = [update.feature for update in request.feature_updates]
     ctx.services.controller.update_features(
         [_update(update, version) for update in request.feature_updates],
         lambda results: parked.complete(_response(names, results, version)),

@@ -12,6 +12,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pybroker_protocol.messages.produce import ProduceRequest, TopicProduceData
+from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
@@ -67,3 +68,9 @@ def test_a_topic_without_partitions_is_not_answered_for(client: WireClient, topi
     data = [TopicProduceData(name=topic, partition_data=[])]
     produced = client.ask(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data), 9)
     assert (offsets.topics, trimmed.topics, produced.responses) == ([], [], [])
+
+
+def test_a_feature_that_is_updated_twice_is_answered_for_twice(client: WireClient) -> None:
+    update = FeatureUpdateKey(feature="group.version", max_version_level=1)
+    response = client.ask(UpdateFeaturesRequest(feature_updates=[update, update], validate_only=True), 1)
+    assert [(each.feature, each.error_code) for each in response.results] == [("group.version", ErrorCode.NONE)] * 2
