@@ -33,7 +33,7 @@ ANOMALIES = {
 }
 PHENOMENA = {
     "G0": "transactions whose writes interleave: Kafka does not isolate writes",
-    "retried-write": "a write without idempotence that lies there twice after a fault",
+    "retried-write": "a write that lies there twice because its producer, without idempotence, sent it again",
 }
 EXAMPLES_MAX = 5
 

@@ -70,7 +70,6 @@ class Index:
         self.acknowledged: dict[str, set[int]] = defaultdict(set)  # key -> offsets
         self.transactions: list[Transaction] = []
         self.kills: list[Operation] = []
-        self.faults: list[Operation] = []
         self.log: dict[str, dict[int, int]] = {}  # key -> offset -> the first value read there
         self.overlaps: dict[tuple[str, int], set[int]] = {}
         self.places: dict[int, tuple[str, int]] = {}  # value -> where it was read first
@@ -109,10 +108,8 @@ class Index:
                 self._take_transaction(operation)
             elif kind == "open":
                 self.clients[operation.process] = Client(**value)
-            elif operation.process == BROKER and kind in {"kill", "pause"}:
-                self.faults.append(operation)
-                if kind == "kill":
-                    self.kills.append(operation)
+            elif kind == "kill" and operation.process == BROKER:
+                self.kills.append(operation)
             elif kind == "final":
                 committed = self.client(operation.process).reads_committed
                 final = self.final_committed if committed else self.final_uncommitted

@@ -16,6 +16,7 @@ from histories.clients import (
     FETCH_WAIT_MS,
     GROUP_SESSION_MS,
     PLAIN_DELIVERY_MS,
+    REQUEST_MS,
     TRANSACTION_TIMEOUT_MS,
     Consumer,
     Failed,
@@ -58,7 +59,9 @@ class Librdkafka:
             settings |= {"message.timeout.ms": PLAIN_DELIVERY_MS, "max.in.flight.requests.per.connection": 1}
         else:
             settings |= {"message.timeout.ms": DELIVERY_MS, "enable.idempotence": True}
-        if transactional_id is not None:
+        if transactional_id is None:
+            settings |= {"socket.timeout.ms": REQUEST_MS}
+        else:
             settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
         return LibrdkafkaProducer(settings, self.names, transactional_id is not None)
 

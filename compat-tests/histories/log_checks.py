@@ -27,8 +27,8 @@ def _check_offsets(index: Index, report: Report) -> None:
     for value, places in index.further_places.items():
         write = index.writes.get(value)
         if write is not None:
-            may_repeat = _may_be_repeated(index, write)
-            report.add("retried-write" if may_repeat else "duplicate", f"{write} lies at {sorted(places)}")
+            is_plain = index.client(write.operation.process).producer == "plain"
+            report.add("retried-write" if is_plain else "duplicate", f"{write} lies at {sorted(places)}")
     for value, (key, offset) in index.places.items():
         write = index.writes.get(value)
         if write is None or value in index.further_places:
@@ -36,17 +36,6 @@ def _check_offsets(index: Index, report: Report) -> None:
         acknowledged = write.offset if write.offset is not None and write.offset >= 0 else offset
         if (key, offset) != (write.key, acknowledged):
             report.add("misplaced", f"{write}, acknowledged at {write.offset}, lies in {key} at {offset}")
-
-
-def _may_be_repeated(index: Index, write: Write) -> bool:
-    """Whether it is a producer's that sends again what was not answered, and a fault may have taken the answer."""
-    if index.client(write.operation.process).producer != "plain":
-        return False
-    operation = write.operation
-    return any(
-        fault.invoked_ns <= operation.completed_ns and operation.invoked_ns <= fault.completed_ns
-        for fault in index.faults
-    )
 
 
 def _check_reads(index: Index, report: Report) -> None:

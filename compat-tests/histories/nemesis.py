@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from histories.history import BROKER, Journal
 
 RESTART_S = 90.0
-PAUSE_S_MAX = 1.5
+PAUSE_S_MAX = 2.5
 DOWN_S_MAX = 1.0
 CLIENT_FAULT_EVERY_S = 4.0
 
