@@ -1,6 +1,6 @@
 """Is there a Kafka broker behind this port, and can it serve?
 
-Owns: free ports, and the wait for the first sensible replies to ApiVersions and Metadata.
+Owns: free ports, the wait for the first sensible replies to ApiVersions and Metadata, and what it announces.
 The frames are built by hand, so that a wait for a broker depends on no client and on none of our codecs.
 """
 
@@ -32,6 +32,14 @@ def answers_as_broker(host: str, port: int, timeout_s: float = 2.0) -> bool:
     except (OSError, EOFError):
         return False
     return error_code == 0 and broker_count > 0
+
+
+def announced_keys(host: str, port: int, timeout_s: float = 30.0) -> set[int]:
+    """The API keys that the broker announces to ApiVersions v0."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        reply = _call(connection, API_VERSIONS, 0, b"")
+    ranges = struct.iter_unpack(">hhh", reply[6 : 6 + 6 * _int32(reply[2:6])])
+    return {key for key, _, _ in ranges}
 
 
 def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callable[[], None]) -> None:

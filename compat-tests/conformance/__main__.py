@@ -21,7 +21,7 @@ from report.parts import PARTS, Options, Target, run_parts
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
 from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE
-from conformance.client_folder import ToolchainMissing, all_folders
+from conformance.client_folder import ToolchainMissing, all_applications, all_folders
 
 SUITE = Path(__file__).resolve().parent
 REPORT = SUITE.parents[1] / ".cache" / "report"
@@ -32,8 +32,8 @@ def say(text: str) -> None:
 
 
 def build(names: Sequence[str]) -> None:
-    """Build the named clients; what cannot be built for want of a toolchain is named, and skipped by the tests."""
-    for folder in all_folders():
+    """Build what is named; what cannot be built for want of a toolchain is told, and skipped by the tests."""
+    for folder in (*all_folders(), *all_applications()):
         if folder.name not in names:
             continue
         try:
@@ -103,8 +103,7 @@ def main() -> int:
     arguments, for_pytest = parser().parse_known_args()
     if arguments.report is not None:
         return report(arguments, for_pytest)
-    names = arguments.client or list(CLIENTS)
-    build([name for name in names if name in BUILT])
+    build(arguments.client or [*BUILT, *(application.name for application in all_applications())])
     if arguments.build_only:
         return 0
     tests = [] if any(Path(word.partition("::")[0]).exists() for word in for_pytest) else [str(SUITE)]
