@@ -1,9 +1,12 @@
-"""Kafka's own Java command-line tools against pybroker."""
+"""Kafka's own Java command-line tools against the run's broker."""
 
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,18 +17,22 @@ from apache_kafka import (
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
     CONSUMER_GROUP_COMMAND,
+    CONSUMER_PERFORMANCE,
     DELETE_RECORDS_COMMAND,
     DUMP_LOG_SEGMENTS,
     FEATURE_COMMAND,
     GET_OFFSET_SHELL,
     GROUPS_COMMAND,
+    LEADER_ELECTION_COMMAND,
     LOG_DIRS_COMMAND,
+    PRODUCER_PERFORMANCE,
     TOPIC_COMMAND,
     run_kafka_tool,
 )
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
 from conformance.broker_under_test import BrokerUnderTest
+from conformance.conftest import MakeTopic
 from pybroker.apis import APIS
 
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
@@ -65,9 +72,9 @@ def producer(broker: BrokerUnderTest) -> Iterator[KafkaProducer]:
     made.close()
 
 
-def fill(producer: KafkaProducer, topic: str, count: int) -> None:
+def fill(producer: KafkaProducer, topic: str, count: int, partition: int = 0) -> None:
     for number in range(count):
-        producer.send(topic, b"value-%d" % number, key=b"key-%d" % number)
+        producer.send(topic, b"value-%d" % number, key=b"key-%d" % number, partition=partition)
     producer.flush()
 
 
@@ -107,6 +114,52 @@ def test_consumer_group_command(
     assert name not in tool(GROUPS_COMMAND, "--list")
 
 
+def test_consumer_group_command_on_a_group_with_a_member(
+    tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, kafka_topic: str, name: str
+) -> None:
+    fill(producer, kafka_topic, 3)
+    group = ("--group", name)
+    reset = ("--reset-offsets", *group, "--topic", kafka_topic, "--shift-by", "-2")
+    with member(broker, name, kafka_topic) as consumer:
+        members = tool(CONSUMER_GROUP_COMMAND, "--describe", *group, "--members", "--verbose")
+        (row,) = [line.split() for line in members.splitlines() if line.startswith(name)]
+        assert row[3:5] == [f"{name}-member", "1"]
+        assert f"{kafka_topic}(0)" in row or f"{kafka_topic}:0" in row, row
+        assert "inactive" in tool(CONSUMER_GROUP_COMMAND, *reset, "--execute", check=False)
+        consumer.commit({TopicPartition(kafka_topic, 0): OffsetAndMetadata(3, "", -1)})
+    planned = tool(CONSUMER_GROUP_COMMAND, *reset, "--dry-run").splitlines()[-1].split()
+    assert planned[:4] == [name, kafka_topic, "0", "1"]
+    assert committed(broker, name, kafka_topic) == 3
+    assert "Successful" in tool(CONSUMER_GROUP_COMMAND, "--delete-offsets", *group, "--topic", kafka_topic)
+    assert committed(broker, name, kafka_topic) is None
+
+
+@contextmanager
+def member(broker: BrokerUnderTest, group: str, topic: str) -> Iterator[KafkaConsumer]:
+    """A consumer with the whole topic, which heartbeats by itself while the test is busy with something else."""
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        group_id=group,
+        client_id=f"{group}-member",
+        enable_auto_commit=False,
+        max_poll_interval_ms=10 * 60_000,
+    )
+    deadline = time.monotonic() + TOOL_TIMEOUT_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "nothing is assigned"
+        consumer.poll(100)
+    yield consumer
+    consumer.close()
+
+
+def committed(broker: BrokerUnderTest, group: str, topic: str) -> int | None:
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    offset: int | None = consumer.committed(TopicPartition(topic, 0))
+    consumer.close()
+    return offset
+
+
 def _offsets_and_lag(described: str, topic: str) -> tuple[int, int, int]:
     """Committed offset, log end offset and lag of the topic's first partition."""
     (row,) = [line.split() for line in described.splitlines() if f" {topic} " in line]
@@ -134,12 +187,26 @@ def test_config_command_on_brokers(tool: Tool) -> None:
     assert "num.partitions=" in everything
 
 
+def test_config_command_on_groups(tool: Tool, name: str) -> None:
+    group = ("--entity-type", "groups", "--entity-name", name)
+    tool(CONFIG_COMMAND, "--alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in tool(CONFIG_COMMAND, "--describe", *group)
+
+
 def test_console_producer_and_consumer(tool: Tool, kafka_topic: str) -> None:
-    lines = [f"key-{number}\tvälue {number}" for number in range(20)]
-    producing = ("--topic", kafka_topic, "--reader-property", "parse.key=true")
+    lines = [f"h:{number},i:\tkey-{number}\tvälue {number}" for number in range(20)]
+    producing = (
+        "--topic",
+        kafka_topic,
+        "--reader-property",
+        "parse.key=true",
+        "--reader-property",
+        "parse.headers=true",
+    )
     tool(CONSOLE_PRODUCER, *producing, "--compression-codec", "lz4", standard_input="\n".join(lines) + "\n")
     consuming = ("--topic", kafka_topic, "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000")
-    consumed = tool(CONSOLE_CONSUMER, *consuming, "--formatter-property", "print.key=true")
+    shown = [part for what in ("key", "headers") for part in ("--formatter-property", f"print.{what}=true")]
+    consumed = tool(CONSOLE_CONSUMER, *consuming, *shown)
     assert consumed.splitlines() == lines
 
 
@@ -154,15 +221,31 @@ def test_verifiable_producer_and_consumer(tool: Tool, kafka_topic: str, name: st
     assert all(event["success"] for event in events if event["name"] == "offsets_committed")
 
 
-def test_delete_records_and_offset_shell(tool: Tool, producer: KafkaProducer, kafka_topic: str, tmp_path: Path) -> None:
-    fill(producer, kafka_topic, 10)
+def test_performance_tools(tool: Tool, broker: BrokerUnderTest, kafka_topic: str) -> None:
+    producing = ("--topic", kafka_topic, "--num-records", "500", "--record-size", "100", "--throughput", "-1")
+    assert "500 records sent" in tool(PRODUCER_PERFORMANCE, *producing)
+    consumed = tool(CONSUMER_PERFORMANCE, "--topic", kafka_topic, "--num-records", "500", "--hide-header")
+    megabytes, records = (consumed.splitlines()[-1].split(", ")[column] for column in (2, 4))
+    assert int(records) == 500
+    assert float(megabytes) == pytest.approx(500 * 100 / 2**20, abs=1e-3)
+
+
+def test_delete_records_and_offset_shell(
+    tool: Tool, producer: KafkaProducer, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(3)
+    for partition in range(3):
+        fill(producer, topic, 10, partition)
     wanted = tmp_path / "offsets.json"
-    partitions = [{"topic": kafka_topic, "partition": 0, "offset": 4}]
+    partitions = [{"topic": topic, "partition": partition, "offset": offset} for partition, offset in ((0, 4), (1, -1))]
     wanted.write_text(json.dumps({"partitions": partitions, "version": 1}))
-    assert "low_watermark: 4" in tool(DELETE_RECORDS_COMMAND, "--offset-json-file", str(wanted))
-    earliest = tool(GET_OFFSET_SHELL, "--topic", kafka_topic, "--time", "earliest")
-    latest = tool(GET_OFFSET_SHELL, "--topic", kafka_topic, "--time", "latest")
-    assert (earliest.split(), latest.split()) == ([f"{kafka_topic}:0:4"], [f"{kafka_topic}:0:10"])
+    deleted = tool(DELETE_RECORDS_COMMAND, "--offset-json-file", str(wanted))
+    assert "low_watermark: 4" in deleted
+    assert "low_watermark: 10" in deleted
+    earliest = tool(GET_OFFSET_SHELL, "--topic", topic, "--time", "earliest")
+    latest = tool(GET_OFFSET_SHELL, "--topic", topic, "--time", "latest")
+    assert earliest.split() == [f"{topic}:0:4", f"{topic}:1:10", f"{topic}:2:0"]
+    assert latest.split() == [f"{topic}:{partition}:10" for partition in range(3)]
 
 
 def test_log_dirs_command(tool: Tool, data_dir: Path, producer: KafkaProducer, kafka_topic: str) -> None:
@@ -183,6 +266,46 @@ def test_dump_log_segments_of_a_live_directory(data_dir: Path, producer: KafkaPr
     dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--print-data-log", "--deep-iteration", "--files", str(log)).stdout
     assert all(f"payload: value-{number}" in dumped for number in range(10))
     assert "isvalid: true" in dumped
+
+
+def test_dump_log_segments_finds_the_indexes_of_a_sealed_segment_right(
+    data_dir: Path, producer: KafkaProducer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(segment_bytes=str(1 << 20))
+    for number in range(12):
+        producer.send(topic, bytes(100_000), partition=0, timestamp_ms=int(time.time() * 1000) + number)
+        producer.flush()
+    index = data_dir / f"{topic}-0" / "00000000000000000000.index"
+    files = f"{index},{index.with_suffix('.timeindex')}"
+    dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--files", files, timeout_s=TOOL_TIMEOUT_S).stdout
+    assert "ismatch" not in dumped
+    assert re.findall(r"^offset: (\d+) position: ", dumped, re.MULTILINE) == [str(number) for number in range(1, 10)]
+    assert re.findall(r"^timestamp: \d+ offset: (\d+)$", dumped, re.MULTILINE)[-1] == "9"
+
+
+def test_dump_log_segments_decodes_committed_offsets(
+    data_dir: Path, broker: BrokerUnderTest, kafka_topic: str, name: str
+) -> None:
+    commit(broker, name, kafka_topic, 4)
+    files = ",".join(str(log) for log in sorted(data_dir.glob("__consumer_offsets-*/*.log")))
+    dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--offsets-decoder", "--files", files, timeout_s=TOOL_TIMEOUT_S).stdout
+    (line,) = [line for line in dumped.splitlines() if f'"group":"{name}"' in line and '"offset":' in line]
+    assert f'"topic":"{kafka_topic}"' in line
+    assert '"offset":4' in line
+
+
+def test_leader_election_command(tool: Tool, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """One broker leads whatever it can lead: there is nothing to elect, and that is said of each partition."""
+    topic = make_topic(2)
+    wanted = tmp_path / "partitions.json"
+    wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": index} for index in (1, 2)]}))
+    elected = tool(
+        LEADER_ELECTION_COMMAND, "--election-type", "preferred", "--path-to-json-file", str(wanted), check=False
+    )
+    assert f"Valid replica already elected for partitions {topic}-1" in elected
+    assert f"Error completing leader election (PREFERRED) for partition: {topic}-2" in elected
+    assert "UnknownTopicOrPartitionException" in elected
+    assert tool(LEADER_ELECTION_COMMAND, "--election-type", "unclean", "--all-topic-partitions") == ""
 
 
 def test_cluster_tools(tool: Tool, broker: BrokerUnderTest) -> None:

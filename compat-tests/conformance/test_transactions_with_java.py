@@ -94,6 +94,20 @@ def test_transactions_command_and_dump_log(tool: Tool, data_dir: Path, python: C
     assert statuses == [0, 1, 3, 5, 0], dumped
 
 
+def test_transactions_command_ends_a_transaction_in_one_partition(
+    tool: Tool, python: Client, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    producer = python.producer(ProducerOptions(transactional_id=topic))
+    assert producer.begin() == 0
+    producer.send(topic, b"v", partition=0)
+    assert [delivery.error for delivery in producer.flush()] == [0]
+    reader = python.consumer(ConsumerOptions(isolation="read_committed"))
+    assert reader.beginning_and_end((topic, 0))[1] == 0
+    tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert reader.beginning_and_end((topic, 0))[1] == 2
+
+
 def dump_of_transaction_state(data_dir: Path) -> str:
     files = ",".join(str(log) for log in sorted(data_dir.glob("__transaction_state-*/*.log")))
     arguments = ("--files", files, "--transaction-log-decoder")
