@@ -1,20 +1,17 @@
 """The driver (PROTOCOL.md) of kafka-python 2.0.2, which much software still pins; it runs in an environment of its own.
 
-Owns: reading requests, threads for them and for each consumer, and the library's calls.  The library is imported
+Owns: a thread for each consumer, and the library's calls; requests are read by ``driver``.  The library is imported
 untyped: a type checker would go by the newer kafka-python of the tests' environment.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import sys
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from importlib import import_module
-from itertools import count
-from typing import Any, ClassVar
+from typing import Any
+
+from driver import Driver, Request, decoded, encoded
 
 kafka: Any = import_module("kafka")
 kafka_admin: Any = import_module("kafka.admin")
@@ -22,22 +19,12 @@ kafka_errors: Any = import_module("kafka.errors")
 kafka_range: Any = import_module("kafka.coordinator.assignors.range")
 kafka_roundrobin: Any = import_module("kafka.coordinator.assignors.roundrobin")
 
-Request = dict[str, Any]
 PATIENCE_S = 30
 POLL_GRACE_S = 0.5
-THREADS = 64
 ASSIGNORS = {
     "range": kafka_range.RangePartitionAssignor,
     "roundrobin": kafka_roundrobin.RoundRobinPartitionAssignor,
 }
-
-
-def encoded(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
-
-
-def decoded(value: str | None) -> bytes | None:
-    return None if value is None else base64.b64decode(value)
 
 
 def partition_of(request: Request) -> Any:
@@ -299,42 +286,6 @@ class Admin:
         self._admin.close()
 
 
-class Driver:
-    """Reads requests and answers them, each in a thread of a pool."""
-
-    KINDS: ClassVar[dict[str, Any]] = {"open_producer": Producer, "open_consumer": Consumer, "open_admin": Admin}
-
-    def __init__(self) -> None:
-        self._objects: dict[int, Any] = {}
-        self._handles = count(1)
-        self._writing = threading.Lock()
-
-    def run(self) -> None:
-        with ThreadPoolExecutor(THREADS) as threads:
-            for line in sys.stdin:
-                threads.submit(self._answer, json.loads(line))
-
-    def _answer(self, request: Request) -> None:
-        reply: Request = {"id": request["id"]}
-        try:
-            reply["result"] = self._handle(request)
-        except Exception as error:
-            reply["error"] = {"code": code_of(error), "message": repr(error)}
-        with self._writing:
-            sys.stdout.write(json.dumps(reply) + "\n")
-            sys.stdout.flush()
-
-    def _handle(self, request: Request) -> Any:
-        op = request["op"]
-        if op == "hello":
-            return {"client": "kafka-python-2", "version": kafka.__version__}
-        if op in self.KINDS:
-            handle = next(self._handles)
-            self._objects[handle] = self.KINDS[op](request)
-            return handle
-        target = self._objects.pop(request["on"]) if op == "close" else self._objects[request["on"]]
-        return getattr(target, op)(request)
-
-
 if __name__ == "__main__":
-    Driver().run()
+    kinds = {"open_producer": Producer, "open_consumer": Consumer, "open_admin": Admin}
+    Driver({"client": "kafka-python-2", "version": kafka.__version__}, kinds, code_of).run()
