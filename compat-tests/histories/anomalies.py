@@ -29,6 +29,7 @@ ANOMALIES = {
     "lost-commit": "a group went back behind offsets whose commit was acknowledged",
     "processed-twice": "two committed transactions of a group consumed the same record",
     "processed-never": "a group's transactions have committed offsets past a record that none of them consumed",
+    "stuck": "after everything else a transaction, a partition or a group's offsets do not come to an end",
     "G1c": "transactions read from each other in a circle",
 }
 PHENOMENA = {

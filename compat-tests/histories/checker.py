@@ -26,6 +26,9 @@ def check(events: Iterable[Event]) -> Report:
     check_polls(index, report)
     check_groups(index, report)
     check_cycles(index, report)
+    for operation in index.history:
+        if operation.kind in {"end", "final", "committed"} and operation.outcome == "fail":
+            report.add("stuck", f"{operation}: {operation.value}")
     return report
 
 

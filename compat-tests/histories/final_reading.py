@@ -1,6 +1,6 @@
 """The end of a history: open transactions are over, partitions are read to their ends, committed offsets are asked for.
 
-What is missing here was lost; so this waits for what it wants to see, and fails loudly when it does not come.
+What is missing here was lost; so this waits for what it wants to see, and raises an error when it does not come.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from histories.librdkafka_clients import COMMON, call
 PATIENCE_S = 90.0
 
 
-def end_transactions(bootstrap: str, transactional_ids: Iterable[str]) -> None:
-    """A new producer of each id: what the last one left open is aborted, or seen through."""
-    for transactional_id in transactional_ids:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            producer = confluent_kafka.Producer(
-                {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **COMMON}
-            )
-            try:
-                call(producer.init_transactions, CALL_S)
-            except Failed:
-                if time.monotonic() > deadline:
-                    raise
-            else:
-                break
+def end_transaction(bootstrap: str, transactional_id: str) -> None:
+    """A new producer of the id: what the last one left open is aborted, or seen through.  Raises ``Failed``."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **COMMON}
+        )
+        try:
+            call(producer.init_transactions, CALL_S)
+        except Failed:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
-def read_to_the_end(bootstrap: str, names: Names, isolation: str, journal: Journal, process: int) -> None:
-    """Read all partitions from their beginning to their end; raises ``TimeoutError``."""
+def read_to_the_end(bootstrap: str, names: Names, isolation: str, journal: Journal, process: int) -> dict[str, int]:
+    """Read all partitions from their beginning to their end, which is returned; raises ``TimeoutError``."""
     client = Client("librdkafka", isolation=isolation)
     consumer = confluent_kafka.Consumer(
         {
@@ -58,9 +57,9 @@ def read_to_the_end(bootstrap: str, names: Names, isolation: str, journal: Journ
         journal.record(process, "ok", "assign", names.keys)
         consumer.assign(list(partitions.values()))
         _read(consumer, names, ends, journal, process)
-        journal.record(process, "ok", "final", ends)
     finally:
         consumer.close()
+    return ends
 
 
 def _read(consumer: Any, names: Names, ends: Mapping[str, int], journal: Journal, process: int) -> None:

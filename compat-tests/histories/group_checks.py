@@ -20,9 +20,10 @@ def check_groups(index: Index, report: Report) -> None:
             if len(committed) > 1:
                 report.add("processed-twice", f"{group}: {key} at {offset} by {' and by '.join(committed)}")
     for operation in index.history:
-        if operation.kind == "committed" and operation.value["group"] in consumers:
+        if operation.kind == "committed" and operation.outcome == "ok":
             group = operation.value["group"]
-            _check_committed(index, report, group, operation.value["offsets"], consumers[group])
+            if group in consumers:
+                _check_committed(index, report, group, operation.value["offsets"], consumers[group])
 
 
 def _check_committed(

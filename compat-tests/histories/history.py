@@ -25,6 +25,8 @@ assigned     ``[key, ...]``: given by a rebalance; reading starts at the committ
 revoked      ``[key, ...]``: taken by a rebalance
 final        ``{key: end offset}``: the process has read these from their beginning to their end, after everything else
 committed    ``{"group": name, "offsets": {key: next offset}}``: committed offsets after everything else
+end          ``null``: the last transaction of an id is over, after everything else; of this and the two above, ``fail``
+             says that it did not come to that, with the reason as the value
 ready        ``null``: the client has begun to work
 crash        ``null``: the process is given up, or killed
 kill, pause  ``null``: the broker is dead, or stopped, from invoke to completion

@@ -77,6 +77,7 @@ class Index:
         self.first_committed_read: dict[int, Operation] = {}
         self.final_committed = FinalReading()
         self.final_uncommitted = FinalReading()
+        self._final_processes: set[int] = set()
         self._take_writes_and_clients()
         self._take_reads()
         self._resolve_transactions()
@@ -110,10 +111,11 @@ class Index:
                 self.clients[operation.process] = Client(**value)
             elif kind == "kill" and operation.process == BROKER:
                 self.kills.append(operation)
-            elif kind == "final":
+            elif kind == "final" and operation.outcome == "ok":
                 committed = self.client(operation.process).reads_committed
                 final = self.final_committed if committed else self.final_uncommitted
                 final.ends.update(value)
+                self._final_processes.add(operation.process)
 
     def _writes_of(self, operation: Operation, sends: Sequence[Any]) -> list[Write]:
         written: list[Write] = []
@@ -137,13 +139,15 @@ class Index:
         )
 
     def _take_reads(self) -> None:
-        final_processes = {operation.process for operation in self.history if operation.kind == "final"}
+        final_processes = {
+            operation.process for operation in self.history if operation.kind == "final" and operation.outcome == "ok"
+        }
         for operation in self.history:
             if operation.kind != "poll" or not operation.value:
                 continue
             reads_committed = self.client(operation.process).reads_committed
             final: set[int] | None = None
-            if operation.process in final_processes:
+            if operation.process in self._final_processes:
                 final = (self.final_committed if reads_committed else self.final_uncommitted).values
             for key, records in operation.value:
                 self._take_records(key, records)

@@ -76,7 +76,7 @@ def check_polls(index: Index, report: Report) -> None:
         elif kind == "kill" and process == BROKER:
             for offset in committed.values():
                 offset.broker_died()
-        elif kind == "committed":
+        elif kind == "committed" and operation.outcome == "ok":
             for key, least in _least_offsets(committed, operation.value["group"]).items():
                 found = operation.value["offsets"].get(key, 0)
                 if found < least:

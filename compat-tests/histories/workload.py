@@ -18,10 +18,11 @@ from random import Random
 from typing import Any
 
 from child_process import ChildProcess
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from histories.clients import CALL_S, Names
-from histories.final_reading import PATIENCE_S, committed_offsets, end_transactions, read_to_the_end
+from histories.clients import CALL_S, Failed, Names
+from histories.final_reading import PATIENCE_S, committed_offsets, end_transaction, read_to_the_end
 from histories.history import Client, Journal, merge_journals
 from histories.librdkafka_clients import COMMON
 from histories.nemesis import Broker, kill_and_restart, pause, plan
@@ -241,18 +242,29 @@ class Workload:
 
     def _read_everything(self) -> None:
         self.say("reading everything")
-        ids = {part.client.transactional_id for part in CAST if part.client.transactional_id is not None}
-        end_transactions(self.bootstrap, sorted(self.prefix + transactional_id for transactional_id in ids))
         process = len(self._journals) * PROCESSES_OF_A_WORKER
+        ids = {part.client.transactional_id for part in CAST if part.client.transactional_id is not None}
+        for transactional_id in sorted(ids):
+            self._at_the_end(process, "end", end_transaction, self.bootstrap, self.prefix + transactional_id)
         for isolation in (COMMITTED, UNCOMMITTED):
             process += 1
-            read_to_the_end(self.bootstrap, self.names, isolation, self._journal, process)
+            self._at_the_end(process, "final", self._read_all, isolation, process)
         groups = {(part.client.group, part.reads) for part in CAST if part.client.group is not None}
         for group, topics in sorted(groups):
-            found: dict[str, Any] = {
-                "group": self.prefix + group,
-                "offsets": committed_offsets(
-                    self.bootstrap, self.names, self.prefix + group, self.names.keys_of(*topics)
-                ),
-            }
-            self._journal.record(process, "ok", "committed", found)
+            self._at_the_end(process, "committed", self._committed, self.prefix + group, topics)
+
+    def _read_all(self, isolation: str, process: int) -> dict[str, int]:
+        return read_to_the_end(self.bootstrap, self.names, isolation, self._journal, process)
+
+    def _committed(self, group: str, topics: tuple[str, ...]) -> dict[str, Any]:
+        offsets = committed_offsets(self.bootstrap, self.names, group, self.names.keys_of(*topics))
+        return {"group": group, "offsets": offsets}
+
+    def _at_the_end(self, process: int, kind: str, step: Callable[..., Any], *arguments: Any) -> None:
+        """Do it and record what it says; that it cannot be done is for the checker to judge."""
+        try:
+            found = step(*arguments)
+        except (Failed, KafkaException, TimeoutError) as failure:
+            self._journal.record(process, "fail", kind, f"{arguments}: {failure}")
+        else:
+            self._journal.record(process, "ok", kind, found)

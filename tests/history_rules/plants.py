@@ -353,6 +353,11 @@ def circular_reads(history: History, random: Random) -> History | None:
     return history
 
 
+def stuck(history: History, random: Random) -> History:
+    kind = random.choice(["end", "final", "committed"])
+    return [*history, Event(history[-1].time_ns, STRANGER, "fail", kind, "it takes too long")]
+
+
 PLANTS: dict[str, Callable[[History, Random], History | None]] = {
     "lost-write": lost_write,
     "torn-transaction": torn_transaction,
@@ -369,5 +374,6 @@ PLANTS: dict[str, Callable[[History, Random], History | None]] = {
     "lost-commit": lost_commit,
     "processed-twice": processed_twice,
     "processed-never": processed_never,
+    "stuck": stuck,
     "G1c": circular_reads,
 }
