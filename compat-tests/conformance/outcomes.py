@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import results
 
-from conformance.subjects import broker_facts, client_facts, machine_facts
+from conformance.subjects import application_facts, broker_facts, client_facts, machine_facts
 
 PART = "scenarios"
 # Under which a report carries the identity of its test from the process that ran it.
@@ -56,10 +56,11 @@ class Collector:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     broker: dict[str, Any] | None = None
     clients: list[dict[str, Any]] = field(default_factory=list)
+    applications: list[dict[str, Any]] = field(default_factory=list)
 
     def pytest_sessionstart(self) -> None:
         """Before the tests, which may leave a broker in any state."""
-        self.broker, self.clients = broker_facts(), client_facts()
+        self.broker, self.clients, self.applications = broker_facts(), client_facts(), application_facts()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         outcome = self.outcomes.get(report.nodeid)
@@ -81,6 +82,7 @@ class Collector:
         content = {
             "broker": self.broker,
             "clients": self.clients,
+            "applications": self.applications,
             **machine_facts(),
             "started": self.started,
             "seconds": time.time() - self.started,

@@ -19,7 +19,7 @@ from comparator.wire import Connection
 from bench.process_stats import machine
 from conformance.all_clients import chosen
 from conformance.broker_under_test import MAKE, running_broker
-from conformance.client_folder import ClientFolder, all_folders
+from conformance.client_folder import ClientFolder, all_applications, all_folders
 from pybroker.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +49,11 @@ def client_facts() -> list[dict[str, Any]]:
     """The clients of this run: name, version, language, and why one of them cannot be run here."""
     folders = {folder.name: folder for folder in all_folders()}
     return [_client(name, folders.get(name)) for name in chosen()]
+
+
+def application_facts() -> list[dict[str, Any]]:
+    """The applications that are built of clients: name, version, language, and why one of them cannot be run here."""
+    return [_client(folder.name, folder) for folder in all_applications()]
 
 
 def _client(name: str, folder: ClientFolder | None) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def histories(found: dict[str, Any]) -> Section:
         rows = tuple((*plain(kind, PHENOMENA.get(kind, "")), number(times)) for kind, times in phenomena)
         blocks += [Heading("Not faults, but counted"), Table(("phenomenon", "what it means", "number"), rows)]
     statistics = tuple((Cell(name), number(count)) for name, count in found["statistics"].items())
-    blocks += [Heading("What was looked at"), Table(("", "number"), statistics)]
+    blocks += [Heading("What was looked at"), Table(("what", "number"), statistics)]
     return Section("histories", "Histories", tile, tuple(blocks))
 
 

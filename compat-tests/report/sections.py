@@ -39,7 +39,8 @@ def page(run: Run) -> Page:
     """Every part has its section, whether it ran or not."""
     found = run.parts[SCENARIOS].found
     subject = versions.broker_name(found["broker"]) if found and found["broker"] else run.target
-    return Page(TITLE, subject, (*(section(name, run) for name in run.parts), versions.section(run)))
+    where = f" at {run.target}" if ":" in run.target and subject != run.target else ""
+    return Page(TITLE, subject + where, (*(section(name, run) for name in run.parts), versions.section(run)))
 
 
 def section(name: str, run: Run) -> Section:

@@ -60,16 +60,18 @@ def versions(found: dict[str, Any]) -> Table:
         "Python": found["python"],
         "machine": found["machine"],
     }
-    return Table(("", ""), tuple(plain(name, fact) for name, fact in facts.items() if fact not in (None, "")))
+    return Table(
+        ("what", "version"), tuple(plain(name, fact) for name, fact in facts.items() if fact not in (None, ""))
+    )
 
 
 def clients(found: dict[str, Any]) -> Table:
-    """The clients that were asked for."""
+    """The clients that were asked for, and the applications."""
     rows = tuple(
         (
             *plain(client["name"], client["version"], client["language"]),
             Cell(client["missing"], Kind.SKIPPED) if client["missing"] else Cell("ran", Kind.GOOD),
         )
-        for client in found["clients"]
+        for client in (*found["clients"], *found["applications"])
     )
-    return Table(("client", "version", "language", ""), rows)
+    return Table(("client", "version", "language", "state"), rows)

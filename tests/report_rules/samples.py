@@ -42,6 +42,7 @@ def scenarios() -> dict[str, Any]:
             "brokers": 1,
         },
         "clients": [{"name": name, "version": "v1", "language": "Go", "missing": None} for name in CLIENTS],
+        "applications": [{"name": "streams", "version": "v4", "language": "Java", "missing": "no java"}],
         "machine": "2 × a processor",
         "python": "3.11.7",
         "commit": "0123456789",

@@ -55,6 +55,7 @@ def found(pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
     monkeypatch.setattr(outcomes, "broker_facts", lambda: {"make": "other"})
     monkeypatch.setattr(outcomes, "client_facts", list)
+    monkeypatch.setattr(outcomes, "application_facts", list)
 
     def run(source: str, *arguments: str) -> dict[str, Any]:
         pytester.makepyfile(test_some_with_clients=source)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from report import markdown, page
 from report.blocks import Page
-from report.parts import BENCH, NOT_RUN, PARTS, RAN, SCENARIOS, WIRE, PartRun, Run
+from report.parts import BENCH, NOT_RUN, PARTS, SCENARIOS, WIRE, PartRun, Run
 from report.sections import page as page_of
 
 from bench.bars import BARS
@@ -103,6 +103,18 @@ def test_every_client_has_its_cell_in_every_scenario(whole: Reader) -> None:
     assert whole.row("seeks by time")[1:] == [("✓", "good"), ("", "absent"), ("–", "skipped")]
     assert whole.row("topic command")[1] == ("✓", "good")
     assert [text for text, _ in whole.row("passed")[1:]] == ["3", "1", "0"]
+
+
+def test_every_client_and_application_has_its_version(whole: Reader) -> None:
+    told = [[text for text, _ in row] for row in whole.rows if len(row) == 4]
+    assert all([name, "v1", "Go", "ran"] in told for name in samples.CLIENTS)
+    assert ["streams", "v4", "Java", "no java"] in told
+
+
+def test_broker_at_an_address_is_told_with_it() -> None:
+    run = without_plots()
+    run.target = "example:9092"
+    assert page_of(run).subject == "pybroker 9.8.7 at example:9092"
 
 
 def test_skips_have_their_reason_and_failures_their_words(shown: str) -> None:
@@ -239,9 +251,8 @@ def test_document_of_another_format_is_refused() -> None:
         Run.from_json({**samples.whole_run().to_json(), "format": 0})
 
 
-def test_run_with_a_failing_part_did_not_succeed() -> None:
+@pytest.mark.parametrize(("exit_code", "succeeded"), [(0, True), (1, False), (None, True)])
+def test_run_succeeded_when_every_part_that_was_started_did(exit_code: int | None, succeeded: bool) -> None:
     run = samples.whole_run()
-    assert not run.succeeded
-    run.parts[SCENARIOS].exit_code = 0
-    assert run.succeeded
-    assert run.parts[SCENARIOS].state == RAN
+    run.parts[SCENARIOS].exit_code = exit_code
+    assert run.succeeded is succeeded
