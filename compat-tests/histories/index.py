@@ -139,9 +139,6 @@ class Index:
         )
 
     def _take_reads(self) -> None:
-        final_processes = {
-            operation.process for operation in self.history if operation.kind == "final" and operation.outcome == "ok"
-        }
         for operation in self.history:
             if operation.kind != "poll" or not operation.value:
                 continue
