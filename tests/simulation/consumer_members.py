@@ -9,6 +9,7 @@ gave it back.  Whoever was fenced or left owns nothing.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from pybroker_protocol.errors import ErrorCode
@@ -25,19 +26,31 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 REBALANCE_TIMEOUT_MS = 8_000
+LEAVE_EPOCH, LEAVE_STATIC_EPOCH = -1, -2
 LOST_MEMBERSHIP = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
 }
 
 
 class ConsumerMember:
     """One consumer of a KIP-848 group."""
 
+    lost_membership: AbstractSet[int] = frozenset(LOST_MEMBERSHIP)
+
     def __init__(
-        self, simulation: Simulation, name: str, group: str, partitions: list[Partition], read_committed: bool
+        self,
+        simulation: Simulation,
+        name: str,
+        group: str,
+        partitions: list[Partition],
+        read_committed: bool,
+        instance_id: str | None = None,
+        regex: str | None = None,
     ) -> None:
+        """``regex``: subscribes by it in place of the topics' names; it matches them and no other topic."""
         self.simulation = simulation
         self.client = Client(name, simulation.network)
         self.name = name
@@ -47,13 +60,16 @@ class ConsumerMember:
         self.random = simulation.new_random()
         self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), group, read_committed)
         simulation.read_committed[group] = read_committed
+        self.instance_id = instance_id
+        self.regex = regex
+        self.replaced = False  # another member takes this one's place, instead of it starting again
         self.member_id = ""
         self.epoch = 0
         self.owned: list[Partition] = []
         self._full = True  # the next heartbeat says everything
 
     async def run(self) -> None:
-        """Read until told to leave."""
+        """Read until told to leave, or replaced."""
         await find_coordinator(self.client, self.group)
         self._new_member()
         while not self.simulation.leaving:
@@ -66,7 +82,9 @@ class ConsumerMember:
             except Disconnected:
                 self._full = True
                 await self.client.sleep(self.random.choice((10, 200)))
-        await self._leave()
+            if self.replaced:
+                return
+        await self._leave(LEAVE_EPOCH)
 
     def _new_member(self) -> None:
         self.member_id = f"{self.name}-{self.random.getrandbits(64):016x}"
@@ -91,11 +109,12 @@ class ConsumerMember:
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
-            instance_id=None,
+            instance_id=self.instance_id,
             rack_id=None,
             server_assignor=None,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if full else -1,
-            subscribed_topic_names=sorted({topic for topic, _ in self.partitions}) if full else None,
+            subscribed_topic_names=self._topics if full else None,
+            subscribed_topic_regex=self.regex if full else None,
             topic_partitions=owned,
         )
         if owned is not None:
@@ -131,7 +150,7 @@ class ConsumerMember:
             del self.data.positions[part]
 
     async def _failed(self, code: int, what: str) -> None:
-        if code in LOST_MEMBERSHIP or code == ErrorCode.STALE_MEMBER_EPOCH:
+        if code in self.lost_membership or code == ErrorCode.STALE_MEMBER_EPOCH:
             if code != ErrorCode.STALE_MEMBER_EPOCH:
                 self.simulation.trace(self.name, f"has lost its membership: error {code}")
                 self.owners.gone(self.member_id)
@@ -141,12 +160,16 @@ class ConsumerMember:
         check(code in GROUP_IS_ELSEWHERE, "a member in good standing is not refused", f"{self.name} {what}: {code}")
         await self.client.sleep(100)
 
-    async def _leave(self) -> None:
+    @property
+    def _topics(self) -> list[str]:
+        return [] if self.regex else sorted({topic for topic, _ in self.partitions})
+
+    async def _leave(self, epoch: int) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
-            member_epoch=-1,
-            instance_id=None,
+            member_epoch=epoch,
+            instance_id=self.instance_id,
             rack_id=None,
             subscribed_topic_names=None,
             server_assignor=None,
@@ -183,7 +206,11 @@ class ConsumerMember:
         if not self.data.positions:
             return
         request = OffsetCommitRequest(
-            group_id=self.group, generation_id_or_member_epoch=self.epoch, member_id=self.member_id, topics=[]
+            group_id=self.group,
+            generation_id_or_member_epoch=self.epoch,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=[],
         )
         code = await self.data.commit(self.client, request, 9, LOST_MEMBERSHIP | {ErrorCode.STALE_MEMBER_EPOCH})
         if code:
@@ -201,9 +228,14 @@ class ConsumerMember:
             self.simulation.trace(self.name, "dies and starts again")
             self.client.disconnect()
             self.data.client.disconnect()
-            self._new_member()
+            self._starts_again()
             await self.client.sleep(self.random.choice((10, 2_000)))
         elif fate < 0.03:
             self.simulation.trace(self.name, "leaves and starts again")
-            await self._leave()
-            self._new_member()
+            # A static member comes back, and has what it had.
+            await self._leave(LEAVE_EPOCH if self.instance_id is None else LEAVE_STATIC_EPOCH)
+            self._starts_again()
+
+    def _starts_again(self) -> None:
+        """The process is a new one."""
+        self._new_member()

@@ -18,7 +18,7 @@ from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
-from tests.simulation.model import check
+from tests.simulation.model import GroupModel, check
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -64,7 +64,7 @@ class ClassicMember:
         self.client = Client(name, simulation.network)
         self.name = name
         self.group = group
-        self.model = simulation.model.group(group)
+        self.model = self._judge()
         self.partitions = partitions
         self.cooperative = cooperative
         self.instance_id = instance_id
@@ -74,10 +74,14 @@ class ClassicMember:
         self.member_id = ""
         self.generation = -1
         self.owned: list[Partition] = []
+        self.replaced = False  # another member takes this one's place, instead of it starting again
         self._rejoin = True
 
+    def _judge(self) -> GroupModel:
+        return self.simulation.model.group(self.group)
+
     async def run(self) -> None:
-        """Read until told to leave."""
+        """Read until told to leave, or replaced."""
         await find_coordinator(self.client, self.group)
         while not self.simulation.leaving:
             try:
@@ -88,15 +92,35 @@ class ClassicMember:
                     await self._misbehave()
             except Disconnected:
                 await self.client.sleep(self.random.choice((10, 200)))
+            if self.replaced:
+                return
         await self._leave()
+
+    # --- what members say to each other through the coordinator ------------------------------------------------------
+
+    @property
+    def protocol(self) -> str:
+        """The name of the assignor."""
+        return "sticky" if self.cooperative else "roundrobin"
+
+    def _subscription(self) -> bytes:
+        return json.dumps(sorted(self.owned)).encode()
+
+    def _owned_in(self, metadata: bytes) -> list[Partition]:
+        return [(topic, index) for topic, index in json.loads(metadata)]
+
+    def _assignment(self, partitions: list[Partition]) -> bytes:
+        return json.dumps(partitions).encode()
+
+    def _partitions_in(self, assignment: bytes) -> list[Partition]:
+        return [(topic, index) for topic, index in json.loads(assignment or b"[]")]
 
     # --- membership --------------------------------------------------------------------------------------------------
 
     async def _join(self) -> None:
         if not self.cooperative:
             self._own([])
-        metadata = json.dumps(sorted(self.owned)).encode()
-        protocol = JoinGroupRequestProtocol(name="sticky" if self.cooperative else "roundrobin", metadata=metadata)
+        protocol = JoinGroupRequestProtocol(name=self.protocol, metadata=self._subscription())
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_TIMEOUT_MS,
@@ -125,12 +149,12 @@ class ClassicMember:
         await self._sync(decided, former_generation)
 
     def _assign(self, members: list[Any]) -> dict[str, bytes]:
-        owned = {member.member_id: [tuple(part) for part in json.loads(member.metadata)] for member in members}
+        owned = {member.member_id: self._owned_in(bytes(member.metadata)) for member in members}
         if self.cooperative:
             assigned = sticky(owned, self.partitions)
         else:
             assigned = round_robin(list(owned), self.partitions)
-        return {member: json.dumps(parts).encode() for member, parts in assigned.items()}
+        return {member: self._assignment(parts) for member, parts in assigned.items()}
 
     async def _sync(self, decided: dict[str, bytes], former_generation: int) -> None:
         request = SyncGroupRequest(
@@ -139,14 +163,14 @@ class ClassicMember:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type="consumer",
-            protocol_name="sticky" if self.cooperative else "roundrobin",
+            protocol_name=self.protocol,
             assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in decided.items()],
         )
         response = await self.client.ask(request, 5, REBALANCE_TIMEOUT_MS + 5_000)
         if response.error_code:
             await self._failed(response.error_code, "SyncGroup")
             return
-        assigned = [(topic, index) for topic, index in json.loads(bytes(response.assignment) or b"[]")]
+        assigned = self._partitions_in(bytes(response.assignment))
         self.model.synced(self.generation, self.member_id, bytes(response.assignment), assigned)
         self.simulation.trace(self.name, f"owns {assigned} in generation {self.generation}")
         if former_generation > 0 and not self.simulation.calm and self.random.random() < 0.2:
@@ -255,8 +279,13 @@ class ClassicMember:
             self.client.disconnect()
             self.data.client.disconnect()
             self._forget_membership(keep_id=False)
+            self._starts_again()
             await self.client.sleep(self.random.choice((10, 2_000)))
         elif fate < 0.03:
             self.simulation.trace(self.name, "leaves and starts again")
             await self._leave()
             self._forget_membership(keep_id=False)
+            self._starts_again()
+
+    def _starts_again(self) -> None:
+        """The process is a new one."""

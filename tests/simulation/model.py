@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 from tests.storage.batches import parse
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
+HEADER_BYTES = 61
 OFFSETS_TOPIC = "__consumer_offsets"
+DELETION = b""  # the value of a record that deletes its key, as ``Batch.records`` gives it
+# What the cleaner writes into a batch: a delete horizon, and that there is one.
+DELETE_HORIZON = 0x40
 
 
 class Violation(AssertionError):
@@ -61,6 +65,11 @@ class Batch(NamedTuple):
         """Of a control batch: whether it is a commit marker."""
         return self.records()[0][1][2:4] == b"\0\1"
 
+    def is_left_of(self, written: Batch) -> bool:
+        """Whether this is what may be left of a batch that was written, after some rounds of cleaning."""
+        same = self._replace(data=b"", attributes=self.attributes & ~DELETE_HORIZON)
+        return same == written._replace(data=b"") and {*self.records()} <= {*written.records()}
+
     def records(self) -> list[tuple[int, bytes, bytes]]:
         """(offset, key, value) of each record; a missing key or value is empty."""
         found, position = [], 61
@@ -103,11 +112,31 @@ def batches_of(data: bytes) -> Iterator[Batch]:
         yield Batch(base_offset, last_offset, producer_id, epoch, sequence, attributes, piece)
 
 
-class LogModel:
-    """One partition: every batch that lies in it, and what was acknowledged."""
+def whole_batches(data: bytes) -> Iterator[Batch]:
+    """The batches of ``data`` up to the first that is not all there."""
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        size = 12 + struct.unpack_from(">i", data, position + 8)[0]
+        if size < HEADER_BYTES or position + size > len(data):
+            return
+        try:
+            yield from batches_of(data[position : position + size])
+        except AssertionError:
+            return  # its checksum is wrong
+        position += size
 
-    def __init__(self, name: str) -> None:
+
+class LogModel:
+    """One partition: every batch that was ever written to it, and what was acknowledged.
+
+    Of a ``compacted`` one records may be missing that another superseded, that were aborted, or that delete their key.
+    """
+
+    def __init__(self, name: str, compacted: bool = False) -> None:
         self.name = name
+        self.compacted = compacted
+        self._keyed: dict[int, tuple[bytes, bytes]] = {}  # of a compacted one: offset -> key and value
+        self._offsets: dict[bytes, list[int]] = {}  # and key -> its offsets
         self.batches: list[Batch] = []
         self.end_offset = 0
         self.acknowledged_end = 0  # what a power failure has to leave
@@ -138,10 +167,14 @@ class LogModel:
             self.open_transactions.setdefault(batch.producer_id, batch.base_offset)
         self.batches.append(batch)
         self.end_offset = batch.last_offset + 1
+        if self.compacted and not batch.is_control:
+            for offset, key, value in batch.records():
+                self._keyed[offset] = key, value
+                self._offsets.setdefault(key, []).append(offset)
         if not batch.is_control and not self.name.startswith("__"):
             for offset, _, value in batch.records():
                 check(
-                    value not in self.offset_of,
+                    value not in self.offset_of or value == DELETION,
                     "no duplicate (producer id, epoch, sequence)",
                     f"{self.name}: {value[:40]!r} lies at {self.offset_of.get(value)} and at {offset}",
                 )
@@ -160,9 +193,7 @@ class LogModel:
 
     def recovered(self, found: list[Batch], must_keep: int) -> int:
         """The log after a restart: what was there, cut at ``must_keep`` at the earliest.  Returns what was lost."""
-        kept = 0
-        while kept < len(found) and kept < len(self.batches) and found[kept] == self.batches[kept]:
-            kept += 1
+        same, kept = self._common_start(found)
         end = self.batches[kept - 1].last_offset + 1 if kept else 0
         check(
             end >= must_keep,
@@ -172,14 +203,51 @@ class LogModel:
         lost = self.end_offset - end
         if lost:
             self._truncate(kept)
-        for batch in found[kept:]:
+        for batch in found[same:]:
             self.append(batch)
         return lost
+
+    def _common_start(self, found: list[Batch]) -> tuple[int, int]:
+        """How many batches of ``found``, and of those that were written, are the same."""
+        if not self.compacted:
+            same = 0
+            while same < len(found) and same < len(self.batches) and found[same] == self.batches[same]:
+                same += 1
+            return same, same
+        written = {batch.base_offset: position for position, batch in enumerate(self.batches)}
+        same = kept = 0
+        there: set[int] = set()
+        for batch in found:
+            position = written.get(batch.base_offset)
+            if position is None or not batch.is_left_of(self.batches[position]):
+                break
+            there.update(offset for offset, _, _ in batch.records())
+            same, kept = same + 1, position + 1
+        self._check_cleaned(0, self.batches[kept - 1].last_offset + 1 if kept else 0, there)
+        return same, kept
+
+    def _check_cleaned(self, start: int, end: int, there: set[int]) -> None:
+        """Only those records from ``start`` to ``end`` are missing that the cleaner may take away."""
+        for offset in range(start, end):
+            if offset not in there and offset in self._keyed:
+                key, value = self._keyed[offset]
+                check(
+                    value == DELETION or self._is_aborted(offset) or self._is_superseded(offset, key),
+                    "cleaning leaves the last value of every key",
+                    f"{self.name}: {key!r} at {offset} is missing, and nothing superseded it",
+                )
+
+    def _is_superseded(self, offset: int, key: bytes) -> bool:
+        later = self._offsets[key]
+        return any(self.is_visible(other) for other in later[bisect_right(later, offset) :])
+
+    def _is_aborted(self, offset: int) -> bool:
+        return not self.is_visible(offset) and self.outcome_at(offset) is False
 
     def _truncate(self, kept: int) -> None:
         batches = self.batches[:kept]
         self.batches, self.values, self.offset_of, self._sequences, self.end_offset = [], {}, {}, {}, 0
-        self.open_transactions, self._markers = {}, {}
+        self.open_transactions, self._markers, self._keyed, self._offsets = {}, {}, {}, {}
         for batch in batches:
             self.append(batch)
 
@@ -190,6 +258,11 @@ class LogModel:
             for offset in range(start, end)
             if offset in self.values and (not read_committed or self.is_visible(offset))
         ]
+        if self.compacted:
+            given = {offset for offset, _ in records}
+            hidden = {offset for offset in range(start, end) if read_committed and not self.is_visible(offset)}
+            self._check_cleaned(start, end, given | hidden)
+            expected = [record for record in expected if record[0] in given]
         check(
             records == expected,
             "a consumer reads what was written, committed transactions whole, and nothing else",
@@ -400,6 +473,7 @@ class Model:
     """Everything that is known of one run."""
 
     def __init__(self) -> None:
+        self.compacted_topics: set[str] = set()
         self.logs: dict[tuple[str, int], LogModel] = {}
         self.groups: dict[str, GroupModel] = {}
         self.offsets: dict[tuple[str, str, int], CommittedOffsets] = {}
@@ -410,7 +484,7 @@ class Model:
         """One partition's."""
         log = self.logs.get((topic, partition))
         if log is None:
-            log = self.logs[topic, partition] = LogModel(f"{topic}-{partition}")
+            log = self.logs[topic, partition] = LogModel(f"{topic}-{partition}", topic in self.compacted_topics)
         return log
 
     def group(self, name: str) -> GroupModel:

@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.model import Batch, LogModel, Model, batches_of, check, read_directory
+from tests.simulation.model import Batch, LogModel, Model, batches_of, check, read_directory, whole_batches
 
 if TYPE_CHECKING:
     from pybroker.server import BrokerServer
@@ -53,6 +53,8 @@ class Observer:
         check(stable >= before[2], "the last stable offset never goes back", f"{name}: from {before[2]} to {stable}")
         model = self._model.log(log.topic, log.partition)
         if end > model.end_offset:
+            if log.active.base_offset == model.end_offset:
+                self._places[model] = model.end_offset, 0  # what is behind may have been cleaned
             self._read_on(log.path, model, end)
         check(
             stable <= model.first_open_offset,
@@ -88,6 +90,16 @@ class Observer:
                     position += len(batch.data)
                 break
         raise AssertionError(f"no batch at {offset} in {directory}, where the log says that there is one")
+
+    def died(self) -> None:
+        """The process ended in the middle of an event: what it had written by then may be acknowledged already."""
+        for (topic, partition), model in self._model.logs.items():
+            files = sorted((self._data_dir / f"{topic}-{partition}").glob("*.log"))
+            behind = [file for file in files if int(file.stem) > model.end_offset]
+            for file in files[-len(behind) - 1 :]:
+                for batch in whole_batches(file.read_bytes()):
+                    if batch.base_offset >= model.end_offset:
+                        model.append(batch)
 
     def restarted(self, power_failed: bool) -> str:
         """A new process has recovered the directory: what must be there is there.  Says what is not."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.simulation.client import Client, Disconnected
-from tests.simulation.model import check
+from tests.simulation.model import DELETION, check
 from tests.storage.batches import batch
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_MAX = 5
 LARGE_VALUE_BYTES = 140 << 10  # goes through the log's writer thread
+DELETIONS = 0.1  # the share of batches that delete their keys
 RETRIED = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -33,6 +35,11 @@ RETRIED = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_ENOUGH_REPLICAS,  # what Produce says while the transaction coordinator cannot be asked
 }
+
+
+def keyed(values: list[bytes], keys: int, random: Random) -> list[tuple[bytes | None, bytes | None]]:
+    """The values, each under a key."""
+    return [(b"key-%d" % random.randrange(keys), value) for value in values]
 
 
 class Pending(NamedTuple):
@@ -59,13 +66,17 @@ async def new_producer_id(client: Client) -> tuple[int, int]:
 class IdempotentProducer:
     """Writes ``count`` batches to one topic and ends when all are acknowledged."""
 
-    def __init__(self, simulation: Simulation, name: str, topic: str, partitions: int, count: int) -> None:
+    def __init__(
+        self, simulation: Simulation, name: str, topic: str, partitions: int, count: int, keys: int = 0
+    ) -> None:
+        """``keys``: how many keys the records have, some of which delete theirs; 0: they have none."""
         self.simulation = simulation
         self.client = Client(name, simulation.network)
         self.name = name
         self.topic = topic
         self.partitions = partitions
         self.count = count
+        self.keys = keys
         self.random = simulation.new_random()
         self._sequences = [0] * partitions
         self._unanswered: deque[tuple[asyncio.Future[Any], list[Pending]]] = deque()
@@ -102,12 +113,16 @@ class IdempotentProducer:
         self._made += 1
         count = self.random.randint(1, 3)
         values = [b"%s:%d:%d:%d" % (self.name.encode(), partition, self._made, i) for i in range(count)]
-        if self.simulation.large_batches and self.random.random() < 0.04:
+        if self.simulation.large_batches and not self.keys and self.random.random() < 0.04:
             values = [values[0] + bytes(LARGE_VALUE_BYTES)]
         sequence = self._sequences[partition]
         self._sequences[partition] += len(values)
+        records = keyed(values, self.keys, self.random) if self.keys else values
+        if self.keys and self.random.random() < DELETIONS:
+            records = [(key, None) for key, _ in keyed(values, self.keys, self.random)]
+            values = [DELETION] * len(values)
         data = batch(
-            values,
+            records,
             timestamp=self.simulation.scheduler.now_ms(),
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],

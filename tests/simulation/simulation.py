@@ -22,12 +22,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pybroker_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consumer_members import ConsumerMember
-from tests.simulation.consuming import Consuming
+from tests.simulation.consuming import Consuming, find_coordinator
 from tests.simulation.disk import Disk
 from tests.simulation.faults import FAULTS, Faults
 from tests.simulation.members import ClassicMember
@@ -37,13 +43,23 @@ from tests.simulation.observer import Observer
 from tests.simulation.processes import Process
 from tests.simulation.producers import IdempotentProducer
 from tests.simulation.scheduler import ProcessDied, Scheduler
+from tests.simulation.switching_members import SwitchingMember
 from tests.simulation.transactions import Reader, TransactionalProducer
 
 CALM_MS_MAX = 180_000  # of virtual time: everything has to come to rest within
 STEPS_MAX = 400_000
 TOPIC = "events"
 OUTPUTS = "outputs"
+TABLE = "table"  # compacted
 PARTITIONS = 3
+KEYS = 6
+# Cleaned early and often, in small segments.
+CLEANING = {"log.cleaner.backoff.ms": "300", "log.cleaner.min.cleanable.ratio": "0.1"}
+COORDINATORS_SEGMENT_BYTES = {GROUP_METADATA_TOPIC: "3000", TRANSACTION_STATE_TOPIC: "1500"}
+
+
+Writer = IdempotentProducer | TransactionalProducer
+Member = ClassicMember | ConsumerMember | SwitchingMember
 
 
 class Outcome(NamedTuple):
@@ -89,6 +105,9 @@ class Simulation:
         self.model = Model()
         self.fsync_before_ack = self.random.random() < 0.5
         self.large_batches = self.random.random() < 0.5  # else many small segments
+        self.cleans = self.random.random() < 0.5  # there is a cleaner, with a topic and the coordinators' own to clean
+        if self.cleans:
+            self.model.compacted_topics |= {TABLE, *COORDINATORS_SEGMENT_BYTES}
         self.calm = False  # faults have ended
         self.leaving = False  # members leave
         self.power_failed = False  # since the last start
@@ -129,7 +148,8 @@ class Simulation:
             "group.consumer.heartbeat.interval.ms": "1000",
             "group.consumer.min.heartbeat.interval.ms": "1000",
             "group.consumer.assignment.interval.ms": random.choice(("0", "1000")),
-            "log.cleaner.enable": "false",
+            "log.cleaner.enable": str(self.cleans).lower(),
+            **(CLEANING if self.cleans else {}),
             "replica.high.watermark.checkpoint.interval.ms": "2000",
             "log.flush.offset.checkpoint.interval.ms": random.choice(("3000", "60000")),
         }
@@ -198,6 +218,7 @@ class Simulation:
         try:
             check(scheduler.step(), "everything comes to rest", "no event is left, and not everybody has finished")
         except ProcessDied:
+            self.observer.died()
             self.faults.died("died in a system call", power_failed=False)
         if scheduler.failure is not None:
             failure, scheduler.failure = scheduler.failure, None
@@ -238,19 +259,45 @@ class Simulation:
 
     async def _create_topics(self, admin: Client) -> None:
         segment_bytes = "300000" if self.large_batches else "4000"
-        configs = [CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)]
+        common = {"internal.segment.bytes": segment_bytes}
+        wanted: dict[str, dict[str, str]] = {TOPIC: {}, OUTPUTS: {}}
+        if self.cleans:
+            wanted[TABLE] = {
+                "cleanup.policy": "compact",
+                "internal.segment.bytes": "1500",
+                "delete.retention.ms": "1000",
+            }
         topics = [
-            CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=configs)
-            for name in (TOPIC, OUTPUTS)
+            CreatableTopic(
+                name=name,
+                num_partitions=PARTITIONS,
+                replication_factor=1,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in {**common, **own}.items()],
+            )
+            for name, own in wanted.items()
         ]
         while True:
             response = await admin.insist(CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=False), 5)
             if all(result.error_code in {0, ErrorCode.TOPIC_ALREADY_EXISTS} for result in response.topics):
                 break
             await admin.sleep(100)
-        asked = [MetadataRequestTopic(topic_id=bytes(16), name=name) for name in (TOPIC, OUTPUTS)]
+        asked = [MetadataRequestTopic(topic_id=bytes(16), name=name) for name in wanted]
         described = await admin.insist(MetadataRequest(topics=asked), 12)
         self.topic_ids = {topic.name: topic.topic_id for topic in described.topics}
+        if self.cleans:
+            for key_type, (topic, own_bytes) in enumerate(COORDINATORS_SEGMENT_BYTES.items()):
+                await find_coordinator(admin, "any", key_type)
+                await self._set_segment_bytes(admin, topic, own_bytes)
+
+    async def _set_segment_bytes(self, admin: Client, topic: str, segment_bytes: str) -> None:
+        config = AlterableConfig(name="internal.segment.bytes", config_operation=0, value=segment_bytes)
+        resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
+        while True:
+            response = await admin.insist(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            if response.responses[0].error_code == 0:
+                return
+            await admin.sleep(100)
 
     def members_of(self, group: str) -> set[str]:
         """The members that the coordinator counts to a KIP-848 group."""
@@ -261,11 +308,11 @@ class Simulation:
                 return set(found.members)
         return set()
 
-    def _clients(self) -> tuple[list[IdempotentProducer | TransactionalProducer], list[ClassicMember | ConsumerMember]]:
+    def _clients(self) -> tuple[list[Writer], list[Member]]:
         """Who writes until everything is written, and who reads until told to leave."""
         random = self.random
         inputs = [(TOPIC, index) for index in range(PARTITIONS)]
-        writers: list[IdempotentProducer | TransactionalProducer] = [
+        writers: list[Writer] = [
             IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
             for i in range(random.randint(1, 2))
         ]
@@ -277,11 +324,26 @@ class Simulation:
             writers.append(
                 TransactionalProducer(self, name, OUTPUTS, PARTITIONS, second_protocol=second, count=0, inputs=inputs)
             )
-        members: list[ClassicMember | ConsumerMember] = []
+        if self.cleans:
+            writers.append(IdempotentProducer(self, "table-writer", TABLE, PARTITIONS, random.randint(40, 120), KEYS))
+            writers.append(
+                TransactionalProducer(
+                    self, "table-transactor", TABLE, PARTITIONS, second_protocol=True, count=10, keys=KEYS
+                )
+            )
+        members: list[Member] = []
         for k in range(random.randint(0, 1)):
             read_committed = random.random() < 0.5
             for i in range(random.randint(1, 4)):
-                members.append(ConsumerMember(self, f"consumer-{k}-{i}", f"consumers-{k}", inputs, read_committed))
+                instance_id = f"instance-{k}-{i}" if random.random() < 0.3 else None
+                regex = "ev.*s" if random.random() < 0.3 else None
+                members.append(
+                    ConsumerMember(
+                        self, f"consumer-{k}-{i}", f"consumers-{k}", inputs, read_committed, instance_id, regex
+                    )
+                )
+        for i in range(random.choice((0, 2, 3))):
+            members.append(SwitchingMember(self, f"switching-{i}", "switching", inputs, read_committed=False))
         for g in range(random.randint(1, 2)):
             cooperative, read_committed = random.random() < 0.5, random.random() < 0.5
             for i in range(random.randint(1, 3)):
@@ -292,8 +354,11 @@ class Simulation:
         return writers, members
 
     def _readers(self) -> list[Reader]:
-        outputs = [(OUTPUTS, index) for index in range(PARTITIONS)]
-        return [Reader(self, f"reader-{committed}", outputs, committed) for committed in (False, True)]
+        return [
+            Reader(self, f"reader-{topic}-{committed}", [(topic, index) for index in range(PARTITIONS)], committed)
+            for topic in ([OUTPUTS, TABLE] if self.cleans else [OUTPUTS])
+            for committed in (False, True)
+        ]
 
     async def _within(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
         """Wait for the tasks; it must not take longer than a calm time may."""

@@ -27,7 +27,7 @@ from pybroker_protocol.messages.txn_offset_commit import (
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
 from tests.simulation.model import check
-from tests.simulation.producers import RETRIED
+from tests.simulation.producers import RETRIED, keyed
 from tests.storage.batches import batch
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ class Lost(Exception):
 
 
 class TransactionalProducer:
-    """Runs ``count`` transactions; with ``inputs``, as many as it takes to transform them all."""
+    """Runs ``count`` transactions; with ``inputs``, as many as it takes to transform them all.
+
+    ``keys``: how many keys the records have; 0: they have none.
+    """
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class TransactionalProducer:
         second_protocol: bool,
         count: int,
         inputs: list[Partition] | None = None,
+        keys: int = 0,
     ) -> None:
         self.simulation = simulation
         self.client = Client(name, simulation.network)
@@ -75,6 +79,7 @@ class TransactionalProducer:
         self.second_protocol = second_protocol
         self.count = count
         self.inputs = inputs or []
+        self.keys = keys
         self.group = f"{name}-offsets"
         self.random = simulation.new_random()
         self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), self.group, read_committed=True)
@@ -242,7 +247,7 @@ class TransactionalProducer:
         sequence = self._sequences.get(partition, 0)
         records = bytes(
             batch(
-                values,
+                keyed(values, self.keys, self.random) if self.keys else values,
                 attributes=TRANSACTIONAL,
                 timestamp=self.simulation.scheduler.now_ms(),
                 producer_id=self._producer[0],
