@@ -13,10 +13,13 @@ from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.coordinators.group.shard import GroupShard
 from pybroker.coordinators.shard import Shard
 from pybroker.replication.transaction_markers import TransactionMarkers
+from pybroker.storage.cleaner.batch_filter import BatchFilter
 from pybroker.storage.flush_queue import _Plan
 from pybroker.storage.log import Log
 from pybroker.storage.producer_state import ProducerStateManager
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.record_spans import RecordSpan
+from pybroker_protocol.records import BatchHeader
 from tests.simulation.simulation import Simulation
 
 SEEDS_MAX = 200
@@ -93,6 +96,17 @@ def forget_who_waits_for_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shard, "on_high_watermark", lambda self, high_watermark: None)
 
 
+def clean_away_what_nothing_superseded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody takes a record for superseded by itself."""
+    real = BatchFilter._retains
+
+    def retains(self: BatchFilter, header: BatchHeader, span: RecordSpan) -> bool:
+        offset = header.base_offset + span[3]
+        return real(self, header, span) and (span[4] is None or offset != self._map.get(span[4]))
+
+    monkeypatch.setattr(BatchFilter, "_retains", retains)
+
+
 PLANTED: list[tuple[Plant, set[str]]] = [
     (
         forget_to_sync,
@@ -119,6 +133,7 @@ PLANTED: list[tuple[Plant, set[str]]] = [
     (give_partitions_before_they_are_given_back, {"one owner per partition per epoch"}),
     (forget_one_partition_of_a_transaction, {"no transaction hangs", "a transaction is visible all or none"}),
     (forget_who_waits_for_the_commit, {"everything comes to rest"}),
+    (clean_away_what_nothing_superseded, {"cleaning leaves the last value of every key"}),
 ]
 
 
