@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from comparator.agreement import gaps, table
 from comparator.compare import Address, Result, compare, stale
 from comparator.registry import Scenario, all_scenarios
 from comparator.run import describe, started_brokers
@@ -36,8 +37,10 @@ def test_pybroker_answers_as_kafka_does(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_meant_difference_is_stale(request: pytest.FixtureRequest, results: list[Result]) -> Iterator[None]:
+def nothing_is_stale_or_left_out(results: list[Result]) -> Iterator[None]:
     """Judged at the end of a whole run, in whatever order the scenarios came."""
     yield
     if len(results) == len(SCENARIOS):
         assert not stale(results), "these no longer occur, so they have to go: " + repr(stale(results))
+        left_out = list(gaps(table(results)))
+        assert not left_out, "these served versions are not compared: " + repr(left_out)

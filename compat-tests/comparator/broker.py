@@ -11,22 +11,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from comparator.wire import CLOSED, Connection, Tree
+from comparator.encoding import Tree
+from comparator.wire import CLOSED, SILENT, Connection
 from pybroker.apis import APIS
 
 SERVED_VERSIONS = {api.name: range(api.versions[0], api.versions[1] + 1) for api in APIS}
-PREPARATION_TIMEOUT_S = 15.0
+PREPARATION_TIMEOUT_S = 30.0
+NEVER_S = 3.0  # how long nothing comes before it is taken for never
+ANSWERED: Tree = {"connection": "answered"}
+Narrow = Callable[[Tree], Tree]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange: what was asked, with the scenario's note, and the reply's tree."""
+    """One exchange: what was asked, with the scenario's note, and the reply's tree.
+
+    ``at_the_end``: the request holds a value from the end of a type's range, or one that no client sends.
+    """
 
     api: str
     version: int
     note: str
     request: Tree
     reply: Tree
+    at_the_end: bool = False
 
     @property
     def title(self) -> str:
@@ -39,15 +47,16 @@ class Pending:
 
     broker: Broker
     connection: Connection
-    api: str
-    version: int
-    note: str
-    fields: Tree
+    correlation_id: int
+    step: Step
 
-    def reply(self) -> Tree:
-        """Wait for the reply and record the exchange."""
-        reply = self.connection.receive(self.api, self.version)
-        self.broker.steps.append(Step(self.api, self.version, self.note, self.fields, reply))
+    def reply(self, narrow: Narrow | None = None) -> Tree:
+        """Wait for the reply and record the exchange; ``narrow`` takes out what other scenarios have left behind."""
+        step = self.step
+        reply = self.connection.receive(step.api, step.version, self.correlation_id)
+        if narrow is not None and reply not in (CLOSED, SILENT):
+            reply = narrow(reply)
+        self.broker.steps.append(replace(step, reply=reply))
         return reply
 
 
@@ -69,46 +78,71 @@ class Broker:
 
     def call(self, api: str, version: int, note: str = "", **fields: Tree) -> Tree:
         """Send a request over the scenario's own connection, record and return the reply."""
-        reply = self.begin(api, version, note, **fields).reply()
-        if reply == CLOSED:
+        return self.ask(Step(api, version, note, fields, None))
+
+    def ask(self, step: Step, narrow: Narrow | None = None) -> Tree:
+        """Send what ``step`` says over the scenario's own connection, record and return the reply."""
+        reply = self._send(step, self._own_connection()).reply(narrow)
+        if reply in (CLOSED, SILENT):
             self._own = None
         return reply
+
+    def call_in_vain(self, api: str, version: int, note: str, **fields: Tree) -> Tree:
+        """As ``call``, for a request that one of the brokers never answers: it is not waited for very long."""
+        with self._own_connection().patience(NEVER_S):
+            return self.call(api, version, note, **fields)
 
     def begin(
         self, api: str, version: int, note: str = "", connection: Connection | None = None, **fields: Tree
     ) -> Pending:
         """Send a request and leave its reply for later: for requests that wait for others."""
-        connection = connection or self._own_connection()
-        connection.send(api, version, fields)
-        return Pending(self, connection, api, version, note, fields)
+        return self._send(Step(api, version, note, fields, None), connection or self._own_connection())
+
+    def call_unanswered(self, api: str, version: int, note: str, **fields: Tree) -> None:
+        """Send a request that may have no reply; recorded is whether the next request's reply comes instead."""
+        connection = self._own_connection()
+        sent = connection.send(api, version, fields)
+        connection.send("ApiVersions", 0, {})
+        payload = connection.receive_payload()
+        if payload is None:
+            reply, self._own = CLOSED, None
+        elif int.from_bytes(payload[:4], "big") == sent:
+            reply = connection.decoded(payload, api, version)
+            connection.receive_payload()
+        else:
+            reply = SILENT
+        self.steps.append(Step(api, version, note, fields, reply))
 
     def call_bytes(self, api: str, version: int, note: str, body: bytes, flexible: bool = False) -> Tree:
-        """Send a body that no codec would produce; recorded is whether there was an answer."""
+        """Send a body that no codec would produce; recorded is whether there was an answer.
+
+        Of the body, which may hold ids, only the length is recorded.
+        """
         key = next(row.key for row in APIS if row.name == api)
         self._own_connection().send_bytes(key, version, body, flexible)
-        return self._bare_reply(Step(api, version, note, {"body": body}, None))
+        return self._bare_reply(Step(api, version, note, {"length": len(body)}, None, at_the_end=True))
 
-    def call_frame(self, note: str, frame: bytes) -> Tree:
-        """Send a frame that may not even have a request header."""
+    def call_frame(self, note: str, frame: bytes, api: str = "frame", version: int = 0) -> Tree:
+        """Send a frame that may not even have a request header, or not a sound one."""
         self._own_connection().send_frame(frame)
-        return self._bare_reply(Step("frame", 0, note, {"frame": frame}, None))
+        return self._bare_reply(Step(api, version, note, {"length": len(frame)}, None, at_the_end=True))
 
     def call_raw(self, note: str, data: bytes) -> Tree:
         """Send bytes that may not even be a frame, and send nothing after them."""
         self._own_connection().send_raw(data)
-        return self._bare_reply(Step("bytes", 0, note, {"bytes": data}, None))
+        return self._bare_reply(Step("bytes", 0, note, {"length": len(data)}, None))
 
     def quietly(self, api: str, version: int, **fields: Tree) -> Tree:
         """As ``call``, but not recorded."""
         connection = self._own_connection()
-        connection.send(api, version, fields)
-        return connection.receive(api, version)
+        reply = connection.receive(api, version, connection.send(api, version, fields))
+        if reply in (CLOSED, SILENT):
+            self._own = None
+        return reply
 
     def check_alive(self, note: str) -> None:
         """Record whether the next request over the scenario's connection is answered, not with what."""
         reply = self.quietly("ApiVersions", 0)
-        if reply == CLOSED:
-            self._own = None
         self.note(note, "closed" if reply == CLOSED else "answered")
 
     def note(self, what: str, observed: Tree) -> None:
@@ -176,9 +210,12 @@ class Broker:
                 raise TimeoutError(f"{self.address}: waited in vain for {what}")
             time.sleep(0.02)
 
+    def _send(self, step: Step, connection: Connection) -> Pending:
+        return Pending(self, connection, connection.send(step.api, step.version, step.request), step)
+
     def _bare_reply(self, step: Step) -> Tree:
         payload = self._own_connection().receive_payload()
-        reply: Tree = CLOSED if payload is None else {"connection": "answered"}
+        reply: Tree = CLOSED if payload is None else ANSWERED
         if payload is None:
             self._own = None
         self.steps.append(replace(step, reply=reply))

@@ -6,16 +6,16 @@ Owns: running the two sides side by side, aligning their transcripts, and sortin
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from comparator.broker import Broker, Step
 from comparator.diff import Difference, differences
 from comparator.differences import MEANT, Meant
+from comparator.encoding import Tree
 from comparator.normalize import Normalizer
 from comparator.registry import Scenario
-from comparator.wire import Tree
 
 Address = tuple[str, int]
 
@@ -30,13 +30,26 @@ class Judged:
     meant: Meant | None
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """One request that both brokers were sent, Kafka's reply to it, and in what the two replies differ."""
+
+    step: Step
+    judged: tuple[Judged, ...]
+
+
 @dataclass
 class Result:
-    """What a scenario brought: how many replies were compared, and in what they differ."""
+    """What a scenario brought: the requests that were compared, and what went wrong beside them."""
 
     scenario: str
-    steps: int = 0
-    judged: list[Judged] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    failures: list[Judged] = field(default_factory=list)
+
+    @property
+    def judged(self) -> list[Judged]:
+        """Every difference, in the order in which they were seen."""
+        return [*self.failures, *(judged for exchange in self.exchanges for judged in exchange.judged)]
 
     @property
     def unmeant(self) -> list[Judged]:
@@ -51,15 +64,24 @@ def compare(scenario: Scenario, kafka: Address, ours: Address, meant: Sequence[M
     """Run the scenario against both brokers at the same time and compare step by step."""
     with ThreadPoolExecutor(max_workers=2) as threads:
         kafka_side, our_side = threads.map(lambda address: _transcript(scenario, address), (kafka, ours))
-    result = Result(scenario.name, steps=len(kafka_side.steps))
+    result = Result(scenario.name)
+
+    def fail(step: str, *difference: Tree) -> None:
+        result.failures.append(Judged(scenario.name, step, Difference(*difference), None))
+
     for name, side in (("Kafka", kafka_side), ("pybroker", our_side)):
         if side.failure is not None:
-            result.judged.append(
-                Judged(scenario.name, "the end", Difference(f"{name} stopped", side.failure, ""), None)
-            )
-    for title, difference in _differing_steps(kafka_side.steps, our_side.steps):
-        covering = next((entry for entry in meant if entry.covers(scenario.name, title, difference)), None)
-        result.judged.append(Judged(scenario.name, title, difference, covering))
+            fail("the end", f"{name} stopped", side.failure, "")
+    kafka_symbols, our_symbols = Normalizer(), Normalizer()
+    for kafka_step, our_step in zip(kafka_side.steps, our_side.steps, strict=False):
+        if kafka_step.title != our_step.title:
+            fail(kafka_step.title, "step", kafka_step.title, our_step.title)
+            return result
+        found = _differences(kafka_step, our_step, kafka_symbols, our_symbols)
+        judged = tuple(_judge(scenario, kafka_step, difference, meant) for difference in found)
+        result.exchanges.append(Exchange(kafka_step, judged))
+    if len(kafka_side.steps) != len(our_side.steps):
+        fail("the end", "steps", len(kafka_side.steps), len(our_side.steps))
     return result
 
 
@@ -83,21 +105,17 @@ def _transcript(scenario: Scenario, address: Address) -> _Transcript:
     return _Transcript(broker.steps, failure)
 
 
-def _differing_steps(kafka: list[Step], ours: list[Step]) -> list[tuple[str, Difference]]:
-    """Every difference with its step's title.  Requests are compared too: they must be the same but for symbols."""
-    found = []
-    kafka_symbols, our_symbols = Normalizer(), Normalizer()
-    for kafka_step, our_step in zip(kafka, ours, strict=False):
-        if kafka_step.title != our_step.title:
-            found.append((kafka_step.title, Difference("step", kafka_step.title, our_step.title)))
-            return found
-        requests = (kafka_symbols.normalize(kafka_step.request), our_symbols.normalize(our_step.request))
-        replies = (kafka_symbols.normalize(kafka_step.reply), our_symbols.normalize(our_step.reply))
-        found += [(kafka_step.title, _below("request", each)) for each in differences(*requests)]
-        found += [(kafka_step.title, each) for each in differences(*replies)]
-    if len(kafka) != len(ours):
-        found.append(("the end", Difference("steps", len(kafka), len(ours))))
-    return found
+def _differences(kafka: Step, ours: Step, kafka_symbols: Normalizer, our_symbols: Normalizer) -> Iterator[Difference]:
+    """What differs in one step.  Requests are compared too: they must be the same but for symbols."""
+    requests = (kafka_symbols.normalize(kafka.request), our_symbols.normalize(ours.request))
+    replies = (kafka_symbols.normalize(kafka.reply), our_symbols.normalize(ours.reply))
+    yield from (_below("request", each) for each in differences(*requests))
+    yield from differences(*replies)
+
+
+def _judge(scenario: Scenario, step: Step, difference: Difference, meant: Sequence[Meant]) -> Judged:
+    covering = next((entry for entry in meant if entry.covers(scenario.name, step.title, difference)), None)
+    return Judged(scenario.name, step.title, difference, covering)
 
 
 def _below(prefix: str, difference: Difference) -> Difference:

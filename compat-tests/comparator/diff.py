@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from comparator.encoding import Tree
 from comparator.normalize import naming_field
-from comparator.wire import Tree
 
 
 class Absent:

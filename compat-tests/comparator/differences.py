@@ -28,7 +28,7 @@ class Meant(NamedTuple):
     def covers(self, scenario: str, step: str, difference: Difference) -> bool:
         return (
             fnmatchcase(scenario, self.scenario)
-            and fnmatchcase(step, self.step)
+            and fnmatchcase(step, _plain_brackets(self.step))
             and fnmatchcase(difference.path, _plain_brackets(self.path))
             and fnmatchcase(repr(difference.kafka), _plain_brackets(self.kafka))
             and fnmatchcase(repr(difference.ours), _plain_brackets(self.ours))
@@ -41,12 +41,12 @@ def _plain_brackets(pattern: str) -> str:
 
 
 def _unserved_keys(keys: tuple[int, ...], reason: str) -> tuple[Meant, ...]:
-    return tuple(Meant("api_versions.*", "*", f"api_keys[api_key={key}]", reason, ours="(absent)") for key in keys)
+    return tuple(Meant("*", "ApiVersions *", f"api_keys[api_key={key}]", reason, ours="(absent)") for key in keys)
 
 
 def _unserved_features(*names: str) -> tuple[Meant, ...]:
     return tuple(
-        Meant("api_versions.*", "*", f"*_features[name={name}]", "nothing is announced before it is served")
+        Meant("*", "ApiVersions *", f"*_features[name={name}]", "nothing is announced before it is served")
         for name in names
     )
 
@@ -65,6 +65,12 @@ _VALUE_KAFKA_TRIPS_OVER = "Kafka fails with UNKNOWN_SERVER_ERROR on it; INVALID_
 _BYTES_BEHIND = "bytes behind the batch are refused, not ignored"
 _NO_FOLLOWERS = "followers are refused until replication is served"
 _UNKNOWN_ISOLATION_LEVEL = "an unknown isolation level is taken for read_uncommitted; Kafka fails on it"
+_TWICE = "everything that is asked for is answered for; Kafka takes the last of two and says nothing of the first"
+_NEGATIVE_LIMIT = "a negative limit is none; Kafka fails on it"
+_NO_SUCH_SESSION = "a session that is not there is none, whatever its id; Kafka fails on some ids"
+_TOO_LONG_A_TEXT = "the text of an error is cut to what the wire can carry; Kafka fails on it"
+_NOT_ANSWERED = "a request that makes no sense is answered all the same; Kafka fails, and leaves its connection waiting"
+_ONE_PLACE = "all that there is to say of a topic stands in one place, however often a request names the topic"
 _OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
 
 MEANT: tuple[Meant, ...] = (
@@ -73,9 +79,21 @@ MEANT: tuple[Meant, ...] = (
     Meant("connections.*", "*(client id that is not UTF-8)", "connection", "strings are UTF-8"),
     Meant("connections.*", "*(client id of length -2)", "connection", "null has the length -1 and no other"),
     Meant("configs.*", "*(unknown operation)", "responses[*].error_*", _VALUE_KAFKA_TRIPS_OVER),
+    Meant("boundaries_*", "*.config_operation: *)", "responses[*].error_*", _VALUE_KAFKA_TRIPS_OVER),
     Meant("metadata.topics_by_id", "*(neither id nor name)", "*error_code", _VALUE_KAFKA_TRIPS_OVER, kafka="-1"),
+    Meant("boundaries_data.metadata", "*(topics[0].name: null)", "*error_code", _VALUE_KAFKA_TRIPS_OVER, kafka="-1"),
+    Meant(
+        "boundaries_data.describe_topic_partitions",
+        "*(cursor.partition_index: max)",
+        "next_cursor",
+        "what is behind the last partition is nowhere; Kafka's sum overflows",
+        ours="None",
+    ),
+    Meant("boundaries_*", "*: longest)", "*error_code", _TOO_LONG_A_TEXT, kafka="-1"),
+    Meant("boundaries_*", "*: longest)", "*error_message", _TOO_LONG_A_TEXT, kafka="None", ours="'<text>'"),
     # Settings.
     Meant("*", "*", "*configs[name=min.insync.replicas]*", _ELR),
+    Meant("configs.replacing_one_resource_twice", "*", "*", _NOT_ANSWERED),
     Meant("configs.describe_the_broker", "*", "*configs[name=pybroker.*]", "settings that are pybroker's own"),
     Meant("configs.describe_the_broker", "*", "*[name=controller.quorum.voters]*", "Kafka alone has to be told of it"),
     # Produce.
@@ -86,6 +104,8 @@ MEANT: tuple[Meant, ...] = (
     Meant("produce.broken_*", "*(count too *)", "*", _OPAQUE),
     Meant("produce.broken_*", "*(unknown codec)", "*.error_code", "INVALID_RECORD says whose fault it is", kafka="-1"),
     Meant("produce.compressed_*", "*claimed only)", "*", _OPAQUE),
+    Meant("produce.one_partition_twice", "*", "*", _TWICE),
+    Meant("produce.null_records_are_not_answered", "*", "*", _NOT_ANSWERED),
     Meant("produce.timestamps_*", "Fetch *", "*.max_timestamp", _OPAQUE),
     Meant(
         "produce.an_idempotent_producer",
@@ -104,6 +124,15 @@ MEANT: tuple[Meant, ...] = (
     ),
     # Groups.
     Meant("consumer_groups.offsets_of_members", "OffsetFetch *(only an epoch)", "*error_code", _VALUE_KAFKA_TRIPS_OVER),
+    Meant("groups.one_protocol_twice", "*", "*", _NOT_ANSWERED),
+    Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "error_code", _VALUE_KAFKA_TRIPS_OVER, ours="25"),
+    Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "member_id", "who is refused is told who it is"),
+    Meant(
+        "boundaries_groups.offset_delete",
+        "*: twice)",
+        "topics[*",
+        "all that there is to say of a topic is in one place",
+    ),
     Meant("classic_groups.groups_that_were_*", "*(after the refusal)", "*", "who is refused founds no group"),
     # Topics.
     Meant(
@@ -111,9 +140,16 @@ MEANT: tuple[Meant, ...] = (
     ),
     # Fetch.
     Meant("fetch.limits_of_bytes", "*(isolation level *)", "*", _UNKNOWN_ISOLATION_LEVEL),
+    Meant("boundaries_data.*", "* (isolation_level: *)", "*", _UNKNOWN_ISOLATION_LEVEL),
+    Meant("boundaries_data.fetch", "*max_bytes: *)", "*", _NEGATIVE_LIMIT),
+    Meant("boundaries_data.fetch", "*replica_id: *)", "*error_code", _NO_FOLLOWERS, ours="31"),
+    Meant("boundaries_data.fetch", "*replica_id: *)", "*.current_leader.*", _NO_FOLLOWERS, ours="-1"),
+    Meant("boundaries_data.fetch", "*last_fetched_epoch: max)", "*", _NO_FOLLOWERS),
+    Meant("boundaries_data.fetch", "*(session_id: *)", "*", _NO_SUCH_SESSION),
+    Meant("boundaries_data.fetch", "*: twice)", "*.partitions[1]", _TWICE, kafka="(absent)"),
     Meant("offsets.partitions_*", "*(isolation level *)", "*", _UNKNOWN_ISOLATION_LEVEL),
     Meant("fetch.limits_of_bytes", "*", "*.records[*]", "a batch is sent whole or not at all", ours="(absent)"),
-    Meant("fetch.limits_of_bytes", "*(negative *limit)", "*", "a negative limit is none; Kafka fails on it"),
+    Meant("fetch.limits_of_bytes", "*(negative *limit)", "*", _NEGATIVE_LIMIT),
     Meant("fetch.a_replica_*", "*(as replica *)", "*error_code", _NO_FOLLOWERS, ours="31"),
     Meant(
         "transactional_data.committed_readers_*",
@@ -121,6 +157,8 @@ MEANT: tuple[Meant, ...] = (
         "*.aborted_transactions*",
         "those transactions are named that touch what is sent; Kafka names more, by the precision of its index",
     ),
+    Meant("transactions.no_transactions_at_all", "*", "*", _NOT_ANSWERED),
+    Meant("transactional_data.one_partition_marked_twice", "*", "*", _NOT_ANSWERED),
     Meant("transactional_data.markers_by_hand", "*(no epoch)", "*error_code", _VALUE_KAFKA_TRIPS_OVER),
     Meant("lifecycle.a_parked_*", "*", "*.aborted_transactions", "no list and an empty one say the same of an error"),
     Meant("fetch.leader_epochs", "*(last fetched epoch 1)", "*", _NO_FOLLOWERS),

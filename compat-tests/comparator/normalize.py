@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from comparator.wire import Tree
+from comparator.encoding import Tree
 
 # Field name -> the kind of thing it identifies.
 SYMBOLS = {
@@ -30,6 +30,7 @@ SYMBOLS = {
     "offline_replicas": "node",
     "port": "port",
     "producer_id": "producer",
+    "producer_id_filters": "producer",
     "v3_and_below_producer_id": "producer",
     "replica_nodes": "node",
     "session_id": "session",

@@ -3,8 +3,10 @@
     scripts/compare                     start both brokers, run everything
     scripts/compare produce fetch       scenarios whose name contains one of the words
     scripts/compare --kafka HOST:PORT --pybroker HOST:PORT
+    scripts/compare --write             run everything and write AGREEMENT.md and .cache/results/wire.json
 
-Exits with 1 when a difference is not meant, or when an entry of the list of meant ones is stale.
+Exits with 1 when a difference is not meant, and after a run of everything when an entry of the list of meant ones is
+stale or a served version has had no ordinary or no invalid request.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from apache_kafka import SINGLE_BROKER_PROPERTIES, ApacheKafka
 from pybroker_process import PybrokerProcess
 
+from comparator import agreement
 from comparator.compare import Address, Result, compare, stale
 from comparator.registry import Scenario, all_scenarios
 
@@ -36,23 +39,39 @@ VALUE_WIDTH = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.write and options.words:
+        parser.error("--write needs a run of everything")
     scenarios = [each for each in all_scenarios() if _wanted(each, options.words)]
     results = []
     with started_brokers(options.kafka, options.pybroker) as (kafka, ours):
         for scenario in scenarios:
             results.append(compare(scenario, kafka, ours))
             _print_result(results[-1])
-    stale_entries = [] if options.words else stale(results)
-    for entry in stale_entries:
-        print(f"stale: {entry.scenario} {entry.step} {entry.path}: {entry.reason}")
+    complaints = [] if options.words else list(_complaints(results))
+    for complaint in complaints:
+        print(complaint)
     unmeant = sum(len(result.unmeant) for result in results)
     meant = sum(len(result.judged) for result in results) - unmeant
-    steps = sum(result.steps for result in results)
+    print(agreement.summary(agreement.table(results)))
+    steps = sum(len(result.exchanges) for result in results)
     print(
-        f"{len(results)} scenarios, {steps} replies: {unmeant} differences, {meant} meant, {len(stale_entries)} stale"
+        f"{len(results)} scenarios, {steps} replies: {unmeant} differences, {meant} meant, {len(complaints)} complaints"
     )
-    return 1 if unmeant or stale_entries else 0
+    if unmeant or complaints:
+        return 1
+    if options.write:
+        agreement.write(results)
+    return 0
+
+
+def _complaints(results: Sequence[Result]) -> Iterator[str]:
+    """What is wrong with a run of everything, beside differences."""
+    for entry in stale(results):
+        yield f"stale: {entry.scenario} {entry.step} {entry.path}: {entry.reason}"
+    for gap in agreement.gaps(agreement.table(results)):
+        yield f"not covered: no {gap.kind} request of {gap.name} v{gap.version}"
 
 
 @contextmanager
@@ -75,6 +94,7 @@ def started_brokers(kafka: Address | None = None, pybroker: Address | None = Non
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/compare", description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the table of agreement; needs a run of everything")
     parser.add_argument("words", nargs="*", help="run scenarios whose name contains one of these")
     parser.add_argument("--kafka", type=_address, help="HOST:PORT of a running Apache Kafka")
     parser.add_argument("--pybroker", type=_address, help="HOST:PORT of a running pybroker")
@@ -109,7 +129,7 @@ def _short(value: object) -> str:
 def _print_result(result: Result) -> None:
     meant = len(result.judged) - len(result.unmeant)
     verdict = f"{len(result.unmeant)} differences" if result.unmeant else "ok"
-    print(f"{result.scenario}: {verdict} ({result.steps} replies, {meant} meant)")
+    print(f"{result.scenario}: {verdict} ({len(result.exchanges)} replies, {meant} meant)")
     if result.unmeant:
         print(describe(result))
     sys.stdout.flush()

@@ -1,8 +1,8 @@
 """A raw blocking client: one connection, requests from plain values, replies as plain trees.
 
-Owns: framing, the request header, turning nested dicts into a message of a version and a decoded reply back into
-nested dicts.  A *tree* is made of dicts (structs, with the fields of that version alone), lists and plain values.
-It has no retries and no knowledge of the cluster, so that every byte a broker sends is seen as it came.
+Owns: framing, the headers, and turning a decoded reply into nested dicts.  A *tree* is made of dicts (structs, with
+the fields of that version alone), lists and plain values.  It has no retries and no knowledge of the cluster, so that
+every byte a broker sends is seen as it came.
 """
 
 from __future__ import annotations
@@ -10,21 +10,36 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from comparator.encoding import Tree, encode_request
 from pybroker.apis import APIS
-from pybroker_protocol.codec import decode, encode
+from pybroker_protocol.codec import decode
 from pybroker_protocol.messages import request_class, response_class
-from pybroker_protocol.schema import Array, Message, Nested, Struct, WireType, schema_of
+from pybroker_protocol.schema import Struct, schema_of
 
-Tree = Any
+__all__ = [
+    "API_KEYS",
+    "API_VERSIONS",
+    "CLIENT_ID",
+    "CLOSED",
+    "REPLY_TIMEOUT_S",
+    "SILENT",
+    "Connection",
+    "Tree",
+    "tree_of",
+]
 
 API_KEYS = {api.name: api.key for api in APIS}
 API_VERSIONS = API_KEYS["ApiVersions"]
 CLIENT_ID = "comparator"
-REPLY_TIMEOUT_S = 10.0
+# Long enough for a machine with more to do: who has not answered by then never will.
+REPLY_TIMEOUT_S = 30.0
 
 CLOSED: Tree = {"connection": "closed without a reply"}
+SILENT: Tree = {"connection": "no reply"}
 
 
 class Connection:
@@ -35,22 +50,20 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 
-    def send(self, api: str, version: int, fields: Tree) -> None:
-        """Send one request; fields that its version does not have are left out."""
+    def send(self, api: str, version: int, fields: Tree) -> int:
+        """Send one request; fields that its version does not have are left out.  Returns the correlation id."""
         cls = request_class(API_KEYS[api])
-        message = build(cls, version, fields)
-        assert isinstance(message, Message)
-        body = encode(message, version)
-        flexible = version in cls.__declaration__.flexible
-        self.send_bytes(API_KEYS[api], version, body, flexible)
+        body = encode_request(cls, version, fields)
+        return self.send_bytes(API_KEYS[api], version, body, version in cls.__declaration__.flexible)
 
-    def send_bytes(self, api_key: int, version: int, body: bytes, flexible: bool) -> None:
-        """Send a body that is bytes already, behind a sound header."""
+    def send_bytes(self, api_key: int, version: int, body: bytes, flexible: bool) -> int:
+        """Send a body that is bytes already, behind a sound header.  Returns the correlation id."""
         self._correlation_id += 1
         client_id = CLIENT_ID.encode()
         header = struct.pack(">hhih", api_key, version, self._correlation_id, len(client_id)) + client_id
         # A flexible header ends with its (here empty) tagged fields.
         self.send_frame(header + (b"\0" if flexible else b"") + body)
+        return self._correlation_id
 
     def send_frame(self, frame: bytes) -> None:
         self.send_raw(struct.pack(">i", len(frame)) + frame)
@@ -58,11 +71,22 @@ class Connection:
     def send_raw(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def receive(self, api: str, version: int) -> Tree:
-        """The next reply as a tree, or ``CLOSED``; raises ``TimeoutError`` when nothing comes."""
-        payload = self.receive_payload()
-        if payload is None:
-            return CLOSED
+    def receive(self, api: str, version: int, correlation_id: int | None = None) -> Tree:
+        """The next reply as a tree, ``CLOSED``, or ``SILENT``.
+
+        ``ValueError`` when the reply is not to the request of this correlation id.
+        """
+        try:
+            payload = self.receive_payload()
+        except TimeoutError:
+            return SILENT
+        return CLOSED if payload is None else self.decoded(payload, api, version, correlation_id)
+
+    def decoded(self, payload: bytes, api: str, version: int, correlation_id: int | None = None) -> Tree:
+        """A frame that came as the reply to this request."""
+        answered = int.from_bytes(payload[:4], "big")
+        if correlation_id is not None and answered != correlation_id:
+            raise ValueError(f"the reply is to request {answered}, not to {correlation_id}")
         key = API_KEYS[api]
         flexible = version in request_class(key).__declaration__.flexible
         # ApiVersions' reply never has tagged fields in its header, so that any client can read it.
@@ -71,12 +95,21 @@ class Connection:
         return tree_of(decode(cls, version, payload[header_length:]), version)
 
     def receive_payload(self) -> bytes | None:
-        """The next frame, or ``None`` when the broker has closed the connection."""
+        """The next frame, or ``None`` when the broker has closed the connection; raises ``TimeoutError``."""
         try:
             length = self._receive_exactly(4)
             return None if length is None else self._receive_exactly(int.from_bytes(length, "big"))
         except ConnectionResetError:
             return None
+
+    @contextmanager
+    def patience(self, seconds: float) -> Iterator[None]:
+        """Wait for a reply no longer than this."""
+        self._socket.settimeout(seconds)
+        try:
+            yield
+        finally:
+            self._socket.settimeout(REPLY_TIMEOUT_S)
 
     def has_reply(self) -> bool:
         """Whether bytes of a reply, or the end of the connection, have come."""
@@ -93,29 +126,6 @@ class Connection:
                 return None
             received += chunk
         return bytes(received)
-
-
-def build(cls: type[Struct], version: int, fields: Tree) -> Struct:
-    """A message from nested dicts; names are checked, fields that the version lacks are dropped."""
-    known = {field.name: field for field in schema_of(cls).fields}
-    unknown = set(fields) - set(known)
-    if unknown:
-        raise ValueError(f"{cls.__name__} has no {sorted(unknown)}; it has {sorted(known)}")
-    values = {
-        name: _build_value(known[name].type, version, value)
-        for name, value in fields.items()
-        if version in known[name].versions
-    }
-    return cls(**values)
-
-
-def _build_value(wire_type: WireType, version: int, value: Tree) -> Any:
-    match wire_type:
-        case Nested(cls) if isinstance(value, dict):
-            return build(cls, version, value)
-        case Array(element) if value is not None:
-            return [_build_value(element, version, item) for item in value]
-    return value
 
 
 def tree_of(message: Struct, version: int) -> Tree:

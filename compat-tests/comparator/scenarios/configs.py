@@ -209,6 +209,14 @@ def altering_one_resource_twice(broker: Broker) -> None:
 
 
 @scenario
+def replacing_one_resource_twice(broker: Broker) -> None:
+    broker.prepare_topic("replaced-twice")
+    configs = [{"name": "segment.ms", "value": "1000"}]
+    resource = {"resource_type": TOPIC, "resource_name": "replaced-twice", "configs": configs}
+    broker.call_in_vain("AlterConfigs", 2, "twice in one request", resources=[resource, resource])
+
+
+@scenario
 def update_features(broker: Broker) -> None:
     def update(version: int, note: str, feature: str, level: int, upgrade_type: int = 1, **more: Any) -> None:
         updates = [

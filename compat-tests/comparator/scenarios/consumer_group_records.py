@@ -7,11 +7,12 @@ import time
 from typing import Any
 
 from comparator.broker import Broker
+from comparator.encoding import Tree
 from comparator.registry import scenario
 from comparator.scenarios.classic_groups import Member as ClassicMember
 from comparator.scenarios.consumer_groups import LEAVE_STATIC, Member, prepare
 from comparator.scenarios.groups import protocols
-from comparator.wire import Tree, tree_of
+from comparator.wire import tree_of
 from pybroker.coordinators.group.subscriptions import group_metadata_hash, topic_hash
 from pybroker_protocol import codec
 from pybroker_protocol.messages import records_consumer_group as new

@@ -129,6 +129,13 @@ def joins_that_are_not_valid(broker: Broker) -> None:
 
 
 @scenario
+def one_protocol_twice(broker: Broker) -> None:
+    broker.wait_for_coordinator("protocol-twice")
+    fields = join_fields("protocol-twice", protocols=protocols("range", "range"))
+    broker.call_in_vain("JoinGroup", 3, "one protocol twice", **fields)
+
+
+@scenario
 def a_group_that_nobody_founded(broker: Broker) -> None:
     broker.wait_for_coordinator("nobody")
     for version in broker.versions("Heartbeat"):

@@ -7,8 +7,8 @@ from typing import Any
 
 from comparator.batches import batch
 from comparator.broker import Broker
+from comparator.encoding import Tree
 from comparator.registry import scenario
-from comparator.wire import Tree
 
 TOPIC, SET, DELETE = 2, 0, 1
 SETTLING_S = 0.3

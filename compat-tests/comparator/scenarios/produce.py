@@ -79,6 +79,35 @@ def acks_0_is_not_answered(broker: Broker) -> None:
 
 
 @scenario
+def acks_0_in_every_version(broker: Broker) -> None:
+    topic_id = broker.prepare_topic("silent-versions")
+    for version in broker.versions("Produce"):
+        for note, records in (("sound", batch(b"silent")), ("bad crc", Batch(crc=1).encode())):
+            partitions = [{"index": 0, "records": records}]
+            data = [{"name": "silent-versions", "topic_id": topic_id, "partition_data": partitions}]
+            broker.call_unanswered("Produce", version, note, acks=0, timeout_ms=TIMEOUT_MS, topic_data=data)
+    fetch_everything(broker, "silent-versions")
+
+
+@scenario
+def one_partition_twice(broker: Broker) -> None:
+    for version in broker.versions("Produce"):
+        # A topic for each, for one broker appends more than the other.
+        topic_id = broker.prepare_topic(f"twice-v{version}")
+        partitions = [{"index": 0, "records": batch(value)} for value in (b"first", b"second")]
+        topic = {"name": f"twice-v{version}", "topic_id": topic_id, "partition_data": partitions}
+        broker.call("Produce", version, "in one topic", acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[topic])
+    fetch_everything(broker, "twice-v3")
+
+
+@scenario
+def null_records_are_not_answered(broker: Broker) -> None:
+    broker.prepare_topic("null-records")
+    data = [{"name": "null-records", "partition_data": [{"index": 0, "records": None}]}]
+    broker.call_in_vain("Produce", 9, "null records", acks=-1, timeout_ms=TIMEOUT_MS, topic_data=data)
+
+
+@scenario
 def acks_that_do_not_exist(broker: Broker) -> None:
     topic_id = broker.prepare_topic("produce-acks")
     for acks in (2, -2, 100):

@@ -200,6 +200,21 @@ def markers_by_hand(broker: Broker) -> None:
 
 
 @scenario
+def one_partition_marked_twice(broker: Broker) -> None:
+    broker.prepare_topic("txn-marked-twice")
+    prepare(broker, "marked-twice")
+    producer = init(broker, 5, "begin", "marked-twice")
+    marker = {
+        "producer_id": producer["producer_id"],
+        "producer_epoch": producer["producer_epoch"],
+        "transaction_result": True,
+        "topics": [{"name": "txn-marked-twice", "partition_indexes": [0, 0]}],
+        "coordinator_epoch": 0,
+    }
+    broker.call_in_vain("WriteTxnMarkers", 2, "one partition twice", markers=[marker])
+
+
+@scenario
 def producers_that_are_not_there(broker: Broker) -> None:
     broker.prepare_topic("txn-producers")
     producers(broker, "nobody", "txn-producers", 0, 3)

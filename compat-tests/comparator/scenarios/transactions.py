@@ -132,8 +132,8 @@ def beginning_in_every_version(broker: Broker) -> None:
         ):
             init(broker, version, note, name, producer_id=producer_id, producer_epoch=epoch)
         prepare(broker, f"{name}-unknown")
-        init(broker, version, "goes on, an unknown id", f"{name}-unknown", producer_id=123, producer_epoch=4)
-        init(broker, version, "idempotent with an epoch", None, producer_id=123, producer_epoch=4)
+        init(broker, version, "goes on, an unknown id", f"{name}-unknown", producer_id=987_654, producer_epoch=4)
+        init(broker, version, "idempotent with an epoch", None, producer_id=987_654, producer_epoch=4)
         describe(broker, "in the end", name, f"{name}-unknown")
 
 
@@ -250,7 +250,7 @@ def many_transactions_in_one_request(broker: Broker) -> None:
     names = ("many-1", "many-2", "many-3")
     prepare(broker, *names)
     producers = [init(broker, 5, name, name) for name in names[:2]]
-    producers.append({"producer_id": 5, "producer_epoch": 0})
+    producers.append({"producer_id": 987_654, "producer_epoch": 0})
     for version in (4, 5):
         transactions = [
             {
@@ -263,6 +263,11 @@ def many_transactions_in_one_request(broker: Broker) -> None:
         ]
         broker.call("AddPartitionsToTxn", version, "add, verify, and a stranger", transactions=transactions)
     describe(broker, "in the end", *names)
+
+
+@scenario
+def no_transactions_at_all(broker: Broker) -> None:
+    broker.call_in_vain("AddPartitionsToTxn", 4, "none", transactions=[])
 
 
 @scenario

@@ -1,0 +1,166 @@
+"""The table of keys × versions × agreement: which requests were compared, and how the replies agree.
+
+Owns: the tally of a run, what it leaves uncovered, and the two forms in which it is written: ``AGREEMENT.md`` for
+readers, JSON for the report.  A served version is covered by at least one ordinary and one invalid request.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from apache_kafka import KAFKA_VERSION
+
+from comparator.broker import Step
+from comparator.compare import Exchange, Result
+from comparator.differences import Meant
+from comparator.encoding import Tree
+from comparator.wire import CLOSED, SILENT
+from pybroker import __version__
+from pybroker.apis import APIS
+
+AGREEMENT = Path(__file__).parent / "AGREEMENT.md"
+RESULTS = Path(__file__).resolve().parents[2] / ".cache" / "results" / "wire.json"
+
+HEAD = """# What pybroker answers, and what Apache Kafka does
+
+The same requests were sent to Apache Kafka {kafka} and to pybroker {pybroker}, and the decoded replies compared field
+by field ({scenarios} scenarios, {date}; `scripts/compare --write` makes this page).  *Ordinary* requests were answered
+without an error; *boundary* ones, too, though a value in them stands at the end of its type's range; *invalid* ones
+were refused with an error, or by closing the connection, or were not answered at all.  A reply *agrees* when no field
+differs, and differs *as meant* when each field that does stands in the list below; no other reply differs.
+
+## Keys × versions
+
+| key | name | version | ordinary | boundary | invalid | agree | differ as meant |
+|---|---|---|---|---|---|---|---|
+"""
+REASONS = """
+## Differences that are meant
+
+| API | why | replies |
+|---|---|---|
+"""
+
+
+@dataclass
+class Row:
+    """The requests of one key and version that were compared, by their kind and by how the replies agree."""
+
+    key: int
+    name: str
+    version: int
+    ordinary: int = 0
+    boundary: int = 0
+    invalid: int = 0
+    agreed: int = 0
+    meant: int = 0
+    unmeant: int = 0
+
+    def add(self, exchange: Exchange) -> None:
+        kind = kind_of(exchange.step)
+        setattr(self, kind, getattr(self, kind) + 1)
+        if not exchange.judged:
+            self.agreed += 1
+        elif all(judged.meant for judged in exchange.judged):
+            self.meant += 1
+        else:
+            self.unmeant += 1
+
+
+class Gap(NamedTuple):
+    """A served version to which no request of a kind was sent."""
+
+    name: str
+    version: int
+    kind: str
+
+
+def kind_of(step: Step) -> str:
+    """``ordinary``, ``boundary`` or ``invalid``, by the request and by Kafka's reply."""
+    if step.reply in (CLOSED, SILENT) or _has_error(step.reply):
+        return "invalid"
+    return "boundary" if step.at_the_end else "ordinary"
+
+
+def _has_error(tree: Tree) -> bool:
+    if isinstance(tree, dict):
+        return any((name.endswith("error_code") and value != 0) or _has_error(value) for name, value in tree.items())
+    return isinstance(tree, list) and any(_has_error(item) for item in tree)
+
+
+def table(results: Iterable[Result]) -> list[Row]:
+    """A row for every served version, in the order of keys."""
+    rows = {
+        (api.name, version): Row(api.key, api.name, version)
+        for api in APIS
+        for version in range(api.versions[0], api.versions[1] + 1)
+    }
+    for result in results:
+        for exchange in result.exchanges:
+            row = rows.get((exchange.step.api, exchange.step.version))
+            if row is not None:  # neither an observation nor a version that is not served
+                row.add(exchange)
+    return list(rows.values())
+
+
+def gaps(rows: Iterable[Row]) -> Iterator[Gap]:
+    """What the requests of a run leave uncovered."""
+    for row in rows:
+        for kind in ("ordinary", "invalid"):
+            if getattr(row, kind) == 0:
+                yield Gap(row.name, row.version, kind)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """One line: how many requests of each kind, and how they were answered."""
+    sums = (
+        f"{sum(getattr(row, name) for row in rows)} {name}" for name in ("ordinary", "boundary", "invalid", "agreed")
+    )
+    return f"{len({row.key for row in rows})} keys, {len(rows)} versions: {', '.join(sums)}"
+
+
+def write(results: Sequence[Result]) -> None:
+    """Write both forms of the table."""
+    rows = table(results)
+    AGREEMENT.write_text(document(rows, results))
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def document(rows: Sequence[Row], results: Sequence[Result]) -> str:
+    """The page for readers."""
+    date = datetime.now(UTC).date().isoformat()
+    head = HEAD.format(kafka=KAFKA_VERSION, pybroker=__version__, scenarios=len(results), date=date)
+    lines = [
+        f"| {row.key} | {row.name} | {row.version} | {row.ordinary} | {row.boundary} | {row.invalid} "
+        f"| {row.agreed} | {row.meant} |\n"
+        for row in rows
+    ]
+    reasons = [f"| {api} | {reason} | {count} |\n" for (api, reason), count in sorted(_reasons(results).items())]
+    return head + "".join(lines) + REASONS + "".join(reasons)
+
+
+def _reasons(results: Iterable[Result]) -> dict[tuple[str, str], int]:
+    """(API, reason) -> the number of replies that differ for it."""
+    counts: dict[tuple[str, str], int] = {}
+    for result in results:
+        for exchange in result.exchanges:
+            meant: set[Meant] = {judged.meant for judged in exchange.judged if judged.meant is not None}
+            for reason in {entry.reason for entry in meant}:
+                place = (exchange.step.api, reason)
+                counts[place] = counts.get(place, 0) + 1
+    return counts
+
+
+def written_rows(text: str) -> list[Row]:
+    """The rows of the page."""
+    found = re.findall(
+        r"^\| (\d+) \| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE
+    )
+    return [Row(int(key), name, *map(int, numbers)) for key, name, *numbers in found]
