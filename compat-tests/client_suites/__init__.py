@@ -1,0 +1,1 @@
+"""Clients' own integration tests, as their authors wrote them, aimed at a broker of any make."""

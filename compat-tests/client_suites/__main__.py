@@ -1,0 +1,85 @@
+"""``scripts/client-suites``: run clients' own test suites against a broker and hold them to their allow-lists.
+
+Owns: the command's options and its report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from apache_kafka import ApacheKafka, missing_requirement
+from conformance.client_folder import ToolchainMissing
+from pybroker_process import PybrokerProcess
+
+from client_suites.all_suites import SUITES
+from client_suites.suite import Outcome, Suite, judge
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+@contextmanager
+def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iterator[str]:
+    """The address of the broker under test, started as the suite wants it unless it runs already."""
+    if arguments.bootstrap:
+        yield arguments.bootstrap
+    elif arguments.apache:
+        if (reason := missing_requirement()) is not None:
+            sys.exit(reason)
+        properties = {"group.initial.rebalance.delay.ms": "0", **suite.properties}
+        with ApacheKafka(directory / suite.name, properties) as kafka:
+            yield kafka.bootstrap
+    else:
+        with PybrokerProcess(directory / suite.name, suite.properties) as pybroker:
+            yield pybroker.bootstrap
+
+
+def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> bool:
+    """Run one suite and tell what came of it; whether all of its listed tests passed."""
+    try:
+        suite.prepare()
+    except ToolchainMissing as missing:
+        say(f"{suite.name} is skipped: {missing}")
+        return True
+    log = directory / f"{suite.name}.log"
+    with broker(arguments, suite, directory) as bootstrap:
+        outcomes = suite.run(bootstrap, log, arguments.test)
+    allowed = suite.allowed()
+    verdict = judge(outcomes, arguments.test or allowed, allowed)
+    counted = Counter(outcomes.values())
+    say(f"{suite.name} {suite.version}: " + ", ".join(f"{counted[outcome]} {outcome}" for outcome in Outcome))
+    for test, outcome in sorted(outcomes.items()):
+        if outcome is Outcome.FAILED:
+            say(f"  fails: {test}")
+    for test in verdict.broken:
+        say(f"  MUST PASS: {test}")
+    for test in verdict.unlisted:
+        say(f"  passes and is not listed: {test}")
+    if arguments.log:
+        sys.stdout.write(log.read_text(errors="replace"))
+    return not verdict.broken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/client-suites", description="Clients' own tests, aimed at a broker.")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker of any make; default: pybroker")
+    where.add_argument("--apache", action="store_true", help="Apache Kafka, started for each suite")
+    parser.add_argument("--test", action="append", default=[], help="only this one, which must pass; may be repeated")
+    parser.add_argument("--log", action="store_true", help="print what the suite printed")
+    parser.add_argument("name", nargs="*", choices=[*SUITES, []], help="only this suite")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
+        fine = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
+    return 0 if all(fine) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+"""Every suite, by name."""
+
+from __future__ import annotations
+
+from client_suites.franz_go import FranzGo
+from client_suites.kafka_python import KafkaPython
+from client_suites.suite import Suite
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (FranzGo(), KafkaPython())}

@@ -1,0 +1,69 @@
+"""franz-go's integration tests: producing, groups of every kind, transactions and what its issues told.
+
+They come with the module, pinned by ``franz-go/go.sum``; those that open a client to a broker are run.  They take the
+address from KGO_SEEDS, and their size from the variables below.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from client_suites.suite import Outcome, Suite, build
+
+PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
+TEST = re.compile(r"^func (?P<name>Test\w+)\(.*?^}", re.MULTILINE | re.DOTALL)
+OPENS_A_CLIENT = re.compile(r"\b(newTestClient|testClientOpts|getSeedBrokers|tmpTopic|tmpTopicPartitions|tmpGroup)\(")
+RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+) \(", re.MULTILINE)
+OUTCOMES = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
+RUN_TIMEOUT_S = 1200
+# By itself it sends half a million records through eleven groups of consumers to topics of three replicas.
+SIZE = {"KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "10000", "KGO_LOG_LEVEL": "none"}
+
+
+class FranzGo(Suite):
+    """The tests of package kgo."""
+
+    name: ClassVar[str] = "franz-go"
+    version: ClassVar[str] = "v1.22.2"
+    toolchains: ClassVar[tuple[str, ...]] = ("go",)
+
+    @property
+    def _program(self) -> Path:
+        return self.cache / "kgo.test"
+
+    @property
+    def _tests(self) -> Path:
+        return self.cache / "tests"
+
+    def prepare(self) -> None:
+        environment = self.environment(get=True)
+        if self._tests.exists():
+            return
+        self.cache.mkdir(parents=True, exist_ok=True)
+        for pins in ("go.mod", "go.sum"):
+            shutil.copy(self.folder / pins, self.cache)
+        build(["go", "test", "-c", "-o", str(self._program), PACKAGE], self.cache, environment)
+        source = Path(build(["go", "list", "-f", "{{.Dir}}", PACKAGE], self.cache, environment).strip())
+        tests = [test for path in sorted(source.glob("*_test.go")) for test in TEST.finditer(path.read_text())]
+        self._tests.write_text("\n".join(test["name"] for test in tests if OPENS_A_CLIENT.search(test[0])))
+
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
+        tests = sorted({test.partition("/")[0] for test in selected}) or self._tests.read_text().split()
+        pattern = f"^({'|'.join(tests)})$"
+        with log.open("wb") as output:
+            subprocess.run(
+                [str(self._program), "-test.v", "-test.run", pattern, "-test.timeout", f"{RUN_TIMEOUT_S}s"],
+                cwd=self.cache,
+                env=self.environment({"KGO_SEEDS": bootstrap, **SIZE}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=RUN_TIMEOUT_S + 60,
+                check=False,
+            )
+        return {test: OUTCOMES[result] for result, test in RESULT.findall(log.read_text(errors="replace"))}

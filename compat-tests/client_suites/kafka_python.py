@@ -1,0 +1,100 @@
+"""kafka-python's integration tests: its producer, consumer and admin client, each in the ways its users found wanting.
+
+They come with its source distribution, pinned below.  Their fixtures take a broker that runs already from KAFKA_URI;
+the two modules of the tests that the distribution leaves out are put beside them.  Tests of TLS and SASL are not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
+from xml.etree import ElementTree
+
+from client_suites.suite import Outcome, Suite, build
+
+SHA256 = "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65"
+MODULES = ("admin", "consumer", "producer")
+# What the tests take the broker for, by which some are skipped, and where they would look for Kafka's scripts.
+FIXTURES = {"KAFKA_VERSION": "4.3", "KAFKA_ROOT": "/"}
+TEST_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 1200
+
+
+class KafkaPython(Suite):
+    """The tests of test/integration."""
+
+    name: ClassVar[str] = "kafka-python"
+    version: ClassVar[str] = "3.0.12"
+    properties: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"num.partitions": "4", "group.min.session.timeout.ms": "1000"}
+    )
+
+    @property
+    def _source(self) -> Path:
+        return self.cache / f"kafka_python-{self.version}"
+
+    @property
+    def _python(self) -> str:
+        return str(self.cache / "venv" / "bin" / "python")
+
+    def prepare(self) -> None:
+        service = self._source / "test" / "service.py"
+        if service.exists():
+            return
+        shutil.rmtree(self.cache, ignore_errors=True)
+        self.cache.mkdir(parents=True)
+        environment = self.environment()
+        build([sys.executable, "-m", "venv", "venv"], self.cache, environment)
+        pip = [self._python, "-m", "pip", "--disable-pip-version-check", "-q"]
+        pinned = f"kafka-python=={self.version}"
+        build([*pip, "download", "--no-deps", "--no-binary", ":all:", pinned], self.cache, environment)
+        archive = self._source.with_name(f"{self._source.name}.tar.gz")
+        if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != SHA256:
+            raise RuntimeError(f"{archive.name} has the checksum {found}, not the pinned one")
+        requirements = str(self.folder / "requirements.txt")
+        build([*pip, "install", archive.name, "-r", requirements], self.cache, environment)
+        with tarfile.open(archive) as opened:
+            opened.extractall(self.cache, filter="data")
+        (self._source / "test" / "__init__.py").touch()
+        shutil.copy(self.folder / "kafka_python_service.py", service)
+
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
+        report = log.with_suffix(".xml")
+        tests = selected or [f"test_{module}_integration.py" for module in MODULES]
+        command = [self._python, "-m", "pytest", "-p", "no:cacheprovider", "--tb=native"]
+        limit = [f"--timeout={TEST_TIMEOUT_S}", "--timeout-method=signal"]
+        with log.open("wb") as output:
+            subprocess.run(
+                [*command, *limit, f"--junitxml={report}", *(f"test/integration/{test}" for test in tests)],
+                cwd=self._source,
+                env=self.environment({"KAFKA_URI": f"kafka://{bootstrap}", **FIXTURES}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=RUN_TIMEOUT_S,
+                check=False,
+            )
+        return outcomes_of(report)
+
+
+def outcomes_of(report: Path) -> dict[str, Outcome]:
+    """Each test of a report in JUnit's format, as module::name."""
+    outcomes = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        test = f"{case.attrib['classname'].rpartition('.')[2]}.py::{case.attrib['name']}"
+        marks = {child.tag for child in case}
+        outcomes[test] = (
+            Outcome.FAILED
+            if marks & {"failure", "error"}
+            else Outcome.SKIPPED
+            if "skipped" in marks
+            else Outcome.PASSED
+        )
+    return outcomes

@@ -1,0 +1,100 @@
+"""One client's own test suite: where it is pinned, how it is made ready and run, and which of its tests must pass.
+
+Owns: the shape of a suite, the allow-list beside it, and the verdict over a run.  The allow-list ``NAME/tests.allow``
+has a test per line and only grows: a listed test that does not pass is a failure, one that passes without being
+listed is told.  What fails, and whether it fails with Apache Kafka too, is in FINDINGS.md.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
+
+from conformance.client_folder import CACHE, directory_of
+
+FOLDERS = Path(__file__).resolve().parent
+BUILD_TIMEOUT_S = 900
+
+
+class Outcome(StrEnum):
+    """What became of a test."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Verdict(NamedTuple):
+    """``broken``: listed and not passed; ``unlisted``: passed and not listed; both in order of name."""
+
+    broken: tuple[str, ...]
+    unlisted: tuple[str, ...]
+
+
+class Suite(ABC):
+    """A client's test suite; subclasses say how to get, build and run it."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    toolchains: ClassVar[tuple[str, ...]] = ()
+    # Properties that its authors give the broker; a broker that runs already should have them.
+    properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    @property
+    def folder(self) -> Path:
+        """What is pinned, and the allow-list."""
+        return FOLDERS / self.name
+
+    @property
+    def cache(self) -> Path:
+        """What was fetched and built."""
+        return CACHE / "client-suites" / f"{self.name}-{self.version}"
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Fetch and build, unless that is done.  Raises ``ToolchainMissing`` and ``RuntimeError``."""
+
+    @abstractmethod
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
+        """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome."""
+
+    def allowed(self) -> tuple[str, ...]:
+        """The tests that must pass."""
+        lines = (self.folder / "tests.allow").read_text().splitlines()
+        return tuple(line for line in lines if line and not line.startswith("#"))
+
+    def environment(self, more: Mapping[str, str] | None = None, *, get: bool = False) -> dict[str, str]:
+        """The environment of builds and runs; with ``get`` a missing toolchain is installed, if PyPI has it."""
+        tools = [str(directory_of(toolchain, get=get)) for toolchain in self.toolchains]
+        return {**os.environ, "PATH": os.pathsep.join([*tools, os.environ["PATH"]]), **(more or {})}
+
+
+def judge(outcomes: Mapping[str, Outcome], must_pass: Sequence[str], allowed: Sequence[str]) -> Verdict:
+    """Compare a run with the tests that it had to pass and with all that are listed."""
+    passed = {test for test, outcome in outcomes.items() if outcome is Outcome.PASSED}
+    return Verdict(
+        tuple(sorted(test for test in must_pass if test not in passed)), tuple(sorted(passed.difference(allowed)))
+    )
+
+
+def build(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str:
+    """Run a step of a build and return its output; raises ``RuntimeError`` with all that it said."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
+    return done.stdout

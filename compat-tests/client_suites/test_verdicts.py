@@ -1,0 +1,38 @@
+"""What a run of a client's own tests is held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from client_suites.all_suites import SUITES
+from client_suites.kafka_python import outcomes_of
+from client_suites.suite import Outcome, Verdict, judge
+
+
+def test_listed_tests_must_pass_and_others_are_told() -> None:
+    outcomes = {"a": Outcome.PASSED, "b": Outcome.FAILED, "c": Outcome.SKIPPED, "d": Outcome.PASSED}
+    listed = ["a", "b", "c", "gone"]
+    assert judge(outcomes, listed, listed) == Verdict(broken=("b", "c", "gone"), unlisted=("d",))
+    assert judge(outcomes, ["b"], listed) == Verdict(broken=("b",), unlisted=("d",))
+
+
+def test_errors_in_fixtures_count_as_failures(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    cases = {"fine": "", "broken": "<failure/>", "unset": "<error/>", "left": "<skipped/>"}
+    rows = [f'<testcase classname="test.a.test_x" name="{name}">{inner}</testcase>' for name, inner in cases.items()]
+    report.write_text(f"<testsuites><testsuite>{''.join(rows)}</testsuite></testsuites>")
+    assert outcomes_of(report) == {
+        "test_x.py::fine": Outcome.PASSED,
+        "test_x.py::broken": Outcome.FAILED,
+        "test_x.py::unset": Outcome.FAILED,
+        "test_x.py::left": Outcome.SKIPPED,
+    }
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_allow_lists_name_each_test_once_and_in_order(name: str) -> None:
+    allowed = SUITES[name].allowed()
+    assert allowed
+    assert list(allowed) == sorted(set(allowed))
