@@ -58,14 +58,14 @@ MUTANTS = (
     ),
     Mutant(
         "append-to-a-number",
-        "APPEND is granted for a setting that is no list.",
+        "APPEND to a setting that is no list sets it.",
         (
             Edit(
                 _ALTER,
-                "    if setting is None or setting.type != LIST:\n"
-                "        verb = OPERATION_NAMES[operation.kind]\n"
-                "        message = f\"Can't",
-                "    if setting is None:\n        verb = OPERATION_NAMES[operation.kind]\n        message = f\"Can't",
+                "    if operation.kind == SET:\n        return operation.value",
+                "    is_list = setting is None or setting.type == LIST\n"
+                "    if operation.kind == SET or (operation.kind != DELETE and not is_list):\n"
+                "        return operation.value",
             ),
         ),
         ("test_topics.py::test_a_change_is_made_whole_or_not_at_all",),

@@ -177,7 +177,7 @@ MUTANTS = (
             Edit(
                 "pybroker.replication.transaction_markers",
                 "commit=marker.commit,",
-                "commit=marker.commit or not missing,",
+                "commit=True,",
             ),
         ),
         ("test_transactions.py::test_a_transaction_ends_with_a_marker_that_takes_an_offset",),
