@@ -127,14 +127,25 @@ MEANT: tuple[Meant, ...] = (
     Meant("groups.one_protocol_twice", "*", "*", _NOT_ANSWERED),
     Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "error_code", _VALUE_KAFKA_TRIPS_OVER, ours="25"),
     Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "member_id", "who is refused is told who it is"),
+    Meant("boundaries_groups.offset_delete", "*(topics: twice)", "topics[*", _ONE_PLACE),
+    Meant("boundaries_transactions.txn_offset_commit", "*(topics: twice)", "topics[*", _ONE_PLACE),
     Meant(
-        "boundaries_groups.offset_delete",
-        "*: twice)",
-        "topics[*",
-        "all that there is to say of a topic is in one place",
+        "boundaries_transactions.write_txn_markers",
+        "*(markers[0].producer_*)",
+        "*error_code",
+        "a marker of a producer that there cannot be is refused; Kafka writes one and fails on others",
+        ours="42",
     ),
     Meant("classic_groups.groups_that_were_*", "*(after the refusal)", "*", "who is refused founds no group"),
     # Topics.
+    Meant(
+        "elections.*",
+        "*(negative type)",
+        "error_code",
+        "an election of no type that there is is refused, though it is of no partition",
+        kafka="0",
+        ours="42",
+    ),
     Meant(
         "topics.create_with_configs", "*(spaces around)", "*.value", "values are kept without the spaces around them"
     ),

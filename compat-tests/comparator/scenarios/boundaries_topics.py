@@ -117,3 +117,17 @@ def update_features(broker: Broker) -> None:
         return {"timeout_ms": TIMEOUT_MS, "feature_updates": [update], "validate_only": True}
 
     vary(broker, "UpdateFeatures", ordinary, leave_out=A_MATTER_OF_TIMING)
+
+
+@scenario
+def elect_leaders(broker: Broker) -> None:
+    broker.prepare_topic("ends-elected")
+
+    def ordinary(_version: int, _name: str) -> Tree:
+        return {"topic_partitions": [{"topic": "ends-elected", "partitions": [0]}], "timeout_ms": TIMEOUT_MS}
+
+    def of_this_scenario(reply: Tree) -> Tree:
+        found = [each for each in reply["replica_election_results"] if each["topic"] == "ends-elected"]
+        return {**reply, "replica_election_results": found}
+
+    vary(broker, "ElectLeaders", ordinary, leave_out=A_MATTER_OF_TIMING, narrow=of_this_scenario)
