@@ -1,6 +1,6 @@
 """``scripts/client-suites``: run clients' own test suites against a broker and hold them to their allow-lists.
 
-Owns: the command's options and its report.
+Owns: the command's options and what it tells: on the terminal, and for the report in ``.cache/results``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import results
 from apache_kafka import ApacheKafka, missing_requirement
 from conformance.client_folder import ToolchainMissing
 from pybroker_process import PybrokerProcess
@@ -41,13 +43,13 @@ def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iter
             yield pybroker.bootstrap
 
 
-def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> bool:
-    """Run one suite and tell what came of it; whether all of its listed tests passed."""
+def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[str, Any] | None:
+    """Run one suite, tell what came of it, and return that for the report; ``None`` where it cannot be run."""
     try:
         suite.prepare()
     except ToolchainMissing as missing:
         say(f"{suite.name} is skipped: {missing}")
-        return True
+        return None
     log = directory / f"{suite.name}.log"
     with broker(arguments, suite, directory) as bootstrap:
         outcomes = suite.run(bootstrap, log, arguments.test)
@@ -64,7 +66,7 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> bool:
         say(f"  passes and is not listed: {test}")
     if arguments.log:
         sys.stdout.write(log.read_text(errors="replace"))
-    return not verdict.broken
+    return {"name": suite.name, "version": suite.version, "outcomes": outcomes, **verdict._asdict()}
 
 
 def main() -> int:
@@ -77,8 +79,10 @@ def main() -> int:
     parser.add_argument("name", nargs="*", choices=[*SUITES, []], help="only this suite")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
-        fine = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
-    return 0 if all(fine) else 1
+        runs = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
+    found = [suite for suite in runs if suite is not None]
+    results.write("client-suites", found)
+    return 1 if any(suite["broken"] for suite in found) else 0
 
 
 if __name__ == "__main__":
