@@ -71,6 +71,7 @@ _NO_SUCH_SESSION = "a session that is not there is none, whatever its id; Kafka 
 _TOO_LONG_A_TEXT = "the text of an error is cut to what the wire can carry; Kafka fails on it"
 _NOT_ANSWERED = "a request that makes no sense is answered all the same; Kafka fails, and leaves its connection waiting"
 _ONE_PLACE = "all that there is to say of a topic stands in one place, however often a request names the topic"
+_NOBODYS_ID = "an id that was given out, and comes with an instance's, is nobody's; Kafka fails on it"
 _OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
 
 MEANT: tuple[Meant, ...] = (
@@ -89,8 +90,6 @@ MEANT: tuple[Meant, ...] = (
         "what is behind the last partition is nowhere; Kafka's sum overflows",
         ours="None",
     ),
-    Meant("boundaries_*", "*: longest)", "*error_code", _TOO_LONG_A_TEXT, kafka="-1"),
-    Meant("boundaries_*", "*: longest)", "*error_message", _TOO_LONG_A_TEXT, kafka="None", ours="'<text>'"),
     # Settings.
     Meant("*", "*", "*configs[name=min.insync.replicas]*", _ELR),
     Meant("configs.replacing_one_resource_twice", "*", "*", _NOT_ANSWERED),
@@ -125,7 +124,7 @@ MEANT: tuple[Meant, ...] = (
     # Groups.
     Meant("consumer_groups.offsets_of_members", "OffsetFetch *(only an epoch)", "*error_code", _VALUE_KAFKA_TRIPS_OVER),
     Meant("groups.one_protocol_twice", "*", "*", _NOT_ANSWERED),
-    Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "error_code", _VALUE_KAFKA_TRIPS_OVER, ours="25"),
+    Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "error_code", _NOBODYS_ID, kafka="-1", ours="25"),
     Meant("boundaries_groups.join_group", "*(group_instance_id: *)", "member_id", "who is refused is told who it is"),
     Meant("boundaries_groups.offset_delete", "*(topics: twice)", "topics[*", _ONE_PLACE),
     Meant("boundaries_transactions.txn_offset_commit", "*(topics: twice)", "topics[*", _ONE_PLACE),
@@ -174,4 +173,7 @@ MEANT: tuple[Meant, ...] = (
     Meant("lifecycle.a_parked_*", "*", "*.aborted_transactions", "no list and an empty one say the same of an error"),
     Meant("fetch.leader_epochs", "*(last fetched epoch 1)", "*", _NO_FOLLOWERS),
     Meant("fetch.leader_epochs", "*(diverging: *)", "*", _NO_FOLLOWERS),
+    # Whatever the API.
+    Meant("boundaries_*", "*: longest)", "*error_code", _TOO_LONG_A_TEXT, kafka="-1"),
+    Meant("boundaries_*", "*: longest)", "*error_message", _TOO_LONG_A_TEXT, kafka="None", ours="'<text>'"),
 )
