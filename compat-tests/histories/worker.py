@@ -330,15 +330,18 @@ class Worker:
     def _run_session(self, process: int) -> None:
         session = ROLES[self.specification.role](self, process)
         session.record("ok", "open", self.specification.client._asdict())
+        is_ready = False
         try:
             session.open()
             session.record("ok", "ready")
+            is_ready = True
             while not self._is_stopping:
                 session.step()
                 self.library.rest(self.random.uniform(0, PAUSE_S_MAX))
         except Failed as failure:
             sys.stderr.write(f"process {process} is given up: {failure}\n")
-            session.record("info", "crash")
+            if is_ready:
+                session.record("info", "crash")
         with suppress(Failed):
             session.close()
 

@@ -30,7 +30,7 @@ def history(*events: tuple[int, str, str, object]) -> list[Event]:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=30, deadline=None, database=None)
 def test_what_a_correct_kafka_does_has_no_anomaly(seed: int) -> None:
     report = check(Model(seed).events)
     assert report.anomalies == {}, report.examples
@@ -38,7 +38,7 @@ def test_what_a_correct_kafka_does_has_no_anomaly(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", sorted(ANOMALIES))
 @given(seed=SEEDS)
-@settings(max_examples=25, deadline=None, database=None)
+@settings(max_examples=12, deadline=None, database=None)
 def test_a_planted_anomaly_is_found_and_named(kind: str, seed: int) -> None:
     planted = PLANTS[kind](Model(seed).events, Random(seed))
     assume(planted is not None)
@@ -48,7 +48,7 @@ def test_a_planted_anomaly_is_found_and_named(kind: str, seed: int) -> None:
 
 
 @given(seed=SEEDS, cut=st.floats(0, 1))
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=30, deadline=None, database=None)
 def test_a_history_may_break_off_anywhere(seed: int, cut: float) -> None:
     events = Model(seed).events
     report = check(events[: int(cut * len(events))])
@@ -56,7 +56,7 @@ def test_a_history_may_break_off_anywhere(seed: int, cut: float) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=30, deadline=None, database=None)
 def test_an_answer_that_never_came_is_no_anomaly(seed: int) -> None:
     random = Random(seed)
 
