@@ -234,9 +234,11 @@ export class Consumer {
     const records = []
     for (const held of this.waiting) {
       for (const message of held.records.splice(0)) {
+        held.resolveOffset(message.offset)
+        // A rebalance brings a group back to what it committed; a position by hand does not go back.
+        if (!this.options.group && Number(message.offset) < (this.positions.get(held.key) ?? 0)) continue
         records.push(recordOf(held.batch, message))
         this.positions.set(held.key, Number(message.offset) + 1)
-        held.resolveOffset(message.offset)
       }
     }
     // The place of partitions that are assigned by hand survives rebalances of their group by its commits alone.
@@ -245,6 +247,7 @@ export class Consumer {
   }
 
   seek({ topic, partition, offset }) {
+    this.positions.delete(keyOf(topic, partition))
     for (const held of this.waiting) {
       if (held.key !== keyOf(topic, partition)) continue
       held.records.length = 0
