@@ -5,8 +5,10 @@ Owns the session's settings and the place of the connector's jars; owns no job. 
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import gettempdir
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -35,14 +37,14 @@ def connector_jars() -> list[Path]:
     return jars
 
 
-def local_session(name: str, *, cores: int = 2) -> SparkSession:
-    """A Spark session on this machine's loopback, sized for a laptop.
+def local_session(name: str, *, cores: int = 2, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """A Spark session on this machine's loopback, sized for a laptop; ``settings`` are further ones of Spark's.
 
     One shuffle partition per core: the state is small, and every partition costs a task in every micro-batch.
     """
     # Spark asks the resolver for the host's name unless it is told; the answer may be an address that is not served.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    settings: dict[str, bool | float | int | str | None] = {
+    own: dict[str, bool | float | int | str | None] = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in connector_jars()),
@@ -55,6 +57,6 @@ def local_session(name: str, *, cores: int = 2) -> SparkSession:
         "spark.ui.showConsoleProgress": False,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
-    session = builder.config(map=settings).getOrCreate()
+    session = builder.config(map={**own, **settings}).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
