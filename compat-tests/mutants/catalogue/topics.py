@@ -226,7 +226,7 @@ MUTANTS = (
                 '            ("cleanup.policy", "delete"),\n            ("compression.type", "producer"),',
             ),
         ),
-        ("test_internal_topics.py::test_internal_topics_have_settings_of_their_own",),
+        ("test_internal_topics.py::test_internal_topics_are_made_when_they_are_first_needed",),
     ),
     Mutant(
         "offsets-topic-like-others",
