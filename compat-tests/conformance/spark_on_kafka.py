@@ -20,7 +20,7 @@ from conformance.broker_under_test import BrokerUnderTest
 
 PATIENCE_S = 120.0
 
-# The connector's pools: small, and quick to drop what is idle, so that both can be seen.
+# The connector's pools: small, and quick to drop what is idle, so that every test sees both.
 CONSUMERS_MAX = 2
 POOL_IDLE_MS = 1_000
 EVICTION_INTERVAL_MS = 200
@@ -134,11 +134,6 @@ class SparkOnKafka:
         server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
         kind = jvm.java.lang.Class.forName("org.apache.commons.pool2.impl.GenericKeyedObjectPoolMXBean")
         return jvm.javax.management.JMX.newMBeanProxy(server, jvm.javax.management.ObjectName(CONSUMER_POOL), kind)
-
-    def producers(self) -> int:
-        """How many producers are open: each has a thread."""
-        threads = self.session.sparkContext._jvm.java.lang.Thread.getAllStackTraces().keySet()
-        return sum("kafka-producer-network-thread" in thread.getName() for thread in threads)
 
     def _configured(self, what: Any, options: Options) -> Any:
         return what.format("kafka").options(**{"kafka.bootstrap.servers": self.bootstrap, **options})
