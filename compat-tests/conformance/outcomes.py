@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import results
 
-from conformance.subjects import application_facts, broker_facts, client_facts, machine_facts
-
 PART = "scenarios"
 # Under which a report carries the identity of its test from the process that ran it.
 PROPERTY = "conformance"
@@ -54,13 +52,14 @@ class Collector:
 
     started: float = field(default_factory=time.time)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    broker: dict[str, Any] | None = None
-    clients: list[dict[str, Any]] = field(default_factory=list)
-    applications: list[dict[str, Any]] = field(default_factory=list)
+    subjects: dict[str, Any] = field(default_factory=dict)
 
     def pytest_sessionstart(self) -> None:
         """Before the tests, which may leave a broker in any state."""
-        self.broker, self.clients, self.applications = broker_facts(), client_facts(), application_facts()
+        # Imported by the process that controls the run alone: it brings every client library.
+        from conformance import subjects
+
+        self.subjects = subjects.all_facts()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         outcome = self.outcomes.get(report.nodeid)
@@ -80,10 +79,7 @@ class Collector:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         content = {
-            "broker": self.broker,
-            "clients": self.clients,
-            "applications": self.applications,
-            **machine_facts(),
+            **self.subjects,
             "started": self.started,
             "seconds": time.time() - self.started,
             "exit_status": int(exitstatus),

@@ -30,6 +30,16 @@ API_VERSIONS, TELLS_FEATURES, DESCRIBE_CLUSTER = 18, 3, 60
 DISTRIBUTIONS = {"kafka-python": "kafka-python", "librdkafka": "confluent-kafka", "aiokafka": "aiokafka"}
 
 
+def all_facts() -> dict[str, Any]:
+    """Everything, as the report takes it."""
+    return {
+        "broker": broker_facts(),
+        "clients": client_facts(),
+        "applications": application_facts(),
+        **machine_facts(),
+    }
+
+
 def commit() -> str | None:
     """The checkout's commit, with a plus sign where files differ from it; ``None`` outside of a checkout."""
     command = ["git", "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]

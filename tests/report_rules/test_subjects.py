@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from conformance import subjects
 from conformance.all_clients import CHOSEN, CLIENTS
+from conformance.broker_under_test import BOOTSTRAP, MAKE
 
 from pybroker.apis import APIS
 from pybroker.testing import Broker
+from report_rules import samples
 
 
 def test_broker_tells_its_keys_features_and_cluster(kafka_broker: Broker) -> None:
@@ -17,6 +19,14 @@ def test_broker_tells_its_keys_features_and_cluster(kafka_broker: Broker) -> Non
     assert len(served) > 40
     assert told["features"]["transaction.version"] == 2
     assert (told["make"], told["version"], told["brokers"]) == ("other", None, 1)
+
+
+def test_all_that_the_report_wants_is_told(kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BOOTSTRAP, kafka_broker.bootstrap)
+    monkeypatch.setenv(MAKE, "apache")
+    told = subjects.all_facts()
+    assert set(samples.scenarios()) <= set(told) | {"started", "seconds", "exit_status", "outcomes"}
+    assert told["broker"]["make"] == "apache"
 
 
 def test_every_chosen_client_has_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
