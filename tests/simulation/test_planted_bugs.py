@@ -131,7 +131,10 @@ PLANTED: list[tuple[Plant, set[str]]] = [
         },
     ),
     (give_partitions_before_they_are_given_back, {"one owner per partition per epoch"}),
-    (forget_one_partition_of_a_transaction, {"no transaction hangs", "a transaction is visible all or none"}),
+    (
+        forget_one_partition_of_a_transaction,
+        {"no transaction hangs", "a transaction is visible all or none", "everything comes to rest"},
+    ),
     (forget_who_waits_for_the_commit, {"everything comes to rest"}),
     (clean_away_what_nothing_superseded, {"cleaning leaves the last value of every key"}),
 ]

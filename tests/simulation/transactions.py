@@ -189,9 +189,10 @@ class TransactionalProducer:
         if fate < 0.05:
             self.simulation.trace(self.name, f"stalls in {self._transaction}")
             await self.client.sleep(TIMEOUT_MS + 8_000)
-        elif fate < 0.08 and self.inputs:
+        elif fate < 0.15 and self.inputs:
             await self._die_in_end()
-        elif fate < 0.12:
+            return
+        elif fate < 0.18:
             self.simulation.trace(self.name, f"dies in {self._transaction}")
             self.client.disconnect()
             self.data.client.disconnect()
@@ -304,17 +305,19 @@ class TransactionalProducer:
     async def _die_in_end(self) -> None:
         """EndTxn leaves and the process is gone; another takes its work over, under a transactional id of its own.
 
-        Its OffsetFetch has to wait for what becomes of the pending offsets (KIP-447).
+        It stands ready, and its OffsetFetch has to wait for what becomes of the pending offsets (KIP-447).
         """
-        self.simulation.trace(self.name, f"dies in the end of {self._transaction}")
-        self.simulation.model.transaction_ends(self._transaction, commit=True)
-        with suppress(Disconnected):
-            self.client.connection().send(self._end_request(commit=True), 5 if self.second_protocol else 3)
-        self.client.disconnect()
-        self.data.client.disconnect()
+        model, ended, request = self.simulation.model, self._transaction, self._end_request(commit=True)
         self._incarnation += 1
         self.transactional_id = f"{self.name}.{self._incarnation}"
-        raise Lost
+        await self._begin_anew()
+        self.simulation.trace(self.name, f"dies in the end of {ended}")
+        model.transaction_ends(ended, commit=True)
+        with suppress(Disconnected):
+            self.client.connection().send(request, 5 if self.second_protocol else 3)
+        self.client.disconnect()
+        self.data.client.disconnect()
+        model.transaction_lost(ended)
 
     async def _end(self, commit: bool) -> None:
         request = self._end_request(commit)
