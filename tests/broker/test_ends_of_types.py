@@ -15,6 +15,7 @@ from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHea
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pybroker_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pybroker_protocol.schema import Request
@@ -60,6 +61,13 @@ def test_an_error_that_quotes_the_longest_name_of_a_topic_is_told(client: WireCl
     asked = DescribeProducersRequest(topics=[TopicRequest(name=LONGEST, partition_indexes=[0])])
     (partition,) = client.ask(asked, 0).topics[0].partitions
     assert partition.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_an_election_in_a_topic_of_the_longest_name_is_refused(client: WireClient) -> None:
+    wanted = TopicPartitions(topic=LONGEST, partitions=[0])
+    response = client.ask(ElectLeadersRequest(election_type=0, topic_partitions=[wanted], timeout_ms=10_000), 2)
+    (partition,) = response.replica_election_results[0].partition_result
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def ask_coordinator(client: WireClient, group: str, request: Request, version: int) -> Any:

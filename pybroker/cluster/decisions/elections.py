@@ -13,7 +13,7 @@ from typing import Final
 
 from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.operations import LeaderElections, PartitionElection
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, readable
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
@@ -49,7 +49,7 @@ def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterab
     image = builder.view()
     topic = image.topics_by_name.get(name)
     if topic is None:
-        unknown = f"No such topic as {name}"
+        unknown = readable(f"No such topic as {name}")
         return [PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown) for index in indexes]
     elections = []
     partitions = list(topic.partitions)
