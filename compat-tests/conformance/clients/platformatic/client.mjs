@@ -193,11 +193,16 @@ export class Consumer {
     const deadline = Date.now() + timeoutMs
     const records = []
     do {
+      const owned = this.byHand ?? new Set(this.assignment().map(each => keyOf(each.topic, each.partition)))
       if (this.failure) throw this.failure
       for (let message; (message = this.stream.read()) !== null;) {
         const key = keyOf(message.topic, message.partition)
+        // A fetch that was under way when the group rebalanced brings what another member owns by now.
+        if (!owned.has(key)) continue
+        // A rejoin brings a group back to what it committed; a position by hand does not go back.
+        if (this.byHand && message.offset < (this.#position(message.topic, message.partition) ?? 0n)) continue
         this.last.set(key, message)
-        if (!this.byHand || this.byHand.has(key)) records.push(recordOf(message))
+        records.push(recordOf(message))
       }
     } while (!records.length && Date.now() < deadline && (await sleep(2, true)))
     return { records, revocations: this.revocations }
