@@ -22,6 +22,10 @@ const (
 	retryBackoff = 100 * time.Millisecond
 )
 
+// sessionTimeout is less than a scenario's patience: with its connection a member loses its id, and what it was holds up
+// the group's next generation until it has expired.
+const sessionTimeout = 10 * time.Second
+
 var ctx = context.Background()
 
 func errorCode(err error) int {
@@ -194,6 +198,7 @@ func newConsumer(r Request) (Consumer, error) {
 			ID:                r.Group,
 			Brokers:           brokers,
 			HeartbeatInterval: 100 * time.Millisecond,
+			SessionTimeout:    sessionTimeout,
 			JoinGroupBackoff:  retryBackoff,
 			StartOffset:       kafka.FirstOffset,
 		},
