@@ -173,7 +173,7 @@ class ClassicMember:
         assigned = self._partitions_in(bytes(response.assignment))
         self.model.synced(self.generation, self.member_id, bytes(response.assignment), assigned)
         self.simulation.trace(self.name, f"owns {assigned} in generation {self.generation}")
-        if former_generation > 0 and not self.simulation.calm and self.random.random() < 0.2:
+        if former_generation > 0 and not self.simulation.calm and self.random.random() < 0.6:
             self.simulation.trace(self.name, f"sends a commit of generation {former_generation} again")
             await self._commit(former_generation)
         revoked = [part for part in self.owned if part not in assigned]

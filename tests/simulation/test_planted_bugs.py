@@ -141,6 +141,7 @@ PLANTED: list[tuple[Plant, set[str]]] = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("plant", "invariants"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant, invariants: set[str]) -> None:
     plant(monkeypatch)
