@@ -70,7 +70,7 @@ def read_partition_metadata(directory: Path) -> bytes | None:
 
 
 def write_partition_metadata(directory: Path, topic_id: bytes) -> None:
-    """Write ``partition.metadata``; the directory's sync, at the next flush, makes it last."""
+    """Write ``partition.metadata``; the next flush makes it last, as it does the first data."""
     text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
     os_file.replace_file(directory / PARTITION_METADATA, text.encode(), sync=False)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.storage import os_file
+from pybroker.storage.checkpoints import PARTITION_METADATA
 from pybroker.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ class FlushQueue:
                     suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
                     plan.paths.extend(segment.path(suffix) for suffix in suffixes)
         if self.files_changed:
-            plan.paths.append(log.leader_epochs.path)
+            # Without the latter a start takes the partition for a stray.
+            plan.paths += (log.leader_epochs.path, log.path / PARTITION_METADATA)
             plan.directory = log.path
             self.files_changed = False
         return plan

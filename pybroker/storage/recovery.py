@@ -19,6 +19,7 @@ from zlib import crc32
 from crc32c import crc32c
 
 from pybroker.storage import os_file
+from pybroker.storage.checkpoints import PARTITION_METADATA
 from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
 from pybroker.storage.log_loader import SegmentFile, segment_files
@@ -227,6 +228,7 @@ def sync_partition(directory: Path, from_offset: int) -> None:
         if i + 1 == len(files) or files[i + 1][0] > from_offset:
             for suffix in SUFFIXES:
                 os_file.sync_path(directory / file_name(base_offset, suffix))
+    os_file.sync_path(directory / PARTITION_METADATA)
     os_file.sync_path(directory)
     os_file.sync_path(directory.parent)
 

@@ -68,9 +68,17 @@ def test_what_a_killed_process_had_only_written_is_synced_by_the_recovery(
     first.kill()
     synced.clear()
     log = make_storage(pybroker_fsync_before_ack=True).log()
-    assert {"00000000000000000000.log", "t-0", log.path.parent.name} <= set(synced)
+    assert {"00000000000000000000.log", "partition.metadata", "t-0", log.path.parent.name} <= set(synced)
     assert (log.recovery_point, log.log_end_offset) == (1, 1)
     assert Client(log).send_now(**IDEMPOTENT).is_duplicate
+
+
+def test_the_first_sync_covers_the_file_that_says_whose_the_partition_is(
+    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str]
+) -> None:
+    assert Client(make_storage(pybroker_fsync_before_ack=True).log()).send() is None
+    world.run()
+    assert "partition.metadata" in synced
 
 
 def test_the_first_sync_after_a_kill_covers_the_names_of_files_too(
