@@ -175,6 +175,7 @@ def load_producers(log: Log) -> None:
         _replay_from(log, start)
     if producers.producers:
         _refill_batches(log)
+    producers.forget_replicated(log.high_watermark)
 
 
 def _replay_from(log: Log, start: int) -> None:

@@ -714,9 +714,11 @@ def test_names_of_unknown_states_are_told_and_find_nothing() -> None:
     assert cluster.list(states=["Dead", "PrepareEpochFence"]).unknown_state_filters == []
 
 
-def test_a_bad_pattern_is_refused() -> None:
-    cluster = Cluster()
-    cluster.producer()
+@pytest.mark.parametrize("partitions", [0, 1], ids=["before there is a partition", "with transactions"])
+def test_a_bad_pattern_is_refused(partitions: int) -> None:
+    cluster = Cluster(partitions=partitions)
+    if partitions:
+        cluster.producer()
     answer = cluster.list(pattern="a(")
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert answer.transaction_states == []

@@ -196,6 +196,15 @@ def test_last_stable_offset_is_never_below_the_log_start(client: Client) -> None
     assert client.log.last_stable_offset == 2
 
 
+def test_transaction_decided_below_the_high_watermark_holds_no_reader_back_after_a_truncation(client: Client) -> None:
+    client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
+    client.end(1, 0, False)
+    client.send()
+    client.log.update_high_watermark(3)
+    client.log.truncate_to(2)
+    assert (client.log.high_watermark, client.log.last_stable_offset) == (2, 2)
+
+
 def test_parked_log_finds_its_open_transaction_again(client: Client) -> None:
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
     client.log.update_high_watermark(1)

@@ -333,10 +333,11 @@ class TransactionCoordinator:
         states, unknown = responses.states_of(request.state_filters)
         producer_ids = frozenset(request.producer_id_filters)
         pattern = responses.id_pattern_of(request.transactional_id_pattern)
+        if isinstance(pattern, ErrorCode):
+            done(responses.list_error(pattern))
+            return
 
         def operation(shard: TransactionShard, now_ms: int) -> Result:
-            if isinstance(pattern, ErrorCode):
-                return Result(pattern)
             found = shard.list_transactions(states, producer_ids, request.duration_filter, now_ms)
             return Result(responses.listed_states(found, pattern))
 
