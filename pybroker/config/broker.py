@@ -67,7 +67,6 @@ OVERRIDDEN_DEFAULTS: Final = (
     OverriddenDefault(
         "offsets.topic.num.partitions, transaction.state.log.num.partitions", "5", "--dev", "fewer files and buffers"
     ),
-    OverriddenDefault("pybroker.busy.poll.us", "0", "--dev", "the processor is the tests'"),
     OverriddenDefault("pybroker.fsync.enable", "false", "--dev", "the data of a test need not survive power loss"),
 )
 
@@ -76,7 +75,6 @@ DEV_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.num.partitions": "5",
-        "pybroker.busy.poll.us": "0",
         "pybroker.fsync.enable": "false",
     }
 )

@@ -141,7 +141,6 @@ class Simulation:
             "pybroker.fsync.before.ack": str(self.fsync_before_ack).lower(),
             "offsets.topic.num.partitions": "2",
             "transaction.state.log.num.partitions": "2",
-            "pybroker.busy.poll.us": "0",  # it goes by real time: virtual time stands still while the loop looks round
             "group.initial.rebalance.delay.ms": random.choice(("0", "1000")),
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
             "group.consumer.session.timeout.ms": "6000",
