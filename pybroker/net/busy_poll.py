@@ -22,15 +22,15 @@ from pybroker import limits
 
 
 class BusyPoll:
-    """``microseconds`` is how long to look for a request after the last one; 0 for never."""
+    """``microseconds`` is how long to look for a request after the last one."""
 
-    __slots__ = ("_call_soon", "_failures", "_now_ns", "_ns", "_pause", "_seen", "_until_ns", "active", "requests")
+    __slots__ = ("_call_soon", "_failures", "_now_ns", "_ns", "_pause", "_requests", "_seen", "_until_ns", "active")
 
     def __init__(
         self, microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
     ) -> None:
-        self.requests = 0  # counted by the connections
-        self.active = microseconds == 0
+        self.active = False
+        self._requests = 0
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._ns = microseconds * 1_000
@@ -39,20 +39,23 @@ class BusyPoll:
         self._failures = 0
         self._pause = 0
 
-    def begin(self) -> None:
-        """A request came while the loop might sleep: look for the next one, unless that was in vain lately."""
+    def on_request(self) -> None:
+        """A request came: look for the next one, unless that was in vain lately."""
+        self._requests += 1
+        if self.active:
+            return
         if self._pause:
             self._pause -= 1
             return
         self.active = True
-        self._seen = self.requests
+        self._seen = self._requests
         self._until_ns = self._now_ns() + self._ns
         self._call_soon(self._look)
 
     def _look(self) -> None:
         now_ns = self._now_ns()
-        if self.requests != self._seen:
-            self._seen = self.requests
+        if self._requests != self._seen:
+            self._seen = self._requests
             self._until_ns = now_ns + self._ns
             if self._failures:
                 self._failures -= 1
@@ -63,3 +66,10 @@ class BusyPoll:
             return
         sched_yield()
         self._call_soon(self._look)
+
+
+def busy_poll(
+    microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
+) -> BusyPoll | None:
+    """``pybroker.busy.poll.us``: None for 0, so that requests pay nothing for what is off."""
+    return BusyPoll(microseconds, call_soon, now_ns) if microseconds else None

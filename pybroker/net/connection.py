@@ -170,10 +170,8 @@ class Connection(asyncio.BufferedProtocol):
             self._end += nbytes
             self._serve_own()
         else:
-            busy_poll = server.busy_poll
-            busy_poll.requests += 1
-            if not busy_poll.active:
-                busy_poll.begin()
+            if server.busy_poll is not None:
+                server.busy_poll.on_request()
             shared = server.shared
             pos = self._serve(shared, 0, nbytes)
             if pos < nbytes and not self.closed:

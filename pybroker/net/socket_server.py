@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
 from pybroker.net.buffers import BufferPool
-from pybroker.net.busy_poll import BusyPoll
+from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
 
@@ -55,7 +55,7 @@ class SocketServer:
         self.pool = BufferPool()
         self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
         self.dispatcher = Dispatcher()
-        self.busy_poll = BusyPoll(config.get_int("pybroker.busy.poll.us"), env.timers.call_soon)
+        self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), env.timers.call_soon)
         self.sweep = 0
         self._env = env
         self._config = config

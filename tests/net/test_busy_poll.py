@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from pybroker.limits import BUSY_POLL_FAILURES
-from pybroker.net.busy_poll import BusyPoll
+from pybroker.net.busy_poll import busy_poll
 
 TURN_US = 10
 ALLOWED_US = 200
@@ -19,12 +19,11 @@ class Loop:
         self.now_us = 0
         self.turns = 0
         self._ready: deque[Callable[[], None]] = deque()
-        self.poll = BusyPoll(allowed_us, self._ready.append, lambda: self.now_us * 1_000)
+        self.poll = busy_poll(allowed_us, self._ready.append, lambda: self.now_us * 1_000)
 
     def request(self) -> None:
-        self.poll.requests += 1
-        if not self.poll.active:
-            self.poll.begin()
+        if self.poll is not None:
+            self.poll.on_request()
 
     def pass_time(self, us: int) -> None:
         """Go round for as long as that, then sleep for the rest of it."""
@@ -54,6 +53,7 @@ def test_loop_sleeps_once_no_request_came_in_the_time_allowed() -> None:
     loop.request()
     loop.pass_time(1_000_000)
     assert loop.turns == ALLOWED_US // TURN_US + 1
+    assert loop.poll is not None
     assert not loop.poll.active
 
 
