@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from client_suites.suite import Outcome, Suite, build
+from conformance.client_folder import run_build_step
+
+from client_suites.suite import Outcome, Suite
 
 PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
 TEST = re.compile(r"^func (?P<name>Test\w+)\(.*?^}", re.MULTILINE | re.DOTALL)
@@ -47,8 +49,8 @@ class FranzGo(Suite):
         self.cache.mkdir(parents=True, exist_ok=True)
         for pins in ("go.mod", "go.sum"):
             shutil.copy(self.folder / pins, self.cache)
-        build(["go", "test", "-c", "-o", str(self._program), PACKAGE], self.cache, environment)
-        source = Path(build(["go", "list", "-f", "{{.Dir}}", PACKAGE], self.cache, environment).strip())
+        run_build_step(["go", "test", "-c", "-o", str(self._program), PACKAGE], self.cache, environment)
+        source = Path(run_build_step(["go", "list", "-f", "{{.Dir}}", PACKAGE], self.cache, environment).strip())
         tests = [test for path in sorted(source.glob("*_test.go")) for test in TEST.finditer(path.read_text())]
         self._tests.write_text("\n".join(test["name"] for test in tests if OPENS_A_CLIENT.search(test[0])))
 

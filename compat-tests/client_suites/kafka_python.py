@@ -17,7 +17,9 @@ from types import MappingProxyType
 from typing import ClassVar
 from xml.etree import ElementTree
 
-from client_suites.suite import Outcome, Suite, build
+from conformance.client_folder import run_build_step
+
+from client_suites.suite import Outcome, Suite
 
 SHA256 = "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65"
 MODULES = ("admin", "consumer", "producer")
@@ -51,15 +53,15 @@ class KafkaPython(Suite):
         shutil.rmtree(self.cache, ignore_errors=True)
         self.cache.mkdir(parents=True)
         environment = self.environment()
-        build([sys.executable, "-m", "venv", "venv"], self.cache, environment)
+        run_build_step([sys.executable, "-m", "venv", "venv"], self.cache, environment)
         pip = [self._python, "-m", "pip", "--disable-pip-version-check", "-q"]
         pinned = f"kafka-python=={self.version}"
-        build([*pip, "download", "--no-deps", "--no-binary", ":all:", pinned], self.cache, environment)
+        run_build_step([*pip, "download", "--no-deps", "--no-binary", ":all:", pinned], self.cache, environment)
         archive = self._source.with_name(f"{self._source.name}.tar.gz")
         if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != SHA256:
             raise RuntimeError(f"{archive.name} has the checksum {found}, not the pinned one")
         requirements = str(self.folder / "requirements.txt")
-        build([*pip, "install", archive.name, "-r", requirements], self.cache, environment)
+        run_build_step([*pip, "install", archive.name, "-r", requirements], self.cache, environment)
         with tarfile.open(archive) as opened:
             opened.extractall(self.cache, filter="data")
         (self._source / "test" / "__init__.py").touch()

@@ -8,7 +8,6 @@ listed is told.  What fails, and whether it fails with Apache Kafka too, is in F
 from __future__ import annotations
 
 import os
-import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -19,7 +18,6 @@ from typing import ClassVar, NamedTuple
 from conformance.client_folder import CACHE, directory_of
 
 FOLDERS = Path(__file__).resolve().parent
-BUILD_TIMEOUT_S = 900
 
 
 class Outcome(StrEnum):
@@ -81,20 +79,3 @@ def judge(outcomes: Mapping[str, Outcome], must_pass: Sequence[str], allowed: Se
     return Verdict(
         tuple(sorted(test for test in must_pass if test not in passed)), tuple(sorted(passed.difference(allowed)))
     )
-
-
-def build(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str:
-    """Run a step of a build and return its output; raises ``RuntimeError`` with all that it said."""
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
-    return done.stdout

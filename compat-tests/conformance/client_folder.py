@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,23 @@ TOOLCHAINS = {
 
 class ToolchainMissing(Exception):
     """A sentence that says which toolchain is missing or too old."""
+
+
+def run_build_step(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str:
+    """Run a step of a build and return its output; raises ``RuntimeError`` with all that it said."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{directory.name}: {' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -96,18 +113,7 @@ class ClientFolder:
         for source in (*self.sources, "."):
             shutil.copytree(self.directory / source, self.cache, dirs_exist_ok=True)
         for command in self.build_commands:
-            done = subprocess.run(
-                self._expanded(command),
-                cwd=self.cache,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=BUILD_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode:
-                raise RuntimeError(f"{self.name}: {' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
+            run_build_step(self._expanded(command), self.cache, environment)
         self._stamp.write_text(self._checksum())
 
     def command(self) -> list[str]:

@@ -195,7 +195,8 @@ def test_a_newcomer_makes_the_others_join_again(wire: Wire, group: str) -> None:
     assert [len(reply["members"]) for reply in replies] == [2, 0]
 
 
-def test_a_follower_waits_for_the_leaders_assignment(wire: Wire, group: str) -> None:
+def two_joined(wire: Wire, group: str) -> tuple[Member, Member]:
+    """The leader and a follower of a second generation, before anybody has synced."""
     first, second = Member(wire, group), Member(wire, group)
     first.form()
     second.get_id()
@@ -204,6 +205,11 @@ def test_a_follower_waits_for_the_leaders_assignment(wire: Wire, group: str) -> 
     first.send_join()
     for member in (first, second):
         member.joined()
+    return first, second
+
+
+def test_a_follower_waits_for_the_leaders_assignment(wire: Wire, group: str) -> None:
+    first, second = two_joined(wire, group)
     second.send_sync()
     assert first.sync({first.member_id: b"1st", second.member_id: b"2nd"})["assignment"] == b"1st"
     assert second.synced()["assignment"] == b"2nd"
@@ -211,14 +217,7 @@ def test_a_follower_waits_for_the_leaders_assignment(wire: Wire, group: str) -> 
 
 
 def test_a_member_that_leaves_starts_a_rebalance(wire: Wire, group: str) -> None:
-    first, second = Member(wire, group), Member(wire, group)
-    first.form()
-    second.get_id()
-    second.send_join()
-    wait_for_members(wire, group, 2)
-    first.send_join()
-    for member in (first, second):
-        member.joined()
+    first, second = two_joined(wire, group)
     first.sync({first.member_id: b"1", second.member_id: b"2"})
     second.sync()
     assert second.leave() == 0
