@@ -63,7 +63,7 @@ class Result:
 def compare(scenario: Scenario, kafka: Address, ours: Address, meant: Sequence[Meant] = MEANT) -> Result:
     """Run the scenario against both brokers at the same time and compare step by step."""
     with ThreadPoolExecutor(max_workers=2) as threads:
-        kafka_side, our_side = threads.map(lambda address: _transcript(scenario, address), (kafka, ours))
+        kafka_side, our_side = threads.map(lambda address: transcript(scenario, address), (kafka, ours))
     result = Result(scenario.name)
 
     def fail(step: str, *difference: Tree) -> None:
@@ -86,14 +86,14 @@ def compare(scenario: Scenario, kafka: Address, ours: Address, meant: Sequence[M
 
 
 @dataclass(frozen=True)
-class _Transcript:
+class Transcript:
     """The recorded exchanges with one broker, and what ended them early, if anything did."""
 
     steps: list[Step]
     failure: str | None
 
 
-def _transcript(scenario: Scenario, address: Address) -> _Transcript:
+def transcript(scenario: Scenario, address: Address) -> Transcript:
     broker = Broker(address)
     failure = None
     with broker.opened():
@@ -102,7 +102,7 @@ def _transcript(scenario: Scenario, address: Address) -> _Transcript:
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             failure = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
-    return _Transcript(broker.steps, failure)
+    return Transcript(broker.steps, failure)
 
 
 def _differences(kafka: Step, ours: Step, kafka_symbols: Normalizer, our_symbols: Normalizer) -> Iterator[Difference]:

@@ -138,19 +138,24 @@ def test_consumer_group_command_on_a_group_with_a_member(
 def member(broker: BrokerUnderTest, group: str, topic: str) -> Iterator[KafkaConsumer]:
     """A consumer with the whole topic, which heartbeats by itself while the test is busy with something else."""
     consumer = KafkaConsumer(
-        topic,
         bootstrap_servers=broker.bootstrap,
         group_id=group,
         client_id=f"{group}-member",
         enable_auto_commit=False,
         max_poll_interval_ms=10 * 60_000,
     )
-    deadline = time.monotonic() + TOOL_TIMEOUT_S
-    while not consumer.assignment():
-        assert time.monotonic() < deadline, "nothing is assigned"
-        consumer.poll(100)
-    yield consumer
-    consumer.close()
+    try:
+        consumer.subscribe([topic])
+        # kafka-python 3.0.12 loses an assignment that arrives between two polls if a change of metadata had asked for
+        # it.  Asked for the metadata before the first poll, it sees no such change.
+        consumer.topics()
+        deadline = time.monotonic() + TOOL_TIMEOUT_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline, "nothing is assigned"
+            consumer.poll(100)
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def committed(broker: BrokerUnderTest, group: str, topic: str) -> int | None:

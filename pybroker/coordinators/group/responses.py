@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, readable
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult
 from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from pybroker_protocol.messages.heartbeat import HeartbeatResponse
@@ -115,7 +115,7 @@ def described_group_error(
 ) -> DescribedGroup:
     return DescribedGroup(
         error_code=error_code,
-        error_message=error_message,
+        error_message=None if error_message is None else readable(error_message),
         group_id=group_id,
         group_state=group_state,
         protocol_type="",
