@@ -22,6 +22,7 @@ from report.parts import PARTS, Options, Target, run_parts
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
 from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE
 from conformance.client_folder import ToolchainMissing, all_applications, all_folders
+from conformance.containers import PYBROKER, broker_in_container, missing_engine
 
 SUITE = Path(__file__).resolve().parent
 REPORT = SUITE.parents[1] / ".cache" / "report"
@@ -49,6 +50,11 @@ def broker(arguments: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     """The environment that names the broker under test."""
     if arguments.bootstrap:
         yield {MAKE: "other", BOOTSTRAP: arguments.bootstrap}
+    elif arguments.container:
+        if (reason := missing_engine()) is not None:
+            sys.exit(reason)
+        with broker_in_container(arguments.container) as bootstrap:
+            yield {MAKE: "other", BOOTSTRAP: bootstrap}
     elif arguments.apache:
         if (reason := missing_requirement()) is not None:
             sys.exit(reason)
@@ -69,6 +75,13 @@ def parser() -> argparse.ArgumentParser:
     where = made.add_mutually_exclusive_group()
     where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker of any make; default: pybroker")
     where.add_argument("--apache", action="store_true", help="Apache Kafka, started for the run")
+    where.add_argument(
+        "--container",
+        nargs="?",
+        const=PYBROKER,
+        metavar="IMAGE",
+        help="started for the run by a Docker engine: an image of Kafka, or without a name this checkout's Dockerfile",
+    )
     made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
     made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
     made.add_argument(

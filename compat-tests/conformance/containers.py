@@ -1,0 +1,72 @@
+"""A broker under test that runs in a container, where a Docker engine answers.
+
+Owns: pybroker from this checkout's Dockerfile, and any image that testcontainers can start as Kafka.  The image of
+pybroker is built for the run and removed after it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PYBROKER = "pybroker"
+CONTAINER_PORT = 9092
+READY_TIMEOUT_S = 120.0
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def missing_engine() -> str | None:
+    """Why no container can be started here, if so."""
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.from_env()
+        client.ping()
+    except (DockerException, OSError) as error:
+        return f"no Docker engine answers: {error}"
+    client.close()
+    return None
+
+
+@contextmanager
+def broker_in_container(image: str) -> Iterator[str]:
+    """Start ``image``, or what the Dockerfile makes if it is called ``pybroker``; gives HOST:PORT."""
+    started = _pybroker() if image == PYBROKER else _kafka(image)
+    with started as bootstrap:
+        yield bootstrap
+
+
+@contextmanager
+def _kafka(image: str) -> Iterator[str]:
+    from testcontainers.community.kafka import KafkaContainer
+
+    with KafkaContainer(image).with_kraft() as container:
+        yield str(container.get_bootstrap_server())
+
+
+@contextmanager
+def _pybroker() -> Iterator[str]:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.image import DockerImage
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+    with DockerImage(ROOT, tag="pybroker-conformance:latest") as image:
+        # What clients are told must be known before the container is, so the port is chosen here.
+        port = _free_port()
+        container = DockerContainer(str(image)).with_bind_ports(CONTAINER_PORT, port)
+        host = container.get_container_host_ip()
+        container.with_command(["--dev", "--set", f"advertised.listeners=PLAINTEXT://{host}:{port}"])
+        ready = LogMessageWaitStrategy("pybroker ready on").with_startup_timeout(int(READY_TIMEOUT_S))
+        with container.waiting_for(ready):
+            yield f"{host}:{port}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
