@@ -6,7 +6,9 @@ pybroker is built for the run and removed after it.
 
 from __future__ import annotations
 
+import gc
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +25,14 @@ def missing_engine() -> str | None:
     import docker
     from docker.errors import DockerException
 
-    try:
-        client = docker.from_env()
-        client.ping()
-    except (DockerException, OSError) as error:
-        return f"no Docker engine answers: {error}"
-    client.close()
-    return None
+    reason = None
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        try:
+            docker.from_env().close()  # asks the engine for its version
+        except (DockerException, OSError) as error:
+            reason = f"no Docker engine answers: {error}"
+        gc.collect()  # a socket that could not connect is left behind by the library
+    return reason
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A broker in a container can be the one under test where a Docker engine answers; elsewhere it is said that none does."""
+"""A broker in a container can be the one under test where a Docker engine answers; elsewhere that is told."""
 
 from __future__ import annotations
 
