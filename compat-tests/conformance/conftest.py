@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from conformance.adapter import PATIENCE_S, Admin, Client
+from conformance.adapter import Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
 from conformance.broker_under_test import BrokerUnderTest, running_broker
 from conformance.wire.asking import Wire, wait_for_coordinator
@@ -92,20 +91,20 @@ def client(request: pytest.FixtureRequest, broker: BrokerUnderTest) -> Iterator[
 
 @pytest.fixture(scope="session")
 def topic_admin(broker: BrokerUnderTest) -> Iterator[Admin]:
-    """Creates and deletes the topics of the tests, whichever client they are about."""
+    """Deletes the topics of the tests, whichever client they are about."""
     made = IN_PROCESS["librdkafka"](broker.bootstrap)
     yield made.admin()
     made.close()
 
 
 @pytest.fixture
-def make_topic(topic_admin: Admin) -> Iterator[MakeTopic]:
+def make_topic(topic_admin: Admin, broker: BrokerUnderTest) -> Iterator[MakeTopic]:
     """Creates topics of the given partitions and configs, deleted after the test."""
     names: list[str] = []
 
     def make(partitions: int = 1, **configs: str) -> str:
         names.append(fresh_name())
-        create_topic(topic_admin, names[-1], partitions, configs)
+        create_topic(broker.bootstrap, names[-1], partitions, **configs)
         return names[-1]
 
     yield make
@@ -119,13 +118,14 @@ def kafka_topic(make_topic: MakeTopic) -> str:
     return make_topic()
 
 
-def create_topic(admin: Admin, name: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
-    """Create a topic and wait until it is known; a broker may hear of it later than its controller."""
-    settings = {config.replace("_", "."): value for config, value in (configs or {}).items()}
-    assert admin.create_topic(name, partitions, settings) == 0
-    deadline = time.monotonic() + PATIENCE_S
-    while admin.topics().get(name) != partitions:
-        assert time.monotonic() < deadline, f"{name} does not appear"
+def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
+    """Create a topic and wait until its partitions are led; underscores in ``configs`` stand for dots."""
+    host, _, port = bootstrap.rpartition(":")
+    wire = Wire((host, int(port)))
+    try:
+        wire.make_topic(name, partitions, **configs)
+    finally:
+        wire.close()
 
 
 @pytest.fixture

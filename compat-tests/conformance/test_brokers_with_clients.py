@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.adapter import Admin, Client, ConsumerOptions, ProducerOptions, poll_until, read
-from conformance.all_clients import CLIENTS, IN_PROCESS
+from conformance.all_clients import CLIENTS
 from conformance.broker_under_test import OwnBroker, start_own_broker
 from conformance.conftest import create_topic
 
@@ -19,10 +19,6 @@ def broker_without_auto_creation(tmp_path_factory: pytest.TempPathFactory) -> It
     started = start_own_broker(tmp_path_factory.mktemp("broker"), {"auto.create.topics.enable": "false"})
     yield started
     started.stop()
-
-
-def create(broker: OwnBroker, topic: str) -> None:
-    create_topic(IN_PROCESS["librdkafka"](broker.bootstrap).admin(), topic)
 
 
 def test_first_record_creates_its_topic(client: Client, topic_admin: Admin, name: str) -> None:
@@ -42,7 +38,7 @@ def test_unknown_topic_is_an_error_without_auto_creation(
         producer.send(name, b"v")
         assert [delivery.error == 0 for delivery in producer.flush()] == [False]
         assert name not in client.admin().topics()
-        create(broker_without_auto_creation, name)
+        create_topic(broker_without_auto_creation.bootstrap, name)
         producer = client.producer()
         producer.send(name, b"v")
         assert [delivery.error for delivery in producer.flush()] == [0]
@@ -57,7 +53,7 @@ def test_clients_go_on_after_the_broker_restarts(library: str, reads_by: str, tm
     broker = start_own_broker(tmp_path)
     client = CLIENTS[library](broker.bootstrap)
     try:
-        create(broker, name)
+        create_topic(broker.bootstrap, name)
         producer, consumer = client.producer(), client.consumer(ConsumerOptions(group=name))
         if reads_by == "subscription":
             consumer.subscribe(name)

@@ -167,17 +167,17 @@ def test_a_stream_starts_where_it_is_told_and_goes_on_from_its_checkpoint(
 
 @pytest.mark.usefixtures("offset_fetching")
 def test_new_partitions_and_topics_are_read_from_their_beginning(
-    spark: SparkOnKafka, python: Client, topic_admin: Admin, name: str, tmp_path: Path
+    spark: SparkOnKafka, python: Client, topic_admin: Admin, broker: BrokerUnderTest, name: str, tmp_path: Path
 ) -> None:
     first, second = f"{name}-1", f"{name}-2"
-    create_topic(topic_admin, first)
+    create_topic(broker.bootstrap, first)
     fill(python, first, range(2))
     # A consumer looks for new ones when its metadata is old, which is five minutes by default.
     quick = {"kafka.metadata.max.age.ms": "500"}
     with spark.stream({"subscribePattern": f"{name}.*", "startingOffsets": "earliest", **quick}, tmp_path) as stream:
         stream.wait_for_batches(1)
         assert topic_admin.create_partitions(first, 2) == 0
-        create_topic(topic_admin, second)
+        create_topic(broker.bootstrap, second)
         wait_until(lambda: topic_admin.topics()[first] == 2, "the second partition")
         fill(python, first, range(3), 1)
         fill(python, second, range(4))
@@ -253,15 +253,15 @@ def test_records_deleted_behind_a_checkpoint_fail_the_stream_or_are_passed_over(
 
 @pytest.mark.usefixtures("offset_fetching")
 def test_a_topic_made_anew_fails_the_stream_or_is_read_on(
-    spark: SparkOnKafka, python: Client, topic_admin: Admin, name: str, tmp_path: Path
+    spark: SparkOnKafka, python: Client, topic_admin: Admin, broker: BrokerUnderTest, name: str, tmp_path: Path
 ) -> None:
-    create_topic(topic_admin, name)
+    create_topic(broker.bootstrap, name)
     fill(python, name, range(5))
     options = {"subscribe": name, "startingOffsets": "earliest", "fetchOffset.numRetries": "1"}
     assert spark.read_available(options, tmp_path) == [expected(name, 0, range(5))]
     assert topic_admin.delete_topic(name) == 0
     wait_until(lambda: name not in topic_admin.topics(), "the deletion")
-    create_topic(topic_admin, name)
+    create_topic(broker.bootstrap, name)
     fill(python, name, range(3))
     with pytest.raises(Exception, match="offset was changed from 5 to 3"):
         spark.read_available(options, tmp_path)
