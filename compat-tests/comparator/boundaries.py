@@ -37,10 +37,11 @@ def vary(
     (``*timeout_ms: min``) and why they are not tried.
     """
     for version in broker.versions(api):
-        names = (f"{label or api.lower()}-v{version}-{number}" for number in count())
+        of = label or api.lower()
+        names = (f"{of}-v{version}-{number}" for number in count())
         note = f"{label}: " if label else ""
         broker.ask(Step(api, version, f"{note}ordinary", ordinary(version, next(names)), None), narrow)
-        for change in changes(request_class(API_KEYS[api]), version, ordinary(version, next(names))):
+        for change in changes(request_class(API_KEYS[api]), version, ordinary(version, next(names)), of):
             if not any(fnmatchcase(change.note, pattern.replace("[", "[[]")) for pattern in leave_out or ()):
                 fields = change.made_to(ordinary(version, next(names)))
                 broker.ask(Step(api, version, note + change.note, fields, None, at_the_end=True), narrow)

@@ -192,4 +192,5 @@ MEANT: tuple[Meant, ...] = (
     # Whatever the API.
     Meant("boundaries_*", "*: longest)", "*error_code", _TOO_LONG_A_TEXT, kafka="-1"),
     Meant("boundaries_*", "*: longest)", "*error_message", _TOO_LONG_A_TEXT, kafka="None", ours="'<text>'"),
+    Meant("boundaries_*", "*: longest)", "*group_state", _TOO_LONG_A_TEXT, kafka="''", ours="'Dead'"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from comparator.encoding import encode_request
-from comparator.variations import LONGEST, TOO_LONG, changes
+from comparator.variations import LONGEST_STRING, changes, strings_of
 
 from pybroker_protocol.messages import request_class
 
@@ -56,7 +56,7 @@ def test_the_ends_of_types_are_tried() -> None:
     for what, value in {"min": -(2**63), "max": 2**63 - 1, "0": 0, "-1": -1}.items():
         assert found[f"{place}: {what}"]["topics"][0]["partitions"][0]["committed_offset"] == value
     assert found["group_id: null"]["group_id"] is None
-    assert found["group_id: longest"]["group_id"] == LONGEST
+    assert len(found["group_id: longest"]["group_id"]) == LONGEST_STRING
     assert found["topics: twice"]["topics"] == ORDINARY["topics"] * 2  # type: ignore[operator]
 
 
@@ -67,5 +67,11 @@ def test_a_string_is_too_long_only_where_its_length_can_say_so() -> None:
         version: [c.made_to(fields) for c in changes(cls, version, fields) if c.note.startswith("group_id")]
         for version in (3, 4)
     }
-    assert {"group_id": TOO_LONG} not in by_version[3]
-    assert {"group_id": TOO_LONG} in by_version[4]
+    too_long = {"group_id": strings_of("anybody", is_flexible=True)["too long"]}
+    assert too_long not in by_version[3]
+    assert too_long in by_version[4]
+
+
+def test_what_one_request_creates_under_a_changed_name_no_other_finds() -> None:
+    mine, others = (set(strings_of(of, is_flexible=True).values()) for of in ("describegroups", "joingroup"))
+    assert mine & others == {""}

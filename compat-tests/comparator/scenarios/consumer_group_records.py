@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from itertools import groupby
 from typing import Any
 
 from comparator.broker import Broker
@@ -80,19 +81,21 @@ def _tree(key: bytes, value: bytes | memoryview | None, hashes: dict[int, str]) 
 
 
 def observe(broker: Broker, group: str, topic: str, topic_id: bytes, partitions: int) -> None:
-    """Record what was written; members' targets of one assignment come in any order."""
+    """Record what was written; members' targets of one assignment, and what deletes members, come in any order."""
     of_topic = group_metadata_hash({topic: topic_hash(topic_id, topic, [[]] * partitions)})
     hashes = {0: "of nothing", of_topic: "of the topic"}
-    written = records_of(broker, group, hashes)
-    start = 0
-    while start < len(written):
-        end = start
-        while end < len(written) and written[end]["kind"] == TARGET_MEMBER and written[end]["value"] is not None:
-            end += 1
-        written[start:end] = sorted(written[start:end], key=lambda record: str(record["key"]["member_id"]))
-        start = end + 1
+    written: list[Tree] = []
+    for (kind, is_tombstone), run in groupby(records_of(broker, group, hashes), key=_kind_of_run):
+        together = list(run)
+        if is_tombstone or kind == TARGET_MEMBER:
+            together.sort(key=lambda record: str(record["key"].get("member_id")))
+        written += together
     for number, record in enumerate(written):
         broker.note(f"record {number}", record)
+
+
+def _kind_of_run(record: Tree) -> tuple[int, bool]:
+    return record["kind"], record["value"] is None
 
 
 @scenario
