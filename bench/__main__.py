@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", metavar="PART,…", help="run these parts")
     parser.add_argument("--full", action="store_true", help="more rounds and longer ones (about an hour)")
+    parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 3, 7 with --full)")
     parser.add_argument("--brokers", default=f"{KAFKA},{PYBROKER}", metavar="NAME,…", help="measure one of them only")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
@@ -67,7 +69,9 @@ def main() -> int:
     arguments = parse_arguments()
     info = RunInfo(command=shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average())
     with tempfile.TemporaryDirectory(prefix="pybroker-bench-", dir=arguments.directory) as root:
-        context = Context(arguments.brokers, FULL if arguments.full else QUICK, Path(root))
+        volume = FULL if arguments.full else QUICK
+        volume = replace(volume, rounds=arguments.rounds or volume.rounds)
+        context = Context(arguments.brokers, volume, Path(root))
         info.failed = run_parts(context, arguments.parts)
     info.finish()
     print_report(info, context.measurements)
