@@ -1,7 +1,8 @@
 """DeleteRecords (key 21), versions 0 to 2.
 
 Behaviour: moves the log's start to the offset asked for, -1 meaning the high watermark; segments below it go away with
-the next look at retention (KIP-107).  A topic that is only compacted is refused with POLICY_VIOLATION.
+the next look at retention (KIP-107).  A topic that is only compacted is refused with POLICY_VIOLATION,
+an internal one with INVALID_TOPIC_EXCEPTION.
 Not done: waiting for followers; with one replica the log's start is the low watermark.
 """
 
@@ -38,11 +39,11 @@ def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsR
 
 def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     replicas = ctx.services.replicas
-    if topic in INTERNAL_TOPICS:
-        return _result(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = replicas.partition(topic, asked.partition_index)
     if partition is None:
         return _result(asked, replicas.error_of(topic, asked.partition_index))
+    if topic in INTERNAL_TOPICS:
+        return _result(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
     error = partition.delete_records(asked.offset)
     return _result(asked, error, _NO_OFFSET if error else partition.log.log_start_offset)
 

@@ -50,6 +50,13 @@ def test_a_client_may_make_an_internal_topic_before_it_is_needed(fresh: Wire) ->
     fresh.wait_for_leaders(TRANSACTIONS, 2)
     assert metadata(fresh, TRANSACTIONS)["is_internal"] is True
     assert Producer(fresh, "transactional-id").epoch == 0
-    asked = [{"name": OFFSETS, "partitions": [{"partition_index": 0, "offset": 0}]}]
-    (found,) = fresh.ask("DeleteRecords", 2, topics=asked, timeout_ms=TIMEOUT_MS)["topics"][0]["partitions"]
-    assert found["error_code"] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert delete_records(fresh, TRANSACTIONS) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert delete_records(fresh, OFFSETS) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def delete_records(wire: Wire, topic: str) -> int:
+    """DeleteRecords before the first offset of the first partition; its error code."""
+    asked = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 0}]}]
+    (found,) = wire.ask("DeleteRecords", 2, topics=asked, timeout_ms=TIMEOUT_MS)["topics"][0]["partitions"]
+    error: int = found["error_code"]
+    return error
