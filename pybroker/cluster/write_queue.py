@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -102,7 +102,12 @@ class WriteQueue:
         self._commit(builder, decided)
 
     def _commit(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> None:
-        writes = store_codec.encode(self._cache.image, builder.view(), builder.delta())
+        try:
+            writes = store_codec.encode(self._cache.image, builder.view(), builder.delta())
+        except Exception:
+            log.exception("a metadata change cannot be written down")
+            self._refuse(decided, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            return
         if not writes.puts and not writes.deletes:
             self._answer(decided)
             return
@@ -120,13 +125,19 @@ class WriteQueue:
         return operation.decide(builder)
 
     def _committed(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]], result: CommitResult) -> None:
-        if result.revision is not None:
-            image, delta = builder.build(result.revision)
-            self._apply(image, delta)
-        else:
+        if result.revision is None:
             code, message = _failure(result)
             log.error("metadata change failed: %s", message)
-            decided = [(operation, operation.refuse(code, message)) for operation, _ in decided]
+            self._refuse(decided, code, message)
+            return
+        try:
+            image, delta = builder.build(result.revision)
+        except Exception:
+            # The store has what no image shows before the next start: whoever asked cannot be told that it is done.
+            log.exception("no image can be made of the change of revision %d", result.revision)
+            self._refuse(decided, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            return
+        self._apply(image, delta)
         self._answer(decided)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:
@@ -136,7 +147,11 @@ class WriteQueue:
             # The change is committed and the image has moved: a listener's fault must not leave its askers waiting.
             log.exception("a listener failed on the image of epoch %d", image.epoch)
 
-    def _answer(self, decided: list[tuple[Operation, Any]]) -> None:
+    def _refuse(self, decided: list[tuple[Operation, Any]], code: int, message: str | None) -> None:
+        """Answer that none of what was decided together came to anything."""
+        self._answer((operation, operation.refuse(code, message)) for operation, _ in decided)
+
+    def _answer(self, decided: Iterable[tuple[Operation, Any]]) -> None:
         """Go on with what waits, then run the answers: they may bring new operations."""
         if self._waiting:
             self._env.timers.call_soon(self._next_transaction)

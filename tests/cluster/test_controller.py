@@ -33,7 +33,7 @@ def reopened(cluster: FakeCluster, folder: Path, *, clean_shutdown: bool = True)
 
 def test_first_start_registers_the_broker_as_controller(cluster: FakeCluster) -> None:
     image = cluster.cache.image
-    assert (image.cluster_id, image.controller_id, image.live_broker_ids()) == (CLUSTER_ID, 1, [1])
+    assert (image.cluster_id, image.controller_id, list(image.brokers)) == (CLUSTER_ID, 1, [1])
     assert image.features == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
     assert image.epoch > 0
 
@@ -298,6 +298,21 @@ def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
     assert sorted(codes) == [ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0]
     assert set(cluster.cache.image.topics_by_name) == {"a", "b"}
     assert "an operation of the controller failed" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["pybroker.cluster.store_codec.encode", "pybroker.cluster.image.ImageBuilder.build"])
+def test_change_that_cannot_be_written_down_or_shown_is_refused_and_the_next_one_works(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    answers: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(broken, lambda *_: 1 / 0)
+        for name in "ab":
+            cluster.controller.create_topics([NewTopic(name, 1, 1)], answers.append)
+        cluster.loop.run()
+        assert [answer[0].error_code for answer in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert "ZeroDivisionError" in caplog.text
+    assert create(cluster, "c") == [0]
 
 
 def test_closed_controller_drops_what_waits(cluster: FakeCluster) -> None:
