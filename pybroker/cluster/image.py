@@ -172,10 +172,6 @@ class ClusterImage:
 
         return place
 
-    def live_broker_ids(self) -> list[int]:
-        """Ids of the registered brokers that are not fenced, in order."""
-        return sorted(broker_id for broker_id, broker in self.brokers.items() if not broker.fenced)
-
 
 class ImageDelta(NamedTuple):
     """What changed from one image to the next; the first image arrives with everything in it as created.
@@ -261,10 +257,6 @@ class ImageBuilder:
 
     def put_broker(self, broker: BrokerRegistration) -> None:
         self._own("brokers", broker.broker_id)[broker.broker_id] = broker
-
-    def remove_broker(self, broker_id: int) -> None:
-        """Drop a registration; a seam for several brokers (UnregisterBroker): one broker never leaves its cluster."""
-        del self._own("brokers", broker_id)[broker_id]
 
     def put_feature(self, name: str, level: int) -> None:
         """Finalize a feature at ``level``; level 0 is kept, because 0 may be a finalized level (kraft.version)."""

@@ -66,7 +66,7 @@ def test_formatted_directory_gives_cluster_and_node(tmp_path: Path) -> None:
     format_directory(tmp_path, node_id=7)
     with started(tmp_path) as (controller, image):
         assert (controller.cluster_id, controller.node_id) == (CLUSTER_ID, 7)
-        assert image.live_broker_ids() == [7]
+        assert list(image.brokers) == [7]
 
 
 def test_node_id_that_contradicts_the_directory_is_refused(tmp_path: Path) -> None:
