@@ -7,12 +7,8 @@ from random import Random
 import pytest
 
 from pybroker.coordinators.group.assignors import ASSIGNORS, Assignor
-from pybroker.coordinators.group.subscriptions import (
-    InvalidRegularExpression,
-    compile_regex,
-    group_metadata_hash,
-    topic_hash,
-)
+from pybroker.coordinators.group.topic_hashes import group_metadata_hash, topic_hash
+from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
 
 from .assignor_specs import answer, ask_kafka, kafka_is_here, parsed_answer, question, random_spec
 
@@ -71,9 +67,14 @@ def test_regular_expressions_mean_what_they_mean_to_kafka() -> None:
             matched = compile_regex(pattern).matches(NAMES)
             ours.append((pattern, ",".join(name for name in NAMES if name in matched)))
         except InvalidRegularExpression as error:
-            ours.append((pattern, str(error)))
+            ours.append((pattern, f"SubscribedTopicRegex {error}"))
     expected = [
-        (pattern, answer if pattern not in MEANT else str(InvalidRegularExpression(pattern, MEANT[pattern])))
+        (
+            pattern,
+            answer
+            if pattern not in MEANT
+            else f"SubscribedTopicRegex {InvalidRegularExpression(pattern, MEANT[pattern])}",
+        )
         for pattern, answer in zip(PATTERNS, answers, strict=True)
     ]
     assert ours == expected

@@ -14,7 +14,7 @@ from comparator.scenarios.classic_groups import Member as ClassicMember
 from comparator.scenarios.consumer_groups import LEAVE_STATIC, Member, prepare
 from comparator.scenarios.groups import protocols
 from comparator.wire import tree_of
-from pybroker.coordinators.group.subscriptions import group_metadata_hash, topic_hash
+from pybroker.coordinators.group.topic_hashes import group_metadata_hash, topic_hash
 from pybroker_protocol import codec
 from pybroker_protocol.messages import records_consumer_group as new
 from pybroker_protocol.messages import records_group as old

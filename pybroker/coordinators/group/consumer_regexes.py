@@ -25,8 +25,8 @@ from pybroker.coordinators.group.consumer_records import (
 )
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.subscriptions import CompiledRegex, InvalidRegularExpression, compile_regex
 from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.regular_expressions import CompiledRegex, InvalidRegularExpression, compile_regex
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
 
@@ -52,7 +52,7 @@ def check_regex(pattern: str) -> None:
     try:
         compile_regex(pattern)
     except InvalidRegularExpression as error:
-        raise GroupFailure(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+        raise GroupFailure(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {error}") from None
 
 
 def update_regex(
@@ -120,7 +120,7 @@ class Resolution:
                 self._patterns.append(compile_regex(regex))
             except InvalidRegularExpression as error:
                 # It was accepted once; it matches nothing until it is accepted again.
-                logger.error("%s", error)
+                logger.error("SubscribedTopicRegex %s", error)
 
     def advance(self) -> bool:
         """Match a slice of the names; True when all are done."""

@@ -26,7 +26,7 @@ from pybroker_protocol.messages.end_txn import EndTxnResponse
 from pybroker_protocol.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.subscriptions import CompiledRegex
+    from pybroker.coordinators.regular_expressions import CompiledRegex
 
 _TOPIC = itemgetter(0)
 
@@ -95,7 +95,7 @@ def id_pattern_of(text: str | None) -> CompiledRegex | ErrorCode | None:
     """The expression that ids have to match as a whole, None when there is none; an error code when it is no such."""
     if not text:
         return None
-    from pybroker.coordinators.group.subscriptions import InvalidRegularExpression, compile_regex
+    from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
 
     try:
         return compile_regex(text)
