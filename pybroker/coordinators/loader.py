@@ -2,8 +2,10 @@
 
 Owns: reading one partition from start to end and replaying what it finds, in slices.  Changes nothing but the state.
 
-A record that cannot be read (a version of the future, a damaged value) is passed over with one log line: it stays in
-the log, and the partition's other groups are served.
+Invariant: a partition counts as loaded only when everything up to its end was read.  Where the log reports an error, or
+what it holds are no batches or no records, loading has failed: whatever lies behind would be missing without a word.
+A record that was read but means nothing here (a version of the future, a damaged value) is passed over with one log
+line: it stays in the log, and the partition's other groups are served.
 
 Counterpart in Kafka: ``CoordinatorLoaderImpl``.
 """
@@ -25,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 # The clock has a resolution of a millisecond and costs about as much as a record, so it is asked once in so many.
 RECORDS_PER_CLOCK_READ = 32
-# A log that cannot be read now (its log dir may come back) is tried again after this.
-LOAD_RETRY_MS = 1_000
 
 
 class Loader:
@@ -34,6 +34,7 @@ class Loader:
 
     __slots__ = (
         "_env",
+        "_failed",
         "_loaded",
         "_name",
         "_next",
@@ -67,17 +68,26 @@ class Loader:
         self._records: Iterator[None] = iter(())
         self._next: Cancellable | None = None
         self._loaded: Callable[[], None] | None = None
+        self._failed: Callable[[], None] | None = None
 
-    def start(self, loaded: Callable[[], None]) -> None:
-        """Begin in the next turn of the loop; ``loaded()`` runs once all is replayed, never after ``cancel``."""
-        self._loaded = loaded
+    def start(self, loaded: Callable[[], None], failed: Callable[[], None]) -> None:
+        """Begin in the next turn of the loop; ``loaded()`` runs once all is replayed, or ``failed()``, which leaves a
+        state that nobody may be served from; neither after ``cancel``."""
+        self._loaded, self._failed = loaded, failed
         self._next = self._env.timers.call_soon(self._read)
 
     def cancel(self) -> None:
         """Stop where it stands."""
-        self._loaded = None
+        self._loaded = self._failed = None
         if self._next is not None:
             self._next.cancel()
+
+    def _fail(self, reason: str) -> None:
+        logger.error("cannot load %s from offset %d to %d: %s", self._name, self._offset, self.end_offset, reason)
+        failed = self._failed
+        self.cancel()
+        if failed is not None:
+            failed()
 
     def _read(self) -> None:
         if self._loaded is None:
@@ -91,9 +101,11 @@ class Loader:
         if self._loaded is None:
             return
         if error_code:
-            logger.error("cannot read %s at offset %d: error %d", self._name, self._offset, error_code)
-            self._next = self._env.timers.call_later(LOAD_RETRY_MS, self._read)
+            self._fail(f"error {error_code}")
             return
+        if not len(records):
+            # Nothing is left: the records at the end were compacted away.
+            self._offset = self.end_offset
         self._records = self._replay(bytes(records))
         self._slice()
 
@@ -102,44 +114,38 @@ class Loader:
             return
         clock = self._env.clock
         stop_ms = clock.monotonic_ms() + limits.LOAD_SLICE_MS
-        for count, _ in enumerate(self._records, 1):
-            if count % RECORDS_PER_CLOCK_READ == 0 and clock.monotonic_ms() >= stop_ms:
-                self._next = self._env.timers.call_soon(self._slice)
-                return
+        try:
+            for count, _ in enumerate(self._records, 1):
+                if count % RECORDS_PER_CLOCK_READ == 0 and clock.monotonic_ms() >= stop_ms:
+                    self._next = self._env.timers.call_soon(self._slice)
+                    return
+        except Exception as error:
+            # Whatever it is, the partitions behind this one are to be loaded.
+            self._fail(f"{type(error).__name__}: {error}")
+            return
         self._next = self._env.timers.call_soon(self._read)
 
     def _replay(self, data: bytes) -> Iterator[None]:
-        """Replay what was read; pauses after each record."""
+        """Replay what was read; pauses after each record.  ProtocolError where it cannot be read on."""
         view, before = memoryview(data), self._offset
-        try:
-            for position, header in batches(view):
-                if header.next_offset > self._offset:
-                    yield from self._replay_batch(header, view[position : position + header.size_bytes])
-                    self._offset = header.next_offset
-        except ProtocolError as error:
-            logger.error("cannot read %s on from offset %d: %s", self._name, self._offset, error)
-        if self._offset == before:
-            # Serve what there is rather than nothing.
-            logger.error("nothing can be read of %s from offset %d to %d", self._name, before, self.end_offset)
-            self._offset = self.end_offset
-
-    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
-        now_ms = self._env.clock.now_ms()
-        try:
-            for record in decode_records(batch):
-                self._replay_record(header, record, now_ms)
-                yield
-        except ProtocolError as error:
-            logger.error("passed over a batch of %s behind offset %d: %s", self._name, header.base_offset, error)
+        for position, header in batches(view):
+            if header.next_offset > self._offset:
+                now_ms = self._env.clock.now_ms()
+                for record in decode_records(view[position : position + header.size_bytes]):
+                    self._replay_record(header, record, now_ms)
+                    yield
+                self._offset = header.next_offset
+        if data and self._offset == before:
+            raise ProtocolError(f"{len(data)} bytes without a batch")
 
     def _replay_record(self, header: BatchHeader, record: Record, now_ms: int) -> None:
-        if header.is_control:
-            kind = control_type(record.key)
-            if kind in {ControlRecordType.COMMIT, ControlRecordType.ABORT}:
-                self._state.replay_end_transaction(header.producer_id, kind == ControlRecordType.COMMIT)
-            return
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         try:
+            if header.is_control:
+                kind = control_type(record.key)
+                if kind in {ControlRecordType.COMMIT, ControlRecordType.ABORT}:
+                    self._state.replay_end_transaction(header.producer_id, kind == ControlRecordType.COMMIT)
+                return
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
             self._state.replay(record.key or b"", record.value, record.offset, producer_id, now_ms)
         except Exception:
             logger.exception("passed over the record at offset %d of %s", record.offset, self._name)

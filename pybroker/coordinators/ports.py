@@ -72,8 +72,9 @@ class PartitionWriter(Protocol):
 class PartitionReader(Protocol):
     """Reads a partition that this broker leads, committed or not, from its start to its end."""
 
-    def log_range(self, topic: str, partition: int) -> tuple[int, int]:
-        """(log_start_offset, log_end_offset); both 0 when nothing was ever appended."""
+    def log_range(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """(log_start_offset, log_end_offset), both 0 when nothing was ever appended; None when there is no log here
+        that could be read, which says nothing of what it holds."""
         ...
 
     def read(self, topic: str, partition: int, offset: int, max_bytes: int, done: ReadDone) -> None:

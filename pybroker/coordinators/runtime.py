@@ -4,27 +4,42 @@ Owns: which partitions of the internal topic are led here, which of them are sti
 Owns no rule of any group (the states have those) and no order of operations (``shard.py``).
 
 Partitions are loaded one after another, each in slices of about two milliseconds of the loop's time; until its turn
-is over a shard answers COORDINATOR_LOAD_IN_PROGRESS.
+is over a shard answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no shard: it
+answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
 
 Counterpart in Kafka: ``CoordinatorRuntime``.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionReader, PartitionWriter
 from pybroker.coordinators.result import Waiter
 from pybroker.coordinators.shard import Operation, Shard
 from pybroker.coordinators.state import CoordinatorState
-from pybroker.env import Env
+from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ErrorCode
 
+logger = logging.getLogger(__name__)
+
 S = TypeVar("S", bound=CoordinatorState)
+# A partition that could not be loaded is tried again after this, and after twice as long each further time: a log dir
+# may come back at once, but what is damaged stays so, and is read in vain.
+LOAD_RETRY_MS = 1_000
+LOAD_RETRY_MAX_MS = 60_000
+
+
+class _Failure(NamedTuple):
+    """A partition that could not be loaded: when it is tried again, and after how long a pause."""
+
+    timer: Cancellable
+    delay_ms: int
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -50,6 +65,7 @@ class CoordinatorRuntime(Generic[S]):
         self._new_state = new_state
         self._write_timeout_ms = write_timeout_ms
         self._shards: dict[int, Shard[S]] = {}
+        self._failures: dict[int, _Failure] = {}  # of partitions that are led, but not loaded since
         self._to_load: deque[Shard[S]] = deque()
         self._loading: Shard[S] | None = None
 
@@ -59,25 +75,33 @@ class CoordinatorRuntime(Generic[S]):
             shard = self._shards.pop(partition, None)
             if shard is not None:
                 shard.close()
+            failure = self._failures.pop(partition, None)
+            if failure is not None:
+                failure.timer.cancel()
         if self._loading is not None and self._loading.closed:
             self._loading = None
         for partition in sorted(gained):
-            if partition not in self._shards:
-                self._shards[partition] = self._new_shard(partition)
+            if partition not in self._shards and partition not in self._failures:
+                self._begin(partition)
         self._load_next()
 
-    def _new_shard(self, partition: int) -> Shard[S]:
-        shard = Shard(
+    def _begin(self, partition: int) -> None:
+        """Make the partition's shard, and queue it to be loaded."""
+        log_range = self._reader.log_range(self._topic, partition)
+        if log_range is None:
+            logger.error("cannot load %s-%d: its log is not to be had", self._topic, partition)
+            self._try_again_later(partition)
+            return
+        start_offset, end_offset = log_range
+        shard = self._shards[partition] = Shard(
             self._env, self._writer, self._topic, partition, self._new_state(partition), self._write_timeout_ms
         )
-        start_offset, end_offset = self._reader.log_range(self._topic, partition)
         if start_offset == end_offset:
             # Most partitions of a young cluster: nothing to load, so nobody is told to wait.
-            shard.activate(end_offset)
-            return shard
+            self._activate(shard, end_offset)
+            return
         shard.loader = Loader(self._env, self._reader, self._topic, partition, shard.state, start_offset, end_offset)
         self._to_load.append(shard)
-        return shard
 
     def _load_next(self) -> None:
         """Begin with the next partition when none is being loaded."""
@@ -87,14 +111,35 @@ class CoordinatorRuntime(Generic[S]):
             shard = self._to_load.popleft()
             if not shard.closed and shard.loader is not None:
                 self._loading = shard
-                shard.loader.start(partial(self._loaded, shard))
+                shard.loader.start(partial(self._loaded, shard), partial(self._load_failed, shard))
                 return
 
     def _loaded(self, shard: Shard[S]) -> None:
         self._loading = None
         if not shard.closed:
             assert shard.loader is not None
-            shard.activate(shard.loader.end_offset)
+            self._activate(shard, shard.loader.end_offset)
+        self._load_next()
+
+    def _activate(self, shard: Shard[S], log_end_offset: int) -> None:
+        self._failures.pop(shard.partition, None)
+        shard.activate(log_end_offset)
+
+    def _load_failed(self, shard: Shard[S]) -> None:
+        self._loading = None
+        del self._shards[shard.partition]
+        shard.close()
+        self._try_again_later(shard.partition)
+        self._load_next()
+
+    def _try_again_later(self, partition: int) -> None:
+        before = self._failures.get(partition)
+        delay_ms = LOAD_RETRY_MS if before is None else min(2 * before.delay_ms, LOAD_RETRY_MAX_MS)
+        timer = self._env.timers.call_later(delay_ms, self._try_again, partition)
+        self._failures[partition] = _Failure(timer, delay_ms)
+
+    def _try_again(self, partition: int) -> None:
+        self._begin(partition)
         self._load_next()
 
     # --- asking ---------------------------------------------------------------------------------------------------
@@ -110,14 +155,13 @@ class CoordinatorRuntime(Generic[S]):
             shard.submit(operation, waiter)
 
     def submit_to_all(self, operation: Operation[S]) -> None:
-        """Run the operation on every active shard, with nobody waiting."""
+        """Run the operation on every shard, with nobody waiting; on one that is loading once it is loaded."""
         for shard in list(self._shards.values()):
-            if shard.loader is None:
-                shard.submit(operation, None)
+            shard.submit(operation, None)
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that this broker leads, loading ones included."""
+        """The partitions that this broker leads and that have not failed to load, loading ones included."""
         return sorted(self._shards)
 
     def on_high_watermark(self, partition: int, high_watermark: int) -> None:
@@ -128,4 +172,4 @@ class CoordinatorRuntime(Generic[S]):
 
     def close(self) -> None:
         """Drop all shards; everybody who waits is answered."""
-        self.on_leadership((), tuple(self._shards))
+        self.on_leadership((), {*self._shards, *self._failures})

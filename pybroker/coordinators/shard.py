@@ -10,6 +10,7 @@ Invariants:
 - No response leaves before everything that was written when it was made is committed (high watermark).
 - A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
   lost, or the commit takes longer than the write timeout.
+- No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
 
 Counterpart in Kafka: ``CoordinatorRuntime.CoordinatorContext``.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pybroker.coordinators.loader import Loader
@@ -93,7 +95,6 @@ class Shard(Generic[S]):
         "_busy",
         "_env",
         "_expiry",
-        "_partition",
         "_queue",
         "_topic",
         "_uncommitted",
@@ -103,6 +104,7 @@ class Shard(Generic[S]):
         "high_watermark",
         "last_written_offset",
         "loader",
+        "partition",
         "state",
         "timers",
     )
@@ -113,7 +115,7 @@ class Shard(Generic[S]):
         self._env = env
         self._writer = writer
         self._topic = topic
-        self._partition = partition
+        self.partition = partition
         self._write_timeout_ms = write_timeout_ms
         self._queue: deque[tuple[Operation[S], Waiter | None]] = deque()
         self._busy = False
@@ -131,9 +133,10 @@ class Shard(Generic[S]):
     # --- operations -----------------------------------------------------------------------------------------------
 
     def submit(self, operation: Operation[S], waiter: Waiter | None) -> None:
-        """Run the operation now, or as soon as the operations before it, and their appends, are done."""
+        """Run the operation now, or as soon as the partition is loaded and the operations before it, and their
+        appends, are done."""
         self._queue.append((operation, waiter))
-        if not self._busy:
+        if not self._busy and self.loader is None:
             self._drain()
 
     def _drain(self) -> None:
@@ -151,7 +154,7 @@ class Shard(Generic[S]):
 
     def _broken(self, waiter: Waiter | None) -> Result:
         """What becomes of an operation with a bug: it must not freeze the partition for everybody else."""
-        logger.exception("an operation on %s-%d failed", self._topic, self._partition)
+        logger.exception("an operation on %s-%d failed", self._topic, self.partition)
         return Result(None if waiter is None else waiter.error(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _settle(self, result: Result | None, waiter: Waiter | None, now_ms: int) -> bool:
@@ -161,7 +164,12 @@ class Shard(Generic[S]):
                 self._publish(result, waiter)
                 return True
             append = _Append(self, result, waiter, now_ms)
-            self._write(append)
+            try:
+                self._write(append)
+            except Exception:
+                logger.exception("could not write to %s-%d", self._topic, self.partition)
+                if append.outcome is None:
+                    append.outcome = (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
             if append.outcome is None:
                 append.pending = True
                 self._append = append
@@ -180,7 +188,7 @@ class Shard(Generic[S]):
                 producer_epoch=marker.producer_epoch,
                 timestamp_ms=now_ms,
             )
-            self._writer.append_end_transaction(self._topic, self._partition, batch, marker, append.done)
+            self._writer.append_end_transaction(self._topic, self.partition, batch, marker, append.done)
             return
         if producer is None:
             batch = build_batch(result.records, timestamp_ms=now_ms)
@@ -192,7 +200,7 @@ class Shard(Generic[S]):
                 producer_epoch=producer.producer_epoch,
                 is_transactional=True,
             )
-        self._writer.append(self._topic, self._partition, batch, append.done)
+        self._writer.append(self._topic, self.partition, batch, append.done)
 
     def resume(self, append: _Append) -> None:
         """An append that had not ended inside its call has ended now."""
@@ -212,7 +220,7 @@ class Shard(Generic[S]):
         self.last_written_offset = last_offset + 1
         self._replay(result, last_offset + 1 - len(result.records), now_ms)
         if self.high_watermark < self.last_written_offset:
-            self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
+            self.on_high_watermark(self._writer.high_watermark(self._topic, self.partition))
         self._publish(result, waiter)
         return None if result.then is None else self._go_on(result.then, now_ms, waiter)
 
@@ -223,21 +231,25 @@ class Shard(Generic[S]):
             return self._broken(waiter)
 
     def _replay(self, result: Result, offset: int, now_ms: int) -> None:
-        replay = self.state.replay
-        if result.marker is not None:
-            self.state.replay_end_transaction(result.marker.producer_id, result.marker.commit)
+        replay, marker = self.state.replay, result.marker
+        if marker is not None:
+            try:
+                self.state.replay_end_transaction(marker.producer_id, marker.commit)
+            except Exception:
+                where = (offset - 1, self._topic, self.partition)
+                logger.exception("cannot replay the marker at offset %d of %s-%d", *where)
         producer_id = NO_PRODUCER_ID if result.producer is None else result.producer.producer_id
         for key, value in result.records:
             try:
                 replay(key, value, offset, producer_id, now_ms)
             except Exception:
                 # It lies in the log, so loading will meet it too, and pass over it as is done here.
-                logger.exception("cannot replay offset %d of %s-%d", offset, self._topic, self._partition)
+                logger.exception("cannot replay offset %d of %s-%d", offset, self._topic, self.partition)
             offset += 1
 
     def _append_failed(self, result: Result, waiter: Waiter | None, now_ms: int, code: int) -> Result | None:
         """Carry out what does not depend on the records, and answer the request with the error."""
-        logger.warning("could not append to %s-%d: error %d", self._topic, self._partition, code)
+        logger.warning("could not append to %s-%d: error %d", self._topic, self.partition, code)
         result.response = None
         result.timers = [change for change in result.timers if not change.when_written]
         self._publish(result, None)
@@ -264,12 +276,21 @@ class Shard(Generic[S]):
 
     def _deliver(self, waiter: Waiter, response: Any) -> None:
         if self.high_watermark >= self.last_written_offset:
-            waiter.done(response)
+            self._answer(waiter, response)
             return
         deadline_ms = self._env.clock.monotonic_ms() + self._write_timeout_ms
         self._uncommitted.append(_Uncommitted(self.last_written_offset, deadline_ms, waiter, response))
         if self._expiry is None:
             self._expiry = self._env.timers.call_later(self._write_timeout_ms, self._expire_uncommitted)
+
+    def _answer(self, waiter: Waiter, response: Any) -> None:
+        try:
+            waiter.done(response)
+        except Exception:
+            logger.exception("an answer of %s-%d could not be delivered", self._topic, self.partition)
+            # Whoever asked must not wait for ever: the plain refusal has less in it that can go wrong.
+            with suppress(Exception):
+                waiter.done(waiter.error(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Deliver what was waiting for the commit; a high watermark never goes back under one leader."""
@@ -278,7 +299,7 @@ class Shard(Generic[S]):
         self.high_watermark = high_watermark
         while self._uncommitted and self._uncommitted[0].offset <= high_watermark:
             committed = self._uncommitted.popleft()
-            committed.waiter.done(committed.response)
+            self._answer(committed.waiter, committed.response)
 
     def _expire_uncommitted(self) -> None:
         """Tell those who waited too long that it is not known whether their write will be committed."""
@@ -286,7 +307,7 @@ class Shard(Generic[S]):
         now_ms = self._env.clock.monotonic_ms()
         while self._uncommitted and self._uncommitted[0].deadline_ms <= now_ms:
             waiter = self._uncommitted.popleft().waiter
-            waiter.done(waiter.error(response_error(ErrorCode.REQUEST_TIMED_OUT)))
+            self._answer(waiter, waiter.error(response_error(ErrorCode.REQUEST_TIMED_OUT)))
         if self._uncommitted and self._expiry is None:
             remaining_ms = self._uncommitted[0].deadline_ms - now_ms
             self._expiry = self._env.timers.call_later(remaining_ms, self._expire_uncommitted)
@@ -297,8 +318,9 @@ class Shard(Generic[S]):
         """The log is replayed up to ``log_end_offset``: serve."""
         self.loader = None
         self.last_written_offset = log_end_offset
-        self.on_high_watermark(self._writer.high_watermark(self._topic, self._partition))
-        self.submit(lambda state, now_ms: state.on_loaded(now_ms), None)
+        self.on_high_watermark(self._writer.high_watermark(self._topic, self.partition))
+        self._queue.appendleft((lambda state, now_ms: state.on_loaded(now_ms), None))
+        self._drain()
 
     def close(self) -> None:
         """The partition is lost: answer everybody, forget everything."""
@@ -316,7 +338,7 @@ class Shard(Generic[S]):
         self._uncommitted.clear()
         self._queue.clear()
         for waiter in waiters:
-            waiter.done(waiter.error(ErrorCode.NOT_COORDINATOR))
+            self._answer(waiter, waiter.error(ErrorCode.NOT_COORDINATOR))
 
     def _on_timer(self, key: TimerKey) -> None:
         def operation(state: S, now_ms: int) -> Result:

@@ -19,6 +19,7 @@ from pybroker_protocol.records import NO_SEQUENCE
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.replication.partition import Partition
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.storage.results import AppendResult, TransactionMarker
@@ -63,7 +64,7 @@ class CoordinatorPartitions:
 
     def append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, int], None]) -> None:
         """See ``PartitionWriter.append``."""
-        here = self._replicas.partition(topic, partition)
+        here = self._partition(topic, partition)
         if here is None:
             done(self._replicas.error_of(topic, partition), -1)
             return
@@ -101,7 +102,7 @@ class CoordinatorPartitions:
         self, topic: str, partition: int, batch: bytes, marker: TransactionMarker, done: Callable[[int, int], None]
     ) -> None:
         """See ``PartitionWriter.append_end_transaction``."""
-        here = self._replicas.partition(topic, partition)
+        here = self._partition(topic, partition)
         if here is None:
             done(self._replicas.error_of(topic, partition), -1)
             return
@@ -116,16 +117,12 @@ class CoordinatorPartitions:
     def high_watermark(self, topic: str, partition: int) -> int:
         """See ``PartitionWriter.high_watermark``."""
         here = self._replicas.partition(topic, partition)
-        if here is None:
-            return -1
-        if here.high_watermark_listener is None and self._coordinator is not None:
-            here.high_watermark_listener = self._coordinator().on_high_watermark
-        return here.log.high_watermark
+        return -1 if here is None else here.log.high_watermark
 
-    def log_range(self, topic: str, partition: int) -> tuple[int, int]:
+    def log_range(self, topic: str, partition: int) -> tuple[int, int] | None:
         """See ``PartitionReader.log_range``."""
-        here = self._replicas.partition(topic, partition)
-        return (0, 0) if here is None else (here.log.log_start_offset, here.log.log_end_offset)
+        here = self._partition(topic, partition)
+        return None if here is None else (here.log.log_start_offset, here.log.log_end_offset)
 
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int, done: Callable[[int, memoryview], None]
@@ -144,6 +141,16 @@ class CoordinatorPartitions:
             result.start(finished)
         else:
             finished(result)
+
+    def _partition(self, topic: str, index: int) -> Partition | None:
+        """The partition, about to be loaded or written to: its coordinator hears of its high watermark from now on.
+
+        Not done once and for all, because a new leader epoch puts another object in the place of a partition.
+        """
+        here = self._replicas.partition(topic, index)
+        if here is not None and here.high_watermark_listener is None and self._coordinator is not None:
+            here.high_watermark_listener = self._coordinator().on_high_watermark
+        return here
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         changed = (topic.name for topic in (*delta.topics_created, *delta.topics_deleted))

@@ -17,7 +17,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.coordinators.group.service import GroupCoordinator
 from pybroker.env import Env
 from pybroker_protocol import codec
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, ProtocolError
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -48,7 +48,8 @@ class World:
     """Virtual time, and partitions in memory; the knobs are attributes.
 
     ``append_error``: every append fails with this code.  ``hold_appends``: appends end when ``finish_appends`` is
-    called.  ``hold_commits``: the high watermark moves when ``commit`` is called.
+    called.  ``hold_commits``: the high watermark moves when ``commit`` is called.  ``read_errors``: codes that reads
+    of a partition fail with.  ``missing``: partitions whose log cannot be had.
     """
 
     def __init__(self, seed: int = 7) -> None:
@@ -68,7 +69,8 @@ class World:
         self.append_error = 0
         self.verification_error = 0
         self.verifications: list[tuple[int, tuple[Any, ...], int]] = []
-        self.read_error = 0
+        self.read_errors: dict[int, int] = {}
+        self.missing: set[int] = set()
         self.hold_appends = False
         self.hold_commits = False
         self.appends = 0
@@ -175,23 +177,26 @@ class World:
     def high_watermark(self, topic: str, partition: int) -> int:
         return self.high_watermarks.get(partition, 0)
 
-    def log_range(self, topic: str, partition: int) -> tuple[int, int]:
-        return 0, self.ends.get(partition, 0)
+    def log_range(self, topic: str, partition: int) -> tuple[int, int] | None:
+        return None if partition in self.missing else (0, self.ends.get(partition, 0))
 
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int, done: Callable[[int, memoryview], None]
     ) -> None:
         self.reads += 1
-        if self.read_error:
-            done(self.read_error, memoryview(b""))
+        if partition in self.read_errors:
+            done(self.read_errors[partition], memoryview(b""))
             return
         log = self.logs.get(partition, bytearray())
-        start = next((position for position, header in batches(log) if header.next_offset > offset), len(log))
-        end = start
-        for position, header in batches(log, start):
-            end = position + header.size_bytes
-            if end - start >= max_bytes:
-                break
+        start = end = 0
+        try:
+            start = next((position for position, header in batches(log) if header.next_offset > offset), len(log))
+            for position, header in batches(log, start):
+                end = position + header.size_bytes
+                if end - start >= max_bytes:
+                    break
+        except ProtocolError:
+            end = len(log)  # what is no batch is handed out as it is
         done(0, memoryview(bytes(log[start:end])))
 
 
@@ -265,6 +270,11 @@ class Cluster:
         gone = tuple(before.topics_by_name[name] for name in names)
         left = {name: topic for name, topic in before.topics_by_name.items() if name not in names}
         self.metadata.apply(ClusterImage(epoch=before.epoch + 1, topics_by_name=left), ImageDelta(topics_deleted=gone))
+
+    def topic_id(self, name: str) -> bytes:
+        """The topic's id, as a handler resolves it."""
+        topic = self.metadata.image.topics_by_name.get(name)
+        return TOPIC_ID if topic is None else topic.topic_id
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -355,8 +365,9 @@ class Cluster:
         leader_epoch: int = -1,
         retention_ms: int = -1,
         version: int = 9,
+        reply: Reply | None = None,
     ) -> Reply:
-        reply = Reply()
+        reply = Reply() if reply is None else reply
         partitions = [
             OffsetCommitRequestPartition(
                 partition_index=partition,
@@ -371,7 +382,7 @@ class Cluster:
             member_id=member_id,
             group_instance_id=instance,
             retention_time_ms=retention_ms,
-            topics=[OffsetCommitRequestTopic(name=topic, topic_id=TOPIC_ID, partitions=partitions)],
+            topics=[OffsetCommitRequestTopic(name=topic, topic_id=self.topic_id(topic), partitions=partitions)],
         )
         self.groups.commit_offsets(request, version, reply.done)
         return reply

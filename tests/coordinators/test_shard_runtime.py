@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from pybroker import limits
 from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
 from pybroker.coordinators.loader import RECORDS_PER_CLOCK_READ
+from pybroker.coordinators.partitioning import partition_for
+from pybroker.coordinators.runtime import LOAD_RETRY_MAX_MS, LOAD_RETRY_MS
+from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from pybroker_protocol.record_codec import build_batch
+from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
 from tests.coordinators.support import START_MS, TOPIC_ID, Cluster, Reply, World
 
 # What the log reports, and what a client of the coordinator is told.
@@ -311,15 +318,103 @@ def test_partition_lost_while_loading_is_dropped_and_the_next_is_loaded() -> Non
     assert len(listed.response.groups) == 400
 
 
-def test_log_that_cannot_be_read_is_tried_again() -> None:
-    world = filled()
-    world.read_error = ErrorCode.KAFKA_STORAGE_ERROR
+def batch_of_offset(group: str, offset: int) -> bytes:
+    value = pack_offset(offset, -1, "", START_MS, TOPIC_ID)
+    return build_batch([(offset_key_prefix(group, "t") + pack_partition(0), value)], timestamp_ms=START_MS)
+
+
+def two_partitions() -> tuple[World, list[str]]:
+    """A world with an offset of one group in each of two partitions, and the names of the groups."""
+    world = World()
+    groups = [next(name for name in "abcdefgh" if partition_for(name, 2) == partition) for partition in range(2)]
+    for partition, group in enumerate(groups):
+        world.write(partition, batch_of_offset(group, 5 + partition))
+    return world, groups
+
+
+def listed_groups(cluster: Cluster) -> list[str]:
+    listed = Reply()
+    cluster.groups.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]), listed.done)
+    assert listed.error == 0
+    return [group.group_id for group in listed.response.groups]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_log_that_cannot_be_read_is_in_no_other_partitions_way_and_is_tried_again(code: int) -> None:
+    world, groups = two_partitions()
+    world.read_errors[0] = code
+    cluster = Cluster(world, partitions=2)
+    assert cluster.fetch(groups[0]).error == ErrorCode.NOT_COORDINATOR
+    assert cluster.commit_error(1, group=groups[0]) == ErrorCode.NOT_COORDINATOR
+    assert cluster.committed(groups[1]) == {("t", 0): 6}
+    assert listed_groups(cluster) == [groups[1]]
+    world.read_errors.clear()
+    world.advance(LOAD_RETRY_MS)
+    assert cluster.committed(groups[0]) == {("t", 0): 5}
+
+
+def test_log_that_cannot_be_had_does_not_pass_for_an_empty_one() -> None:
+    world, groups = two_partitions()
+    world.missing.add(0)
+    cluster = Cluster(world, partitions=2)
+    assert cluster.fetch(groups[0]).error == ErrorCode.NOT_COORDINATOR
+    assert cluster.committed(groups[1]) == {("t", 0): 6}
+    world.missing.clear()
+    world.advance(LOAD_RETRY_MS)
+    assert cluster.committed(groups[0]) == {("t", 0): 5}
+
+
+@pytest.mark.parametrize("begin", [LOG_OVERHEAD, HEADER_BYTES], ids=["header", "records"])
+def test_nobody_is_served_past_what_cannot_be_read(begin: int, caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    for group in "abc":
+        world.write(0, batch_of_offset(group, 5))
+    whole = bytes(world.logs[0])
+    batch_bytes = len(whole) // 3
+    world.logs[0][batch_bytes + begin : 2 * batch_bytes] = bytes(batch_bytes - begin)
     cluster = Cluster(world)
-    world.advance(5_000)
-    assert cluster.fetch().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    world.read_error = 0
-    world.advance(1_000)
-    assert cluster.fetch().error == 0
+    assert [cluster.fetch(group).error for group in "abc"] == [ErrorCode.NOT_COORDINATOR] * 3
+    assert "cannot load __consumer_offsets-0 from offset 1 to 3" in caplog.text
+    world.logs[0][:] = whole
+    world.advance(LOAD_RETRY_MS)
+    assert [cluster.committed(group) for group in "abc"] == [{("t", 0): 5}] * 3
+
+
+def test_pause_between_attempts_to_load_grows_to_a_bound_and_begins_anew_once_loaded() -> None:
+    world = World()
+    world.write(0, batch_of_offset("g", 5))
+    world.read_errors[0] = ErrorCode.CORRUPT_MESSAGE
+    cluster = Cluster(world)
+    attempts = []
+    for second in range(200):
+        reads = world.reads
+        world.advance(1_000)
+        attempts += [second + 1] * (world.reads - reads)
+    assert attempts == [1, 3, 7, 15, 31, 63, 123, 183]
+    world.read_errors.clear()
+    world.advance(LOAD_RETRY_MAX_MS)
+    assert cluster.committed() == {("t", 0): 5}
+    world.read_errors[0] = ErrorCode.CORRUPT_MESSAGE
+    cluster.groups.on_leadership(set(), {0})
+    cluster.groups.on_leadership({0}, set())
+    world.advance()
+    world.read_errors.clear()
+    world.advance(LOAD_RETRY_MS)
+    assert cluster.committed() == {("t", 0): 5}
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_partition_that_failed_to_load_is_not_tried_again_once_it_is_lost(close: bool) -> None:
+    world = World()
+    world.write(0, batch_of_offset("g", 5))
+    world.missing.add(0)
+    cluster = Cluster(world)
+    if close:
+        cluster.groups.close()
+    else:
+        cluster.groups.on_leadership(set(), {0})
+    assert world.timers_set == 0
+    assert cluster.fetch().error == ErrorCode.NOT_COORDINATOR
 
 
 def test_record_that_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -340,22 +435,9 @@ def test_record_that_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixt
     assert "passed over" in caplog.text
 
 
-def test_batch_that_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_whose_last_records_were_compacted_away_is_loaded() -> None:
     world = World()
-    prefix = offset_key_prefix("g", "t")
-    for partition in range(3):
-        values = [(prefix + pack_partition(partition), pack_offset(5, -1, "", START_MS, TOPIC_ID))]
-        world.write(0, build_batch(values, timestamp_ms=START_MS))
-    batch_bytes = len(world.logs[0]) // 3
-    world.logs[0][batch_bytes + 61 : 2 * batch_bytes] = bytes(batch_bytes - 61)
-    assert Cluster(world).committed() == {("t", 0): 5, ("t", 2): 5}
-    assert "passed over a batch" in caplog.text
-
-
-def test_log_that_ends_early_is_loaded_as_far_as_it_goes() -> None:
-    world = World()
-    values = [(offset_key_prefix("g", "t") + pack_partition(0), pack_offset(5, -1, "", START_MS, TOPIC_ID))]
-    world.write(0, build_batch(values, timestamp_ms=START_MS))
+    world.write(0, batch_of_offset("g", 5))
     world.ends[0] = world.high_watermarks[0] = 2
     assert Cluster(world).committed() == {("t", 0): 5}
 
@@ -368,3 +450,113 @@ def test_bug_in_an_operation_fails_that_request_alone(
         assert cluster.heartbeat("m", 1).error == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
     assert cluster.heartbeat("m", 1).error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# --- deleted topics --------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_topic_that_is_deleted_while_its_partition_loads_are_forgotten() -> None:
+    world = filled()
+    cluster = Cluster(world, settled=False)
+    assert cluster.fetch().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.delete_topics("t")
+    world.advance()
+    assert cluster.committed("group-0") == {}
+    assert cluster.restart().committed("group-0") == {}
+
+
+def test_offset_of_a_deleted_topic_is_none_of_its_namesake(cluster: Cluster) -> None:
+    """Nobody heard of the deletion here: the broker died before the tombstones were written."""
+    value = pack_offset(5, -1, "", START_MS, TOPIC_ID[::-1])
+    keys = [offset_key_prefix("g", topic) + pack_partition(0) for topic in ("t", "gone")]
+    cluster.world.write(0, build_batch([(key, value) for key in keys], timestamp_ms=START_MS))
+    again = cluster.restart()
+    assert again.committed() == {("t", 0): -1, ("gone", 0): 5}
+    assert again.fetch(topics={"t": [0]}).response.topics[0].partitions[0].committed_offset == -1
+    assert again.commit_error(7) == 0
+    assert again.committed() == {("t", 0): 7, ("gone", 0): 5}
+
+
+# --- answers that cannot be delivered --------------------------------------------------------------------------------
+
+
+class Undeliverable(Reply):
+    """The first answer cannot be delivered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts = 0
+
+    def done(self, response: Any) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            raise RuntimeError("the answer cannot be shaped")
+        super().done(response)
+
+    @property
+    def commit_error(self) -> int:
+        assert self.response is not None
+        return int(self.response.topics[0].partitions[0].error_code)
+
+
+def test_answer_that_cannot_be_delivered_is_followed_by_a_refusal_and_stops_nobody(cluster: Cluster) -> None:
+    reply = cluster.commit(1, reply=Undeliverable())
+    assert isinstance(reply, Undeliverable)
+    assert reply.commit_error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert cluster.commit_error(2) == 0
+    assert cluster.committed() == {("t", 0): 2}
+
+
+def _finish_appends(cluster: Cluster) -> None:
+    cluster.world.hold_appends = False
+    for _ in range(2):
+        cluster.world.finish_appends()
+
+
+@pytest.mark.parametrize(
+    ("hold", "answer", "told"),
+    [
+        ("hold_appends", _finish_appends, ErrorCode.NONE),
+        ("hold_commits", lambda cluster: cluster.world.commit(0), ErrorCode.NONE),
+        ("hold_commits", lambda cluster: cluster.world.advance(5_000), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("hold_commits", lambda cluster: cluster.groups.on_leadership(set(), {0}), ErrorCode.NOT_COORDINATOR),
+    ],
+    ids=["written", "committed", "timed out", "lost"],
+)
+def test_answer_that_cannot_be_delivered_keeps_back_none_behind_it(
+    cluster: Cluster, hold: str, answer: Callable[[Cluster], None], told: int
+) -> None:
+    setattr(cluster.world, hold, True)
+    first, second = cluster.commit(1, reply=Undeliverable()), cluster.commit(2, reply=Undeliverable())
+    third = cluster.commit(3)
+    assert [reply.parked for reply in (first, second, third)] == [True] * 3
+    answer(cluster)
+    cluster.world.finish_appends()
+    assert isinstance(first, Undeliverable)
+    assert isinstance(second, Undeliverable)
+    assert first.commit_error == second.commit_error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert third.response.topics[0].partitions[0].error_code == told
+
+
+def test_write_that_breaks_fails_its_request_and_stops_nobody(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("pybroker.coordinators.shard.build_batch", lambda *_, **__: 1 / 0)
+        assert cluster.commit_error(1) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "ZeroDivisionError" in caplog.text
+    assert cluster.commit_error(2) == 0
+
+
+def test_marker_that_cannot_be_replayed_stops_nobody(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("pybroker.coordinators.group.shard.GroupShard.replay_end_transaction", lambda *_: 1 / 0)
+        cluster.groups.end_transaction(0, TransactionMarker(1, 0, 0, True, 2), ended.append)
+        again = cluster.restart()
+    assert ended == [0]
+    assert "cannot replay the marker at offset 0" in caplog.text
+    assert "passed over the record at offset 0" in caplog.text
+    assert again.commit_error(1) == 0

@@ -688,6 +688,29 @@ def test_a_transaction_is_described_with_its_partitions() -> None:
     assert cluster.describe("unknown").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
+def test_partitions_that_cannot_be_loaded_or_are_lost_meanwhile_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(partitions=3)
+    ids: dict[int, str] = {}
+    for number in range(9):
+        cluster.producer(str(number))
+        ids.setdefault(cluster.coordinator.partition_of(str(number)), str(number))
+    cluster.world.read_errors[0] = ErrorCode.CORRUPT_MESSAGE
+    again = cluster.crash()
+    again.world.advance()
+    assert again.init(ids[0]).error_code == ErrorCode.NOT_COORDINATOR
+    assert ids[0] not in again.listed()
+    assert {ids[1], ids[2]} < again.listed()
+    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    reply = Reply()
+    again.coordinator.list_transactions(ListTransactionsRequest(), reply.done)
+    again.coordinator.on_leadership(set(), {2})
+    again.world.advance()
+    assert reply.error == 0
+    listed = {state.transactional_id for state in reply.response.transaction_states}
+    assert ids[1] in listed
+    assert ids[2] not in listed
+
+
 def test_transactions_are_listed_by_state_producer_duration_and_pattern() -> None:
     cluster = Cluster(partitions=3)
     producers = {name: cluster.producer(name) for name in ("app-1", "app-2", "other")}

@@ -8,7 +8,7 @@ Counterpart in Kafka: ``OffsetMetadataManager``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_rebalance import renew_session
@@ -158,9 +158,18 @@ def _offset_value(partition: OffsetCommitRequestPartition, topic_id: bytes, rete
 
 
 def fetch_offsets(
-    group: Group | None, offsets: OffsetStore, request: OffsetFetchRequestGroup, require_stable: bool
+    group: Group | None,
+    offsets: OffsetStore,
+    request: OffsetFetchRequestGroup,
+    require_stable: bool,
+    topic_id: Callable[[str], bytes | None],
 ) -> OffsetFetchResponseGroup:
-    """Offsets of one group: those that were asked for, or all that there are when ``topics`` is None."""
+    """Offsets of one group: those that were asked for, or all that there are when ``topics`` is None.
+
+    An offset of a deleted topic is not shown as one of its namesake, even where its tombstone could not be written or
+    the partition was being loaded then; Kafka looks at that only where the client names ids.  ``topic_id(name)`` is the
+    id of the topic that has the name now.
+    """
     group_id, exists = request.group_id, group is not None
     error = 0 if group is None else group.check_offset_fetch(request.member_id, request.member_epoch)
     if error:
@@ -168,15 +177,17 @@ def fetch_offsets(
     topics = []
     if request.topics is None:
         for committed in offsets.topics(group_id) if exists else ():
+            current_id = topic_id(committed.topic) or ZERO_UUID
             partitions = [
-                _fetch_one(offsets, committed, group_id, committed.topic, partition, ZERO_UUID, require_stable)
+                _fetch_one(offsets, committed, group_id, committed.topic, partition, current_id, require_stable)
                 for partition in committed.values
             ]
             topics.append(OffsetFetchResponseTopics(name=committed.topic, topic_id=ZERO_UUID, partitions=partitions))
     for topic in request.topics or ():
         known = offsets.topic(group_id, topic.name) if exists else None
+        current_id = topic_id(topic.name) or ZERO_UUID if topic.topic_id == ZERO_UUID else topic.topic_id
         partitions = [
-            _fetch_one(offsets, known, group_id, topic.name, partition, topic.topic_id, require_stable)
+            _fetch_one(offsets, known, group_id, topic.name, partition, current_id, require_stable)
             for partition in topic.partition_indexes
         ]
         topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))

@@ -263,13 +263,18 @@ class GroupCoordinator:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest, done: Done) -> None:
-        """ListGroups: the groups of all partitions that this broker leads; fails while one of them is loading."""
+        """ListGroups: the groups of all partitions that this broker leads; fails while one of them is loading.
+
+        As in Kafka, what a partition holds that could not be loaded is not listed.
+        """
         states = {state.strip().lower() for state in request.states_filter}
         types = {group_type.strip().lower() for group_type in request.types_filter}
         groups: list[ListedGroup] = []
 
         def collected(listed: list[list[ListedGroup] | int]) -> None:
             for part in listed:
+                if part == ErrorCode.NOT_COORDINATOR:
+                    continue  # lost since it was asked: its groups are listed elsewhere
                 if isinstance(part, int):
                     done(list_error(part))
                     return

@@ -274,7 +274,7 @@ class GroupShard:
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch, of one group."""
         group = self.groups.get(request.group_id)
-        return offset_operations.fetch_offsets(group, self.offsets, request, require_stable)
+        return offset_operations.fetch_offsets(group, self.offsets, request, require_stable, self.consumers.topic_id)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Result:
         """OffsetDelete."""

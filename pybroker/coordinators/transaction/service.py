@@ -344,6 +344,8 @@ class TransactionCoordinator:
         def collected(listed: list[list[TransactionState] | int]) -> None:
             found: list[TransactionState] = []
             for part in listed:
+                if part == ErrorCode.NOT_COORDINATOR:
+                    continue  # lost since it was asked: its ids are listed elsewhere
                 if isinstance(part, int):
                     done(responses.list_error(part))
                     return

@@ -1,0 +1,103 @@
+"""A coordinator's topic, as the coordinator sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.config.broker import BrokerConfig
+from pybroker.replication.coordinator_partitions import CoordinatorPartitions
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage.log_manager import LogManager
+from pybroker_protocol.record_codec import build_batch
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import TOPIC_ID, Storage
+
+TOPIC = GROUP_METADATA_TOPIC
+
+
+class Heard:
+    """A coordinator that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.leadership: list[tuple[set[int], set[int]]] = []
+        self.high_watermarks: list[tuple[int, int]] = []
+
+    def on_leadership(self, gained: set[int], lost: set[int]) -> None:
+        self.leadership.append((gained, lost))
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        self.high_watermarks.append((partition, high_watermark))
+
+
+class Here:
+    """The partitions of a coordinator's topic on broker 1, which leads partition 0 and not partition 1."""
+
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+        self.replicas = replicas
+        self.metadata = metadata
+        self.heard = Heard()
+        self.partitions = CoordinatorPartitions(replicas, metadata, 1, TOPIC)
+        self.partitions.follow(lambda: self.heard)
+
+    def append(self) -> int:
+        errors: list[int] = []
+        batch = build_batch([(b"key", b"value")], timestamp_ms=1)
+        self.partitions.append(TOPIC, 0, batch, lambda error_code, _last_offset: errors.append(error_code))
+        return errors[0]
+
+    def raise_leader_epoch(self) -> None:
+        before = self.metadata.image.topics_by_name[TOPIC]
+        after = image(leader_epoch=before.partitions[0].leader_epoch + 1)
+        self.metadata.apply(after, ImageDelta(topics_changed=((before, after.topics_by_name[TOPIC]),)))
+
+
+def image(leader_epoch: int = 0) -> ClusterImage:
+    states = (PartitionImage((1,), (1,), 1, leader_epoch), PartitionImage((2,), (2,), 2))
+    topic = TopicImage(TOPIC, TOPIC_ID, states, True)
+    return ClusterImage(epoch=leader_epoch + 1, topics_by_name={TOPIC: topic}, topics_by_id={TOPIC_ID: topic})
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    world = FakeWorld()
+    storage = Storage(tmp_path / "data", world)
+    metadata = MetadataCache(image())
+    yield Here(ReplicaManager(world.env, 1, metadata, storage.manager, BrokerConfig.load()), metadata)
+    storage.close()
+
+
+def test_coordinator_hears_of_the_partitions_led_here(here: Here) -> None:
+    assert here.heard.leadership == [({0}, set())]
+
+
+def test_partition_that_is_not_led_here_has_no_range(here: Here) -> None:
+    assert here.partitions.log_range(TOPIC, 0) == (0, 0)
+    assert here.partitions.log_range(TOPIC, 1) is None
+    assert here.append() == 0
+    assert here.partitions.log_range(TOPIC, 0) == (0, 1)
+
+
+def test_log_that_cannot_be_opened_has_no_range(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogManager, "open", lambda *_: None)
+    assert here.partitions.log_range(TOPIC, 0) is None
+
+
+def test_coordinator_hears_of_every_high_watermark_under_every_leader_epoch(here: Here) -> None:
+    for end_offset in range(1, 4):
+        assert here.append() == 0
+        assert here.heard.high_watermarks[-1] == (0, end_offset)
+        here.raise_leader_epoch()
+    assert here.heard.leadership == [({0}, set())]
+
+
+def test_asking_for_the_high_watermark_changes_nothing(here: Here) -> None:
+    assert here.partitions.high_watermark(TOPIC, 0) == 0
+    assert here.partitions.high_watermark(TOPIC, 1) == -1
+    partition = here.replicas.partition(TOPIC, 0)
+    assert partition is not None
+    assert partition.high_watermark_listener is None
