@@ -78,24 +78,39 @@ class Produce:
 
     def answer(self, ctx: RequestContext, acks: int) -> ProduceResponse | Parked | None:
         """The handler's answer, once every batch has been handed to its log."""
-        if acks == 0:
-            self._check_without_reply()
         if not self.pending:
-            return self.response if acks else None
-        self.held = ctx.connection.hold_request()
-        if not acks:
+            if acks:
+                return self.response
+            if (reason := reason_to_close(self.response)) is not None:
+                raise CloseConnection(reason)
             return None
-        parked = Parked()
-        self.on_complete = parked.complete
-        return parked
+        # Also before a connection is closed: the writer thread reads the records from the request.
+        self.held = ctx.connection.hold_request()
+        return self.wait(ctx, acks)
 
-    def _check_without_reply(self) -> None:
-        """acks=0: the client learns of an error by the end of its connection, as in Kafka."""
-        for topic in self.response.responses:
-            for reply in topic.partition_responses:
-                if reply.error_code:
-                    name = f"{topic.name}-{reply.index}"
-                    raise CloseConnection(f"produce with acks=0 to {name}: error {reply.error_code}")
+    def wait(self, ctx: RequestContext, acks: int) -> Parked | None:
+        """The handler's answer while something is missing; whoever needs the request's bytes till then holds them."""
+        if acks:
+            parked = Parked()
+            self.on_complete = parked.complete
+            return parked
+        connection = ctx.connection
+
+        def close_on_error(response: ProduceResponse) -> None:
+            if (reason := reason_to_close(response)) is not None:
+                connection.refuse(reason)
+
+        self.on_complete = close_on_error
+        return None
+
+
+def reason_to_close(response: ProduceResponse) -> str | None:
+    """acks=0: the client learns of an error by the end of its connection, as in Kafka; None where there is none."""
+    for topic in response.responses:
+        for reply in topic.partition_responses:
+            if reply.error_code:
+                return f"produce with acks=0 to {topic.name}-{reply.index}: error {reply.error_code}"
+    return None
 
 
 # What becomes of a batch whose partition was found.

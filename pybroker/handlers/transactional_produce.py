@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.handlers.context import Parked, RequestContext
 from pybroker.replication.transaction_verification import (
     ProducerOfTransaction,
     TransactionOperation,
@@ -21,10 +20,11 @@ from pybroker_protocol.records import HEADER_BYTES, BatchHeader, read_batch_head
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pybroker.handlers.context import Parked, RequestContext
     from pybroker.handlers.produce import Produce
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import PartitionErrors
-    from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+    from pybroker_protocol.messages.produce import PartitionProduceResponse
 
 # A batch with its place: the partition, and where its fate is written.
 Place = tuple["Partition", memoryview, "PartitionProduceResponse"]
@@ -71,13 +71,9 @@ class TransactionalProduce:
             produce.held = ctx.connection.hold_request()
         else:
             self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
-        if acks == 0:
-            connection = ctx.connection
-            produce.on_complete = lambda response: _close_on_error(connection, response)
-            return None
-        parked = Parked()
-        parked.holds_back = True
-        produce.on_complete = parked.complete
+        parked = produce.wait(ctx, acks)
+        if parked is not None:
+            parked.holds_back = True
         return parked
 
     def _append(self, errors: PartitionErrors) -> None:
@@ -94,12 +90,3 @@ class TransactionalProduce:
         self._places = []
         produce.pending -= 1
         produce.complete_if_done()
-
-
-def _close_on_error(connection: object, response: ProduceResponse) -> None:
-    for topic in response.responses:
-        for reply in topic.partition_responses:
-            if reply.error_code:
-                reason = f"produce with acks=0 to {topic.name}-{reply.index}: error {reply.error_code}"
-                connection.refuse(reason)  # type: ignore[attr-defined]  # opaque to handlers
-                return

@@ -132,13 +132,26 @@ MUTANTS = (
     Mutant(
         "acks-0-answered",
         "Produce without acknowledgements is answered, and every later reply is taken for that of another request.",
-        (Edit(_PRODUCE, "            return self.response if acks else None", "            return self.response"),),
+        (
+            Edit(
+                _PRODUCE,
+                "            if acks:\n                return self.response\n",
+                "            return self.response\n",
+            ),
+        ),
         ("test_connections.py::test_a_request_without_acks_is_not_answered",),
     ),
     Mutant(
         "acks-0-error-swallowed",
         "An error of a Produce without acknowledgements is passed over, and the client goes on losing records.",
-        (Edit(_PRODUCE, "        if acks == 0:\n            self._check_without_reply()\n", ""),),
+        (
+            Edit(
+                _PRODUCE,
+                "            if (reason := reason_to_close(self.response)) is not None:\n"
+                "                raise CloseConnection(reason)\n",
+                "",
+            ),
+        ),
         ("test_connections.py::test_an_error_without_acks_closes_the_connection",),
     ),
 )
