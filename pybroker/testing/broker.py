@@ -5,7 +5,7 @@ Owns: the thread, the loop, the temporary directory, and starting and stopping t
 
 Invariants: nothing of the host is touched: no signal handler, event loop policy, logging handler or garbage collector
 setting; after ``stop`` no thread, file or port is left; a blocking client on the caller's own loop cannot deadlock the
-broker, because the broker does not run there.
+broker, because the broker does not run there.  A broker whose last log dir fails says so in the log and stops serving.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 _START_TIMEOUT_S = 30
+_GIVE_UP_TIMEOUT_S = 10
 
 
 class Broker:
@@ -57,30 +59,30 @@ class Broker:
     # --- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Broker:
-        """Start the broker; returns when it serves.  Raises what the broker's start raised."""
+        """Start the broker; returns when it serves.
+
+        Raises what the broker's start raised, and ``TimeoutError`` when it takes longer than 30 s.  A start that was
+        given up, for that or by Ctrl-C, is undone; what cannot be interrupted is undone by its thread when it is over.
+        """
         assert self._thread is None, "the broker has been started already"
+        self._loop, self._stopping = self._loop_factory(), asyncio.Event()
         if self._given_dir is None:
             self._temporary = tempfile.mkdtemp(prefix="pybroker-")
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="pybroker", daemon=True)
+        started: Future[BrokerServer] = Future()
+        body = (self._loop, self._stopping, self.data_dir, started)
+        self._thread = threading.Thread(target=self._run, args=body, name="pybroker", daemon=True)
         self._thread.start()
         try:
-            started.result(_START_TIMEOUT_S)
+            self._server = started.result(_START_TIMEOUT_S)
         except BaseException:
-            self._thread.join()
-            self._forget()
+            self._end(_GIVE_UP_TIMEOUT_S)
             raise
         return self
 
     def stop(self) -> None:
         """Stop the broker and remove what it made; a second call does nothing."""
-        if self._thread is None:
-            return
-        assert self._loop is not None
-        assert self._stopping is not None
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        self._forget()
+        if self._thread is not None:
+            self._end()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -156,37 +158,49 @@ class Broker:
         self._loop.call_soon_threadsafe(run)
         return outcome.result(_START_TIMEOUT_S)
 
-    def _run(self, started: Future[None]) -> None:
-        """The thread's body: a loop of its own, from start to stop."""
-        loop = self._loop_factory()
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, data_dir: Path, started: Future[BrokerServer]
+    ) -> None:
+        """The thread's body: the loop from start to stop, and the end of what was made for it."""
         try:
-            loop.run_until_complete(self._serve(loop, started))
+            loop.run_until_complete(self._serve(stopping, data_dir, started))
         except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
         finally:
             loop.close()
+            if self._given_dir is None:
+                shutil.rmtree(data_dir, ignore_errors=True)
 
-    async def _serve(self, loop: asyncio.AbstractEventLoop, started: Future[None]) -> None:
+    async def _serve(self, stopping: asyncio.Event, data_dir: Path, started: Future[BrokerServer]) -> None:
+        """One broker until ``stopping`` is set: by whoever started it, or because its last log dir has failed."""
         config = BrokerConfig.load(
-            listen=[self._listen], data_dir=str(self.data_dir), settings=list(self._settings.items()), dev=True
+            listen=[self._listen], data_dir=str(data_dir), settings=list(self._settings.items()), dev=True
         )
-        server = BrokerServer(config)
-        self._loop, self._stopping = loop, asyncio.Event()
+        server = BrokerServer(config, on_failure=stopping.set)
+        start, stop = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
         try:
-            await server.start()
-            self._server = server
-            started.set_result(None)
-            await self._stopping.wait()
+            await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+                started.set_result(server)
+                await stop
         finally:
+            start.cancel()
+            stop.cancel()
+            await asyncio.gather(start, stop, return_exceptions=True)
             await server.stop()
 
-    def _forget(self) -> None:
-        self._thread = self._loop = self._server = self._stopping = None
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+    def _end(self, timeout_s: float | None = None) -> None:
+        """Let the thread come to its end, and wait for that."""
+        assert self._thread is not None
+        assert self._loop is not None
+        assert self._stopping is not None
+        with suppress(RuntimeError):  # it has ended by itself, and closed its loop
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(timeout_s)
+        self._thread = self._loop = self._server = self._stopping = self._temporary = None
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:

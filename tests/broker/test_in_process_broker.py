@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import signal
@@ -11,16 +12,23 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.config.schema import ConfigError
+from pybroker.server import BrokerServer
+from pybroker.storage import os_file
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
+from pybroker.testing import broker as in_process
 from tests.broker.batches import batch
-from tests.broker.wire_client import WireClient
+from tests.broker.conftest import eventually
+from tests.broker.wire_client import WireClient, produce_request
 
 
 def test_nothing_is_left_after_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +104,84 @@ def test_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
 def test_unknown_setting_is_refused_and_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         Broker({"num.partition": "3"}).start()
+
+
+async def _never(_: BrokerServer) -> None:
+    await asyncio.Event().wait()
+
+
+class _Interrupted(Future[Any]):
+    """Ctrl-C while the result is waited for."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        raise KeyboardInterrupt
+
+
+def _takes_too_long(monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
+    monkeypatch.setattr(in_process, "_START_TIMEOUT_S", 0.05)
+    return TimeoutError
+
+
+def _is_interrupted(monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
+    monkeypatch.setattr(in_process, "Future", _Interrupted)
+    return KeyboardInterrupt
+
+
+@pytest.mark.parametrize("give_up", [_takes_too_long, _is_interrupted])
+def test_start_that_is_given_up_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, give_up: Callable[[pytest.MonkeyPatch], type[BaseException]]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(BrokerServer, "start", _never)
+    error = give_up(monkeypatch)
+    threads = set(threading.enumerate())
+    with pytest.raises(error):
+        Broker().start()
+    assert set(threading.enumerate()) == threads
+    assert not list(tmp_path.iterdir())
+
+
+def test_start_that_holds_its_thread_is_given_up_too_and_undone_when_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    start = BrokerServer.start
+
+    async def blocking_start(server: BrokerServer) -> None:
+        over.wait()
+        await start(server)
+
+    monkeypatch.setattr(BrokerServer, "start", blocking_start)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(in_process, "_START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(in_process, "_GIVE_UP_TIMEOUT_S", 0.05)
+    threads = set(threading.enumerate())
+    try:
+        with pytest.raises(TimeoutError):
+            Broker().start()
+    finally:
+        over.set()
+    eventually(lambda: set(threading.enumerate()) == threads, "the thread ends")
+    assert not list(tmp_path.iterdir())
+
+
+def test_broker_whose_last_log_dir_fails_says_so_and_stops_serving(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken_disk(fd: int, data: bytes, position: int) -> int:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    threads = set(threading.enumerate())
+    with Broker() as broker:
+        broker.create_topic("t")
+        address = (broker.host, broker.port)
+        with WireClient(address) as client:
+            monkeypatch.setattr(os_file, "pwrite", broken_disk)
+            client.send(produce_request("t", batch(b"v")), 9)
+            eventually(lambda: set(threading.enumerate()) == threads, "the broker ends by itself")
+        with socket.socket() as probe:
+            assert probe.connect_ex(address) != 0
+    assert "no log directory is left" in caplog.text
 
 
 def test_two_brokers_live_side_by_side() -> None:
