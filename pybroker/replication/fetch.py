@@ -240,6 +240,8 @@ class FetchOperation:
                 fetched.aborted_transactions = [(entry.producer_id, entry.first_offset) for entry in aborted]
 
     def _on_cold_read(self, fetched: FetchPartition, log: Log, read: ReadResult) -> None:
+        if self._abandoned:
+            return  # its session's partitions may be in a later fetch by now
         self._take(fetched, log, read)
         self._cold_reads -= 1
         if self._cold_reads == 0 and not self._reading:

@@ -154,12 +154,9 @@ def test_partition_that_goes_in_the_middle_is_answered_with_its_error(
     assert [fetched.error_code for fetched in fetch.asked] == [6] + [0] * (COUNT - 1)
 
 
-def test_cold_reads_that_end_before_the_last_slice_do_not_end_the_fetch(
-    replicas: ReplicaManager, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for index in range(COUNT):
-        produce(replicas, index)
-    world.advance(0)
+@pytest.fixture
+def cold_ends(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data of the first and of the last partition are not in memory: their reads end in a later turn."""
     read = Log.read
 
     class Cold(ColdRead):
@@ -175,7 +172,32 @@ def test_cold_reads_that_end_before_the_last_slice_do_not_end_the_fetch(
         return Cold(result) if log.partition in (0, COUNT - 1) and isinstance(result, ReadResult) else result
 
     monkeypatch.setattr(Log, "read", read_cold)
+
+
+def produce_to_all(replicas: ReplicaManager, world: FakeWorld) -> None:
+    for index in range(COUNT):
+        produce(replicas, index)
+    world.advance(0)
+
+
+@pytest.mark.usefixtures("cold_ends")
+def test_cold_reads_that_end_before_the_last_slice_do_not_end_the_fetch(
+    replicas: ReplicaManager, world: FakeWorld
+) -> None:
+    produce_to_all(replicas, world)
     fetch = Fetch(replicas)
     world.advance(0)
     assert fetch.times_done == 1
     assert all(fetch.sizes())
+
+
+@pytest.mark.usefixtures("cold_ends")
+def test_cold_read_that_ends_after_the_client_has_gone_brings_nothing(
+    replicas: ReplicaManager, world: FakeWorld
+) -> None:
+    """The partitions are the session's: a later fetch may be under way with them."""
+    produce_to_all(replicas, world)
+    fetch = Fetch(replicas)
+    fetch.operation.abandon()
+    world.advance(0)
+    assert (fetch.times_done, any(fetch.sizes())) == (0, False)
