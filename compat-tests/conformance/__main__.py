@@ -25,7 +25,8 @@ from conformance.client_folder import ToolchainMissing, all_applications, all_fo
 from conformance.containers import PYBROKER, broker_in_container, missing_engine
 
 SUITE = Path(__file__).resolve().parent
-REPORT = SUITE.parents[1] / ".cache" / "report"
+ROOT = SUITE.parents[1]
+REPORT = ROOT / ".cache" / "report"
 
 
 def say(text: str) -> None:
@@ -46,14 +47,31 @@ def build(names: Sequence[str]) -> None:
 
 
 @contextmanager
+def container(image: str) -> Iterator[str]:
+    """The address of a container started for the run."""
+    if (reason := missing_engine()) is not None:
+        sys.exit(reason)
+    with broker_in_container(image) as bootstrap:
+        yield bootstrap
+
+
+@contextmanager
+def target(arguments: argparse.Namespace) -> Iterator[Target]:
+    """The broker that a report is about; a container is one and the same for all parts."""
+    if arguments.container:
+        with container(arguments.container) as bootstrap:
+            yield Target(bootstrap=bootstrap, image=arguments.container)
+    else:
+        yield Target(arguments.apache, arguments.bootstrap)
+
+
+@contextmanager
 def broker(arguments: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     """The environment that names the broker under test."""
     if arguments.bootstrap:
         yield {MAKE: "other", BOOTSTRAP: arguments.bootstrap}
     elif arguments.container:
-        if (reason := missing_engine()) is not None:
-            sys.exit(reason)
-        with broker_in_container(arguments.container) as bootstrap:
+        with container(arguments.container) as bootstrap:
             yield {MAKE: "other", BOOTSTRAP: bootstrap}
     elif arguments.apache:
         if (reason := missing_requirement()) is not None:
@@ -105,11 +123,18 @@ def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
     if unknown := set(names) - PARTS.keys():
         sys.exit(f"unknown parts: {', '.join(sorted(unknown))}")
     clients = [word for name in arguments.client or () for word in ("--client", name)]
-    options = Options(Target(arguments.apache, arguments.bootstrap), (*clients, *for_scenarios), full=arguments.full)
-    run = run_parts(names, options, shlex.join(["scripts/conformance", *sys.argv[1:]]), arguments.report / "logs")
+    with target(arguments) as about:
+        options = Options(about, (*clients, *for_scenarios), full=arguments.full)
+        run = run_parts(names, options, shlex.join(["scripts/conformance", *sys.argv[1:]]), arguments.report / "logs")
     write(run, arguments.report)
     say(f"written: {arguments.report / HTML} and {arguments.report / MARKDOWN}")
     return 0 if run.succeeded else 1
+
+
+def pytest_command(for_pytest: Sequence[str]) -> list[str]:
+    """pytest over what is named, which is pytest's to know from the values of its options; else over the suite."""
+    suite = f"testpaths={SUITE.relative_to(ROOT)}"
+    return [sys.executable, "-m", "pytest", "-p", "conformance.outcomes", "-n", "2", "-o", suite, *for_pytest]
 
 
 def main() -> int:
@@ -119,11 +144,10 @@ def main() -> int:
     build(arguments.client or [*BUILT, *(application.name for application in all_applications())])
     if arguments.build_only:
         return 0
-    tests = [] if any(Path(word.partition("::")[0]).exists() for word in for_pytest) else [str(SUITE)]
     with broker(arguments) as environment:
         chosen = {CHOSEN: ",".join(arguments.client)} if arguments.client else {}
-        command = [sys.executable, "-m", "pytest", "-p", "conformance.outcomes", "-n", "2", *for_pytest, *tests]
-        return subprocess.run(command, env={**os.environ, **environment, **chosen}, check=False).returncode
+        variables = {**os.environ, **environment, **chosen}
+        return subprocess.run(pytest_command(for_pytest), cwd=ROOT, env=variables, check=False).returncode
 
 
 if __name__ == "__main__":

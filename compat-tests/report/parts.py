@@ -29,10 +29,11 @@ SCENARIOS, WIRE, MUTANTS, HISTORIES, SUITES, BENCH = "scenarios", "wire", "mutan
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The broker that is asked: pybroker, Apache Kafka, or what answers at an address."""
+    """The broker that is asked: pybroker, Apache Kafka, or what answers at an address; ``image``: in a container."""
 
     apache: bool = False
     bootstrap: str | None = None
+    image: str | None = None
 
     @property
     def is_pybroker(self) -> bool:
@@ -45,6 +46,8 @@ class Target:
         return ["--apache"] if self.apache else []
 
     def __str__(self) -> str:
+        if self.image is not None:
+            return f"{self.image} in a container"
         return self.bootstrap or ("Apache Kafka" if self.apache else "pybroker")
 
 
@@ -210,4 +213,4 @@ def bench_files() -> set[Path]:
 
 def newest(files: set[Path]) -> Any:
     """The newest results of the head-to-head among ``files``."""
-    return results.load(max(files)) if files else None
+    return results.load(max(files, key=lambda path: path.stat().st_mtime_ns)) if files else None

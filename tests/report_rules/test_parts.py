@@ -59,6 +59,15 @@ def test_figures_of_an_earlier_head_to_head_are_not(checkout: Path) -> None:
     assert run_one(checkout, BENCH).found == {"metrics": []}
 
 
+def test_the_newest_figures_are_those_that_were_written_last(checkout: Path) -> None:
+    directory = checkout / "bench" / "results"
+    directory.mkdir(parents=True)
+    write_script(
+        checkout, "bench", "cd bench/results; echo '[9]' > 9.json; touch -d 2001-01-01 9.json; echo '[10]' > 10.json"
+    )
+    assert run_one(checkout, BENCH).found == [10]
+
+
 def test_part_without_its_script_did_not_run(checkout: Path) -> None:
     assert run_one(checkout, MUTANTS).reason == "there is no scripts/mutants"
 
