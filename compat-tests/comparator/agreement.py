@@ -6,7 +6,6 @@ readers, JSON for the report.  A served version is covered by at least one ordin
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apache_kafka import KAFKA_VERSION
+from results import write
 
 from comparator.broker import Step
 from comparator.compare import Exchange, Result
@@ -25,7 +25,7 @@ from pybroker import __version__
 from pybroker.apis import APIS
 
 AGREEMENT = Path(__file__).parent / "AGREEMENT.md"
-RESULTS = Path(__file__).resolve().parents[2] / ".cache" / "results" / "wire.json"
+PART = "wire"
 
 HEAD = """# What pybroker answers, and what Apache Kafka does
 
@@ -125,12 +125,14 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{len({row.key for row in rows})} keys, {len(rows)} versions: {', '.join(sums)}"
 
 
-def write(results: Sequence[Result]) -> None:
-    """Write both forms of the table."""
-    rows = table(results)
-    AGREEMENT.write_text(document(rows, results))
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+def write_rows(compared: Sequence[Result]) -> None:
+    """Write the table for the report, whatever it says."""
+    write(PART, [asdict(row) for row in table(compared)])
+
+
+def write_page(compared: Sequence[Result]) -> None:
+    """Write the page, which is of a run without a difference that is not meant."""
+    AGREEMENT.write_text(document(table(compared), compared))
 
 
 def document(rows: Sequence[Row], results: Sequence[Result]) -> str:

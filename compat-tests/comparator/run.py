@@ -3,7 +3,8 @@
     scripts/compare                     start both brokers, run everything
     scripts/compare produce fetch       scenarios whose name contains one of the words
     scripts/compare --kafka HOST:PORT --pybroker HOST:PORT
-    scripts/compare --write             run everything and write AGREEMENT.md and .cache/results/wire.json
+    scripts/compare --write             run everything and write .cache/results/wire.json for the report and, if no
+                                        difference is found that is not meant, AGREEMENT.md
 
 Exits with 1 when a difference is not meant, and after a run of everything when an entry of the list of meant ones is
 stale or a served version has had no ordinary or no invalid request.
@@ -59,10 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{len(results)} scenarios, {steps} replies: {unmeant} differences, {meant} meant, {len(complaints)} complaints"
     )
+    if options.write:
+        agreement.write_rows(results)
     if unmeant or complaints:
         return 1
     if options.write:
-        agreement.write(results)
+        agreement.write_page(results)
     return 0
 
 

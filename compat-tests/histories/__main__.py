@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import results
 from apache_kafka import KAFKA_VERSION, ApacheKafka, missing_requirement
 from pybroker_process import PybrokerProcess
 
@@ -25,7 +25,7 @@ from histories.history import read_events
 from histories.nemesis import Broker
 from histories.workload import BROKER_PROPERTIES, Workload
 
-RESULT = Path(__file__).resolve().parent.parent.parent / ".cache" / "results" / "histories.json"
+PART = "histories"
 
 
 def say(line: str) -> None:
@@ -94,8 +94,7 @@ def write_result(arguments: argparse.Namespace, report: Report) -> None:
         "seed": arguments.seed,
         **report.as_json(),
     }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    results.write(PART, result)
 
 
 def main() -> int:

@@ -15,9 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import results
 
 from mutants.catalogue import MUTANTS, by_name
 from mutants.mutant import CANARY, Mutant, NotApplicable, check_applicable
@@ -25,10 +28,12 @@ from mutants.plugin_names import MUTANT, REPORT
 from mutants.verdict import CAUGHT, UNFIT, Verdict, judge
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / ".cache" / "results" / "mutants.json"
+PART = "mutants"
 AT_ONCE_IN_CI = 10
 _ORDER_SEED = 4_3_1
 _TIMEOUT_S = 300.0
+_UNMUTATED_TIMEOUT_S = 600.0
+_ATTEMPTS = 2  # a stalled machine may spoil a run
 # Without what the tests of the wire do not need; half of a run would be spent on importing it.
 _PYTEST = (
     *(sys.executable, "-m", "pytest", "-q", "--no-header", "--confcutdir", "compat-tests/conformance"),
@@ -51,16 +56,24 @@ def chosen_in_ci(seed: int, mutants: Sequence[Mutant] = MUTANTS) -> list[Mutant]
 def tests_pass(mutants: Sequence[Mutant]) -> bool:
     """Whether the tests that these mutants name pass without any mutant."""
     node_ids = dict.fromkeys([CANARY, *(node_id for mutant in mutants for node_id in mutant.node_ids)])
-    finished = subprocess.run([*_PYTEST, *node_ids], cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        finished = subprocess.run(
+            [*_PYTEST, *node_ids], cwd=ROOT, capture_output=True, text=True, check=False, timeout=_UNMUTATED_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        say(f"the tests have not ended within {_UNMUTATED_TIMEOUT_S} s")
+        return False
     if finished.returncode != 0:
         say(finished.stdout + finished.stderr)
     return finished.returncode == 0
 
 
-def run_mutant(mutant: Mutant) -> Verdict:
-    """The verdict on a mutant.  A stalled machine may spoil a run, so what was not caught is given a second one."""
-    verdict = _run_once(mutant)
-    return verdict if verdict.outcome == CAUGHT else _run_once(mutant)
+def run_mutant(mutant: Mutant) -> list[Verdict]:
+    """The verdicts of each attempt, the last of which counts: what was not caught is given another one."""
+    attempts = [_run_once(mutant)]
+    while attempts[-1].outcome != CAUGHT and len(attempts) < _ATTEMPTS:
+        attempts.append(_run_once(mutant))
+    return attempts
 
 
 def _run_once(mutant: Mutant) -> Verdict:
@@ -78,25 +91,29 @@ def _run_once(mutant: Mutant) -> Verdict:
     return judge(mutant, found, time.monotonic() - started)
 
 
-def show(verdict: Verdict) -> None:
-    tests = ", ".join(node_id.rpartition("/")[2] for node_id in verdict.caught_by)
-    say(f"{verdict.outcome:9} {verdict.seconds:5.1f} s  {verdict.mutant.name:45}  {verdict.reason or tests}")
+def show(attempts: Sequence[Verdict]) -> None:
+    """A line for each attempt."""
+    for verdict in attempts:
+        tests = ", ".join(node_id.rpartition("/")[2] for node_id in verdict.caught_by)
+        say(f"{verdict.outcome:9} {verdict.seconds:5.1f} s  {verdict.mutant.name:45}  {verdict.reason or tests}")
 
 
-def write_results(verdicts: Sequence[Verdict], path: Path = RESULTS) -> None:
-    """What the report reads: one entry for each mutant of this run."""
-    entries = [
-        {
-            "name": verdict.mutant.name,
-            "trap": verdict.mutant.trap,
-            "outcome": verdict.outcome,
-            "caught_by": list(verdict.caught_by),
-            "seconds": round(verdict.seconds, 2),
-        }
-        for verdict in verdicts
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(entries, indent=1) + "\n")
+def write_results(runs: Iterable[Sequence[Verdict]]) -> None:
+    """What the report reads: one entry for each mutant of this run, with what became of each attempt."""
+    results.write(PART, [entry_of(attempts) for attempts in runs])
+
+
+def entry_of(attempts: Sequence[Verdict]) -> dict[str, Any]:
+    """A mutant: the last attempt counts."""
+    verdict = attempts[-1]
+    return {
+        "name": verdict.mutant.name,
+        "trap": verdict.mutant.trap,
+        "outcome": verdict.outcome,
+        "caught_by": list(verdict.caught_by),
+        "seconds": round(sum(attempt.seconds for attempt in attempts), 2),
+        "attempts": [{"outcome": attempt.outcome, "reason": attempt.reason} for attempt in attempts],
+    }
 
 
 def arguments_of(words: Sequence[str]) -> argparse.Namespace:
@@ -135,12 +152,13 @@ def main(words: Sequence[str] | None = None) -> int:
     if not tests_pass(mutants):
         say("the tests fail without a mutant")
         return 1
-    verdicts = []
+    runs = []
     with ThreadPoolExecutor(max(arguments.jobs, 1)) as threads:
-        for verdict in threads.map(run_mutant, mutants):
-            show(verdict)
-            verdicts.append(verdict)
-    write_results(verdicts)
-    missed = [verdict for verdict in verdicts if verdict.outcome != CAUGHT]
-    say(f"{len(verdicts) - len(missed)} of {len(verdicts)} mutants caught")
-    return 1 if missed else 0
+        for attempts in threads.map(run_mutant, mutants):
+            show(attempts)
+            runs.append(attempts)
+    write_results(runs)
+    caught = [attempts for attempts in runs if attempts[-1].outcome == CAUGHT]
+    again = sum(len(attempts) > 1 for attempts in caught)
+    say(f"{len(caught)} of {len(runs)} mutants caught" + (f", {again} of them at a second attempt" if again else ""))
+    return 0 if len(caught) == len(runs) else 1

@@ -15,7 +15,7 @@ OUTCOMES = ("passed", "failed", "skipped")
 
 
 def mutants(found: Sequence[dict[str, Any]]) -> Section:
-    """pybroker with one behaviour broken at a time: a list of {name, trap, outcome, caught_by, seconds}."""
+    """pybroker with one behaviour broken at a time: a list of {name, trap, outcome, caught_by, seconds, attempts}."""
     caught = sum(mutant["outcome"] == CAUGHT for mutant in found)
     tile = Tile("mutants caught", f"{caught} of {len(found)}", Kind.GOOD if caught == len(found) else Kind.BAD)
     rows = tuple(
@@ -34,10 +34,12 @@ def mutants(found: Sequence[dict[str, Any]]) -> Section:
 
 
 def caught_by(mutant: dict[str, Any]) -> Cell:
-    """The tests that failed, by their names."""
+    """The tests that failed, by their names; and what came of attempts before the one that counts."""
+    before = ", ".join(attempt["outcome"] for attempt in mutant["attempts"][:-1])
+    told = f" (at first: {before})" if before else ""
     if mutant["outcome"] != CAUGHT:
-        return Cell(mutant["outcome"], Kind.BAD)
-    return Cell(", ".join(dict.fromkeys(test.rpartition("::")[2] for test in mutant["caught_by"])))
+        return Cell(mutant["outcome"] + told, Kind.BAD)
+    return Cell(", ".join(dict.fromkeys(test.rpartition("::")[2] for test in mutant["caught_by"])) + told)
 
 
 def histories(found: dict[str, Any]) -> Section:

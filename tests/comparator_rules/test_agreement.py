@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
+import results
+from comparator import agreement, run
 from comparator.agreement import AGREEMENT, document, gaps, kind_of, table, written_rows
 from comparator.broker import Step
 from comparator.compare import Exchange, Judged, Result
 from comparator.diff import Difference
 from comparator.differences import Meant
 from comparator.encoding import Tree
+from comparator.registry import Scenario
 from comparator.wire import CLOSED, SILENT
 
 from pybroker.apis import APIS
@@ -71,6 +78,25 @@ def test_the_page_says_what_the_table_does() -> None:
     page = document(rows, results)
     assert written_rows(page) == rows
     assert "| Heartbeat | a good reason | 1 |" in page
+
+
+def test_a_run_with_a_difference_is_written_for_the_report_and_not_as_the_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(agreement, "AGREEMENT", tmp_path / "AGREEMENT.md")
+    differing = Result("s", [Exchange(step({"error_code": 0}), (judged(None),))])
+
+    @contextmanager
+    def no_brokers(*_: object) -> Iterator[tuple[None, None]]:
+        yield None, None
+
+    monkeypatch.setattr(run, "started_brokers", no_brokers)
+    monkeypatch.setattr(run, "all_scenarios", lambda: [Scenario("s", lambda _: None)])
+    monkeypatch.setattr(run, "compare", lambda *_: differing)
+    assert run.main(["--write"]) == 1
+    assert [row["unmeant"] for row in results.read("wire") if (row["name"], row["version"]) == ("Heartbeat", 4)] == [1]
+    assert not (tmp_path / "AGREEMENT.md").exists()
 
 
 def test_every_served_version_stands_in_the_written_table_and_agrees() -> None:

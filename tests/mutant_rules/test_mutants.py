@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import results
+from mutants import run
 from mutants.catalogue import MUTANTS
 from mutants.import_hook import install
 from mutants.mutant import CANARY, WIRE_TESTS, Edit, Mutant, NotApplicable, check_applicable, source_path
-from mutants.run import AT_ONCE_IN_CI, chosen_in_ci, write_results
+from mutants.run import AT_ONCE_IN_CI, chosen_in_ci
 from mutants.verdict import CAUGHT, SURVIVED, UNFIT, Verdict, judge
 from source_tree import ROOT, parsed
 
@@ -155,16 +156,26 @@ def test_a_broker_that_does_not_work_is_no_mutant() -> None:
     assert judge(mutant(), None, 1.0).outcome == UNFIT
 
 
-def test_results_say_who_caught_which_trap(tmp_path: Path) -> None:
-    write_results([verdict(ASSERTION)], tmp_path / "results" / "mutants.json")
-    (entry,) = json.loads((tmp_path / "results" / "mutants.json").read_text())
-    assert entry == {
-        "name": "a-mutant",
-        "trap": "Something goes wrong.",
-        "outcome": CAUGHT,
-        "caught_by": [NODE],
-        "seconds": 1.0,
-    }
+def test_a_mutant_that_was_not_caught_is_given_a_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for outcomes in ([SURVIVED, CAUGHT], [UNFIT, SURVIVED], [CAUGHT]):
+        coming = iter(outcomes)
+        monkeypatch.setattr(run, "_run_once", lambda mutant, coming=coming: Verdict(mutant, next(coming)))
+        assert [attempt.outcome for attempt in run.run_mutant(mutant())] == outcomes
+
+
+def test_results_say_who_caught_which_trap_at_which_attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
+    run.write_results([[verdict(PASSED), verdict(ASSERTION)]])
+    assert results.read("mutants") == [
+        {
+            "name": "a-mutant",
+            "trap": "Something goes wrong.",
+            "outcome": CAUGHT,
+            "caught_by": [NODE],
+            "seconds": 2.0,
+            "attempts": [{"outcome": SURVIVED, "reason": ""}, {"outcome": CAUGHT, "reason": ""}],
+        }
+    ]
 
 
 # --- the catalogue ---------------------------------------------------------------------------------------------------

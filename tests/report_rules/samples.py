@@ -120,8 +120,16 @@ MUTANT_LIST = [
         "outcome": "caught",
         "caught_by": ["t/test_a.py::test_crc"],
         "seconds": 1.2,
+        "attempts": [{"outcome": "unfit", "reason": "it hangs"}, {"outcome": "caught", "reason": ""}],
     },
-    {"name": "acks-0-answered", "trap": "acks=0 has a reply.", "outcome": "survived", "caught_by": [], "seconds": 0.4},
+    {
+        "name": "acks-0-answered",
+        "trap": "acks=0 has a reply.",
+        "outcome": "survived",
+        "caught_by": [],
+        "seconds": 0.4,
+        "attempts": [{"outcome": "survived", "reason": ""}],
+    },
 ]
 HISTORY = {
     "broker": "pybroker",

@@ -192,7 +192,7 @@ def test_keys_and_versions_are_told_apart(whole: Reader) -> None:
 
 def test_mutant_that_survives_and_anomaly_that_is_found_stand_out(whole: Reader) -> None:
     assert whole.row("acks-0-answered")[2] == ("survived", "bad")
-    assert whole.row("crc-unchecked")[2] == ("test_crc", "")
+    assert whole.row("crc-unchecked")[2] == ("test_crc (at first: unfit)", "")
     assert whole.row("lost-write")[2] == ("1", "bad")
     assert whole.row("kgo")[2:] == [("1", "number"), ("1", "number"), ("1", "number"), ("TestB", "bad")]
 
