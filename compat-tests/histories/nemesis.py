@@ -47,7 +47,7 @@ class Fault(NamedTuple):
     kind: str
 
 
-def plan(random: Random, seconds: float, kills: int, clients: bool = True) -> list[Fault]:
+def plan(random: Random, seconds: float, kills: int) -> list[Fault]:
     """Kills of the broker spread over the time, half as many pauses, and a client in trouble every few seconds.
 
     The first and the last tenth of the time are quiet for the broker, so that there is something to lose, and groups
@@ -57,10 +57,9 @@ def plan(random: Random, seconds: float, kills: int, clients: bool = True) -> li
     for kind, number in (("kill", kills), ("pause", (kills + 1) // 2)):
         span = 0.8 * seconds / max(number, 1)
         faults += [Fault(0.1 * seconds + span * (turn + random.random()), kind) for turn in range(number)]
-    if clients:
-        number = int(seconds / CLIENT_FAULT_EVERY_S)
-        kinds = ["kill a client", "kill a client", "send a client away"]
-        faults += [Fault(random.uniform(0.1, 0.9) * seconds, random.choice(kinds)) for _ in range(number)]
+    number = int(seconds / CLIENT_FAULT_EVERY_S)
+    kinds = ["kill a client", "kill a client", "send a client away"]
+    faults += [Fault(random.uniform(0.1, 0.9) * seconds, random.choice(kinds)) for _ in range(number)]
     return sorted(faults)
 
 

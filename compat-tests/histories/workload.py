@@ -213,7 +213,8 @@ class Workload:
         if kind == "kill a client":
             worker.kill()
         else:
-            worker.terminate(STOP_S)
+            os.kill(worker.pid, signal.SIGTERM)
+            self._await_end(part, worker)
         self._journal.record(CLIENT_FAULTS, "info", "crash")
         self.workers[position] = (part, self._start_worker(part))
 
@@ -227,17 +228,21 @@ class Workload:
         for _, worker in self.workers:
             os.kill(worker.pid, signal.SIGTERM)
         for part, worker in self.workers:
-            try:
-                # Once is enough: a second signal would hit an interpreter that is about to end.
-                exit_code = worker.wait(STOP_S)
-            except TimeoutError:
-                # Some client libraries do not always come back; what this one was about to do, nobody knows.
-                self.say(f"a worker ({part}) does not end, and is killed")
-                worker.kill()
-                continue
-            # One that was only about to start has not minded the signal yet.
-            if exit_code not in {0, -signal.SIGTERM}:
-                raise RuntimeError(f"a worker ({part}) exited with {exit_code}\n{worker.log_tail()}")
+            self._await_end(part, worker)
+
+    def _await_end(self, part: Part, worker: ChildProcess) -> None:
+        """Wait for a worker that was told to go."""
+        try:
+            # Told once is enough: a second signal would hit an interpreter that is about to end.
+            exit_code = worker.wait(STOP_S)
+        except TimeoutError:
+            # Some client libraries do not always come back; what this one was about to do, nobody knows.
+            self.say(f"a worker ({part}) does not end, and is killed")
+            worker.kill()
+            return
+        # One that was only about to start has not minded the signal yet.
+        if exit_code not in {0, -signal.SIGTERM}:
+            raise RuntimeError(f"a worker ({part}) exited with {exit_code}\n{worker.log_tail()}")
 
     # The end
 

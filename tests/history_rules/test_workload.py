@@ -11,15 +11,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from child_process import ChildProcess
 from histories.checker import check
-from histories.history import Event, read_events
+from histories.history import Client, Event, read_events
 from histories.nemesis import plan
-from histories.workload import BROKER_PROPERTIES, Workload
+from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pybroker_process import PybrokerProcess
 from source_tree import ROOT
 
+from tests.broker.conftest import eventually
 from tests.history_rules.model import Model
 from tests.history_rules.plants import lost_write
 
@@ -56,6 +58,35 @@ def test_the_command_exits_with_1_for_a_finding_and_shows_it(tmp_path: Path) -> 
     assert "FOUND" not in clean.stdout
     assert found.returncode == 1
     assert [line.split()[:3] for line in found.stdout.splitlines() if "FOUND" in line] == [["lost-write", "1", "FOUND"]]
+
+
+# Ends at SIGTERM with the code that it is given.
+WORKER = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(sys.argv[1])))
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_a_client_that_is_sent_away_must_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int
+) -> None:
+    worker = ChildProcess([sys.executable, "-c", WORKER, str(exit_code)], tmp_path / "worker.log")
+    part = Part("produce", Client(LIBRDKAFKA), can_go=True)
+    workload = Workload(tmp_path, "nowhere:1", None, seconds=1, kills=0, seed=1, workers=[(part, worker)])
+    monkeypatch.setattr(workload, "_start_worker", lambda _: worker)
+    try:
+        eventually(lambda: worker.log_path.read_bytes() == b"ready\n", "the worker is ready")
+        if exit_code:
+            with pytest.raises(RuntimeError, match="exited with 3"):
+                workload._trouble_a_client("send a client away")
+        else:
+            workload._trouble_a_client("send a client away")
+    finally:
+        worker.kill()
+        workload._journal.close()
 
 
 @pytest.mark.slow
