@@ -7,11 +7,12 @@ pybroker is built for the run and removed after it.
 from __future__ import annotations
 
 import gc
-import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from broker_probe import free_port
 
 PYBROKER = "pybroker"
 CONTAINER_PORT = 9092
@@ -22,9 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def missing_engine() -> str | None:
     """Why no container can be started here, if so."""
-    import docker
-    from docker.errors import DockerException
-
+    try:
+        import docker
+        import testcontainers  # noqa: F401  # what starts containers, and brings the former
+        from docker.errors import DockerException
+    except ImportError:
+        return "testcontainers is not installed: it comes with pip install 'pybroker[containers]'"
     reason = None
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         try:
@@ -59,17 +63,10 @@ def _pybroker() -> Iterator[str]:
 
     with DockerImage(ROOT, tag="pybroker-conformance:latest") as image:
         # What clients are told must be known before the container is, so the port is chosen here.
-        port = _free_port()
+        port = free_port()
         container = DockerContainer(str(image)).with_bind_ports(CONTAINER_PORT, port)
         host = container.get_container_host_ip()
         container.with_command(["--dev", "--set", f"advertised.listeners=PLAINTEXT://{host}:{port}"])
         ready = LogMessageWaitStrategy("pybroker ready on").with_startup_timeout(int(READY_TIMEOUT_S))
         with container.waiting_for(ready):
             yield f"{host}:{port}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

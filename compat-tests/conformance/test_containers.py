@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from conformance.adapter import Client
@@ -10,8 +12,14 @@ from conformance.containers import PYBROKER, broker_in_container, missing_engine
 
 
 def test_a_missing_docker_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("testcontainers")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     assert (missing_engine() or "").startswith("no Docker engine answers: ")
+
+
+def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "testcontainers", None)
+    assert (missing_engine() or "").startswith("testcontainers is not installed")
 
 
 @pytest.mark.slow
