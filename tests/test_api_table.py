@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from source_tree import imports, parsed
 
 from pybroker.apis import APIS, BY_KEY, Api
 from pybroker.testing import Broker
@@ -16,6 +18,25 @@ from pybroker_protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.wire_client import WireClient
 
 HANDLERS = Path(import_module("pybroker.handlers").__file__ or "").parent
+
+# Handlers that let everybody do everything.  Kafka asks nobody for these either:
+OPEN_TO_ALL = {"api_versions", "describe_cluster", "get_telemetry_subscriptions", "push_telemetry"}
+# Here Kafka asks, and we do not yet.  (Produce asks for its transactional id alone, Metadata for creation alone.)
+NOT_ASKING_YET = {
+    "create_partitions",
+    "create_topics",
+    "delete_records",
+    "delete_topics",
+    "describe_log_dirs",
+    "describe_topic_partitions",
+    "fetch",
+    "list_offsets",
+    "offset_for_leader_epoch",
+    "update_features",
+}
+# What is merely told of permissions is not a question whether the request is allowed.
+NO_GATES = {"context", "services", "authorized_operations"}
+
 each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 
 
@@ -51,3 +72,18 @@ def test_advertised_versions_are_those_of_the_table(kafka_broker: Broker) -> Non
     for key, versions in advertised.items():
         # Produce is advertised from 0, because old librdkafka chooses compression by that floor (KAFKA-18659).
         assert versions == (0 if key == 0 else BY_KEY[key].versions[0], BY_KEY[key].versions[1])
+
+
+def asks(handler: str) -> bool:
+    """Whether a handler, or another module of handlers that it imports, asks for permission."""
+    imported = [each.module.split(".") for each in imports(HANDLERS / f"{handler}.py")]
+    helpers = {parts[2] for parts in imported if parts[:2] == ["pybroker", "handlers"]} - NO_GATES
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "authorize"
+        for module in {handler, *helpers}
+        for node in ast.walk(parsed(HANDLERS / f"{module}.py"))
+    )
+
+
+def test_every_handler_asks_for_permission_but_those_that_are_listed() -> None:
+    assert {api.handler for api in APIS if not asks(api.handler)} == OPEN_TO_ALL | NOT_ASKING_YET
