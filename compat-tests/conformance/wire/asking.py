@@ -103,10 +103,12 @@ class Wire:
         return topic_id
 
     def close(self) -> None:
-        if self._topics:
-            self.ask("DeleteTopics", 6, topics=[{"name": name} for name in self._topics], timeout_ms=TIMEOUT_MS)
-        for connection in self._connections:
-            connection.close()
+        try:
+            if self._topics:
+                self.ask("DeleteTopics", 6, topics=[{"name": name} for name in self._topics], timeout_ms=TIMEOUT_MS)
+        finally:
+            for connection in self._connections:
+                connection.close()
 
 
 # --- metadata --------------------------------------------------------------------------------------------------------
