@@ -25,9 +25,7 @@ LOG4J_CONFIGURATION = Path(__file__).resolve().parent / "log4j2.properties"
 CLUSTER_ID = "pybrokerCompatTestsIdA"  # 22 characters of base64: 16 bytes, as Kafka wants them
 
 # Main classes of Kafka's tools, which moved between packages over the years.
-ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 BROKER_API_VERSIONS_COMMAND = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-CLIENT_METRICS_COMMAND = "org.apache.kafka.tools.ClientMetricsCommand"
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -36,13 +34,11 @@ CONSUMER_GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCom
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
 DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
-END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
 FEATURE_COMMAND = "org.apache.kafka.tools.FeatureCommand"
 GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 GROUPS_COMMAND = "org.apache.kafka.tools.GroupsCommand"
 LEADER_ELECTION_COMMAND = "org.apache.kafka.tools.LeaderElectionCommand"
 LOG_DIRS_COMMAND = "org.apache.kafka.tools.LogDirsCommand"
-METADATA_QUORUM_COMMAND = "org.apache.kafka.tools.MetadataQuorumCommand"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 STORAGE_TOOL = "kafka.tools.StorageTool"
 STREAMS_RESETTER = "org.apache.kafka.tools.StreamsResetter"

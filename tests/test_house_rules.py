@@ -55,10 +55,11 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_nothing_is_left_to_be_done_in_a_comment() -> None:
-    sources = python_files(BROKER, WIRE, ROOT / "tests", ROOT / "compat-tests", ROOT / "bench")
+    sources = python_files(BROKER, WIRE, *(ROOT / folder for folder in ("tests", "compat-tests", "bench")))
+    scripts = [path for path in (ROOT / "scripts").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     found = [
         f"{relative(path)}:{number}: {line.strip()}"
-        for path in sources
+        for path in (*sources, *scripts)
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if LEFTOVER.search(line)
     ]

@@ -9,7 +9,6 @@ from comparator.broker import Broker
 from comparator.registry import scenario
 
 UNKNOWN_ID = b"\x01" * 16
-LAST_VERSION_WITH_NAMES = 12
 DEFAULT_MAX_BYTES = 1 << 20
 
 

@@ -9,7 +9,6 @@ from comparator.registry import scenario
 from comparator.scenarios.groups import join, leave, protocols, sync
 
 UNKNOWN_ID = b"\x01" * 16
-FIRST_COMMIT_VERSION_WITH_IDS = 10
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
 
 

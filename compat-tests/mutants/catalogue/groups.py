@@ -6,7 +6,6 @@ from mutants.mutant import Edit, Mutant
 
 _JOIN = "pybroker.coordinators.group.classic_join"
 _MEMBERSHIP = "pybroker.coordinators.group.classic_membership"
-_REBALANCE = "pybroker.coordinators.group.classic_rebalance"
 _GROUP = "pybroker.coordinators.group.classic_group"
 _RESPONSES = "pybroker.coordinators.group.responses"
 _SERVICE = "pybroker.coordinators.group.service"
