@@ -79,6 +79,8 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="print what the suite printed")
     parser.add_argument("name", nargs="*", choices=[*SUITES, []], help="only this suite")
     arguments = parser.parse_args()
+    if arguments.test and len(arguments.name) != 1:
+        parser.error("--test needs the NAME of its suite")
     with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
         runs = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
     found = [suite for suite in runs if suite is not None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,11 +42,7 @@ class FranzGo(Suite):
     def _tests(self) -> Path:
         return self.cache / "tests"
 
-    def prepare(self) -> None:
-        environment = self.environment(get=True)
-        if self._tests.exists():
-            return
-        self.cache.mkdir(parents=True, exist_ok=True)
+    def build(self, environment: Mapping[str, str]) -> None:
         for pins in ("go.mod", "go.sum"):
             shutil.copy(self.folder / pins, self.cache)
         run_build_step(["go", "test", "-c", "-o", str(self._program), PACKAGE], self.cache, environment)

@@ -46,13 +46,7 @@ class KafkaPython(Suite):
     def _python(self) -> str:
         return str(self.cache / "venv" / "bin" / "python")
 
-    def prepare(self) -> None:
-        service = self._source / "test" / "service.py"
-        if service.exists():
-            return
-        shutil.rmtree(self.cache, ignore_errors=True)
-        self.cache.mkdir(parents=True)
-        environment = self.environment()
+    def build(self, environment: Mapping[str, str]) -> None:
         run_build_step([sys.executable, "-m", "venv", "venv"], self.cache, environment)
         pip = [self._python, "-m", "pip", "--disable-pip-version-check", "-q"]
         pinned = f"kafka-python=={self.version}"
@@ -65,7 +59,7 @@ class KafkaPython(Suite):
         with tarfile.open(archive) as opened:
             opened.extractall(self.cache, filter="data")
         (self._source / "test" / "__init__.py").touch()
-        shutil.copy(self.folder / "kafka_python_service.py", service)
+        shutil.copy(self.folder / "kafka_python_service.py", self._source / "test" / "service.py")
 
     def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
         report = log.with_suffix(".xml")

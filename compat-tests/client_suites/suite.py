@@ -8,7 +8,9 @@ is no failure.  What fails, why, and whether it fails with Apache Kafka too, is 
 
 from __future__ import annotations
 
+import inspect
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -16,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-from conformance.client_folder import CACHE, directory_of
+from conformance.client_folder import CACHE, checksum_of, directory_of, files_below
 
 FOLDERS = Path(__file__).resolve().parent
 FLAKY = "# flaky:"
@@ -61,13 +63,33 @@ class Suite(ABC):
         return FOLDERS / self.name
 
     @property
+    def _allow_list(self) -> Path:
+        return self.folder / "tests.allow"
+
+    @property
     def cache(self) -> Path:
         """What was fetched and built."""
         return CACHE / "client-suites" / f"{self.name}-{self.version}"
 
-    @abstractmethod
     def prepare(self) -> None:
         """Fetch and build, unless that is done.  Raises ``ToolchainMissing`` and ``RuntimeError``."""
+        environment = self.environment(get=True)
+        stamp, wanted = self.cache / ".built", self._checksum()
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        shutil.rmtree(self.cache, ignore_errors=True)
+        self.cache.mkdir(parents=True)
+        self.build(environment)
+        stamp.write_text(wanted)
+
+    def _checksum(self) -> str:
+        """Of what the build follows from: the pins, and the module that says how."""
+        pins = [path for path in files_below(self.folder) if path != self._allow_list]
+        return checksum_of([*pins, Path(inspect.getfile(type(self)))])
+
+    @abstractmethod
+    def build(self, environment: Mapping[str, str]) -> None:
+        """Fetch and build into the empty ``cache``.  Raises ``RuntimeError``."""
 
     @abstractmethod
     def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
@@ -75,7 +97,7 @@ class Suite(ABC):
 
     def allowed(self) -> AllowList:
         """The tests that are listed."""
-        return parse_allow_list((self.folder / "tests.allow").read_text())
+        return parse_allow_list(self._allow_list.read_text())
 
     def environment(self, more: Mapping[str, str] | None = None, *, get: bool = False) -> dict[str, str]:
         """The environment of builds and runs; with ``get`` a missing toolchain is installed, if PyPI has it."""

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -66,6 +66,19 @@ def run_build_step(command: Sequence[str], directory: Path, environment: Mapping
     if done.returncode:
         raise RuntimeError(f"{directory.name}: {' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
     return done.stdout
+
+
+def files_below(directory: Path) -> list[Path]:
+    """What a build is made of."""
+    return [path for path in sorted(directory.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+
+
+def checksum_of(files: Iterable[Path]) -> str:
+    """One hash over names and contents, to tell whether what was built of them is still that."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -131,12 +144,7 @@ class ClientFolder:
         return [word.format(cache=self.cache, python=sys.executable) for word in command]
 
     def _checksum(self) -> str:
-        digest = hashlib.sha256()
-        for source in (*self.sources, "."):
-            for path in sorted((self.directory / source).rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    digest.update(path.name.encode() + path.read_bytes())
-        return digest.hexdigest()
+        return checksum_of(path for source in (*self.sources, ".") for path in files_below(self.directory / source))
 
 
 def read_folder(description: Path) -> ClientFolder:
