@@ -8,6 +8,7 @@ round: then the broker is gone, or stops.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import queue
 import signal
@@ -24,11 +25,28 @@ from pybroker.storage.cleaner.runners import encode
 # Waiting so long, and so many times longer than running, is not politeness any more: logs would grow without end.
 _PATIENCE_S = 5
 _PATIENCE_FACTOR = 20
+_LOOK_INTERVAL_S = 1
 
 
 def starves(ran_s: float, waited_s: float) -> bool:
     """Whether the other processes leave nothing to one that runs only when they do not."""
     return waited_s > _PATIENCE_S and waited_s > _PATIENCE_FACTOR * ran_s
+
+
+class Share:
+    """What this process asks of the processors: what others leave, until that turns out to be nothing."""
+
+    def __init__(self) -> None:
+        self._next_look_s = 0.0
+
+    def look(self, now_s: float) -> None:
+        """Ask for a share, once, if it is due; called at every piece of work, and looks once in a while only."""
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + _LOOK_INTERVAL_S
+        if starves(*os_file.processor_seconds()):
+            os_file.run_among_others()
+            self._next_look_s = math.inf
 
 
 def _read_lines(lines: queue.SimpleQueue[str]) -> None:
@@ -37,15 +55,14 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
     os._exit(0)
 
 
-def _throttled(job: CleaningJob) -> Iterator[Step]:
+def _throttled(job: CleaningJob, share: Share) -> Iterator[Step]:
     """The steps of a round but its progress, no faster than the job allows."""
     started, done_bytes = time.monotonic(), 0
     for step in Round(job).steps():
         if not isinstance(step, Progress):
             yield step
             continue
-        if starves(*os_file.processor_seconds()):
-            os_file.run_among_others()
+        share.look(time.monotonic())
         done_bytes += step.bytes
         ahead_s = done_bytes / job.bytes_per_second - (time.monotonic() - started)
         if ahead_s > 0:
@@ -68,11 +85,12 @@ def main() -> None:
     gc.disable()  # nothing here makes cycles
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
+    share = Share()
     steps: Iterator[Step] = iter(())
     while True:
         line = lines.get()
         if line != "next\n":
-            steps = _throttled(CleaningJob.from_json(line))
+            steps = _throttled(CleaningJob.from_json(line), share)
         sys.stdout.write(_answer(steps) + "\n")
         sys.stdout.flush()
 

@@ -129,8 +129,8 @@ class LogCleaner:
             if len(log.segments) > 1 and log.on_disk:
                 checkpoint = self._checkpoints.of(log.directory).get((log.topic, log.partition))
                 candidate = examine(log, checkpoint, self._env.clock.now_ms())
-        except OSError as error:
-            self._mark_uncleanable(log, error)
+        except Exception as error:
+            self._on_failure(log, error)
         if candidate is not None and candidate.due:
             return [candidate]
         if not was_open:
@@ -173,10 +173,15 @@ class LogCleaner:
     def _begin(self, worker: _Worker, chosen: LogToClean) -> None:
         log = chosen.log
         sources = [segment for segment in log.segments if segment.base_offset < chosen.first_uncleanable_offset]
+        try:
+            job = self._job(chosen, sources, worker.runner.shares_interpreter)
+        except Exception as error:
+            self._on_failure(log, error)
+            return
         worker.round = round_ = _Round(chosen, sources, worker, self._env.clock.monotonic_ms())
         worker.resting = False
         self._rounds[log] = round_
-        worker.runner.begin(self._job(chosen, sources, worker.runner.shares_interpreter))
+        worker.runner.begin(job)
         self._submit_step(round_)
 
     def _job(self, chosen: LogToClean, sources: list[Segment], small: bool) -> CleaningJob:
@@ -308,15 +313,17 @@ class LogCleaner:
     # Failures and aborts ----------------------------------------------------------------------------------------------
 
     def _on_error(self, round_: _Round, error: BaseException) -> None:
-        log = round_.log
         if not round_.aborted:
-            if isinstance(error, CleanerDied):
-                self._on_death(log, error)
-            elif isinstance(error, OSError):
-                self._on_os_error(log, error)
-            elif not isinstance(error, CleaningAborted):
-                self._mark_uncleanable(log, error)
+            self._on_failure(round_.log, error)
         self._give_up(round_)
+
+    def _on_failure(self, log: Log, error: BaseException) -> None:
+        if isinstance(error, CleanerDied):
+            self._on_death(log, error)
+        elif isinstance(error, OSError):
+            self._on_os_error(log, error)
+        elif not isinstance(error, CleaningAborted):
+            self._mark_uncleanable(log, error)
 
     def _on_death(self, log: Log, error: CleanerDied) -> None:
         """Somebody killed the process, or the log makes it die: then other logs shall have their turn."""

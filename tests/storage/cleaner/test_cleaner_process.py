@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker_process import PybrokerProcess
 
-from pybroker.storage.cleaner.__main__ import starves
+from pybroker.storage import os_file
+from pybroker.storage.cleaner.__main__ import Share, starves
 
 PATIENCE_S = 60
 SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "200"}
@@ -179,6 +180,25 @@ def test_process_gives_way_to_whoever_wants_a_processor(broker: PybrokerProcess)
 )
 def test_process_that_hardly_ever_runs_asks_for_its_share(ran_s: float, waited_s: float, verdict: bool) -> None:
     assert starves(ran_s, waited_s) is verdict
+
+
+def test_process_looks_for_its_share_once_in_a_while_and_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    asked: list[None] = []
+    now_s = 0.0
+
+    def processor_seconds() -> tuple[float, float]:
+        looks.append(now_s)
+        return 0.0, now_s
+
+    monkeypatch.setattr(os_file, "processor_seconds", processor_seconds)
+    monkeypatch.setattr(os_file, "run_among_others", lambda: asked.append(None))
+    share = Share()
+    for piece in range(20_000):
+        now_s = piece / 1000
+        share.look(now_s)
+    assert len(asked) == 1
+    assert len(looks) <= 7
 
 
 def test_killed_process_is_replaced_and_nothing_is_lost(broker: PybrokerProcess) -> None:

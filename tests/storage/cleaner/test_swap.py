@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from pybroker.storage import os_file
+from pybroker.storage.cleaner import log_cleaner
 from pybroker.storage.cleaner.jobs import CleanedGroup
+from pybroker.storage.cleaner.selection import LogToClean, examine
 from pybroker.storage.log import Log
 from pybroker.storage.results import ReadResult
 from tests.storage.batches import parse
@@ -258,3 +260,47 @@ def test_damaged_batch_makes_the_partition_uncleanable_and_others_are_cleaned(
     assert log.size_bytes == before
     assert not log.directory.offline
     assert len(survivors(other)) == 2
+
+
+def test_defect_in_the_look_at_one_partition_leaves_that_one_uncleaned(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = fill(storage)
+    other = compacted(storage, topic="other", topic_id=b"fedcba9876543210")
+    for _ in range(3):
+        put(other, (b"k", b"1"))
+        other.roll()
+    put(other, (b"k", b"1"))
+
+    def failing(looked_at: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
+        if looked_at is log:
+            raise RuntimeError("a defect")
+        return examine(looked_at, checkpoint, now_ms)
+
+    monkeypatch.setattr(log_cleaner, "examine", failing)
+    clean(world, 3)
+    cleaner = storage.manager._cleaner()
+    assert [cleaner.is_uncleanable(log), cleaner.is_uncleanable(other)] == [True, False]
+    assert len(survivors(other)) == 2
+
+
+def test_log_that_cannot_be_read_for_want_of_a_descriptor_is_cleaned_later(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = fill(storage)
+
+    def no_descriptor(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_cleaner, "examine", no_descriptor)
+        clean(world, 2)
+    assert not storage.manager._cleaner().is_uncleanable(log)
+    assert not log.directory.offline
+    with monkeypatch.context() as patched:
+        patched.setattr(log_cleaner.LogCleaner, "_job", no_descriptor)
+        clean(world, 2)
+    assert not storage.manager._cleaner().is_cleaning(log)
+    clean(world, 2)
+    assert committed_values(log) == LATEST
+    assert len(log.segments) < 4
