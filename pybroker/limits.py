@@ -186,6 +186,12 @@ SEGMENTS_OPEN_MAX = 16_384
 # Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
 INLINE_WRITE_BYTES_MAX = 128 << 10
 
+# Where records have to be looked at, those of larger batches are decoded in a thread.
+INLINE_DECODE_BYTES_MAX = 64 << 10
+
+# Where the last batches of producers are looked for when a log is opened: what a producer can have had in flight.
+PRODUCERS_TAIL_BYTES = 256 << 10
+
 # Producers per partition whose first batch found no room and is waited for: they come back within their time-outs.
 UNWRITTEN_PRODUCERS_MAX = 10_000
 

@@ -71,21 +71,21 @@ class Partition:
         """
         result = self.log.append_as_leader(records, self.leader_epoch, produce_version, self._then(done))
         if result is not None:
-            self._on_appended()
+            self.on_appended()
         return result
 
     def append_run(self, batches: Sequence[memoryview], produce_version: int) -> list[int]:
         """Append the batches of a client as far as they are plain (``storage.append_run``): their base offsets."""
         base_offsets = append_run(self.log, batches, self.leader_epoch, produce_version)
         if base_offsets:
-            self._on_appended()
+            self.on_appended()
         return base_offsets
 
     def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
         """Append a batch that the broker itself built (coordinators)."""
         result = self.log.append_internal(records, self.leader_epoch, self._then(done))
         if result is not None:
-            self._on_appended()
+            self.on_appended()
         return result
 
     def append_end_transaction(self, batch: bytes, marker: TransactionMarker, done: AppendDone) -> AppendResult | None:
@@ -94,21 +94,21 @@ class Partition:
             batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, self._then(done)
         )
         if result is not None:
-            self._on_appended()
+            self.on_appended()
         return result
 
     def _then(self, done: AppendDone) -> AppendDone:
         def written(result: AppendResult) -> None:
-            self._on_appended()
+            self.on_appended()
             done(result)
 
         return written
 
-    def _on_appended(self) -> None:
+    def on_appended(self) -> None:
         """The log's end may have moved: so does the high watermark, and whoever waits is looked at after this turn."""
         log = self.log
         # Where acknowledgements wait for a sync, nobody reads what a power failure may take back.
-        end_offset = log.log_end_offset if log.sync_at_offset else log.recovery_point
+        end_offset = log.recovery_point if log.acks_wait_for_syncs else log.log_end_offset
         if end_offset > log.high_watermark:
             log.update_high_watermark(end_offset)
             if self.waiting and not self.marked:

@@ -4,8 +4,9 @@ Owns: which partitions are here (made at first use, so that 10,000 idle ones cos
 means for them, and the turn-end look at fetches whose partitions were appended to.
 Does not own the logs (``storage.log_manager``), the image (``cluster``) or any request's shape.
 
-Invariants: a partition object is made only for a partition that the image says this broker leads; when the image says
-otherwise the object is marked gone, its waiting fetches are answered, and the next request looks it up anew.
+Invariants: a partition object is made only for a partition that the image says this broker leads, and that has an open
+log, which stays open as long as the object is in use; when the image says otherwise the object is marked gone, its
+waiting fetches are answered, and the next request looks it up anew.
 
 Kafka counterpart: kafka.server.ReplicaManager.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.storage.log import Log
     from pybroker.storage.log_manager import LogManager
 
 # A topic's name or its id.
@@ -53,7 +55,8 @@ class ReplicaManager:
             config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
         )
         metadata.subscribe(self.on_image)
-        logs.open_untouched = self.partition  # retention counts for partitions, too, that nobody asks for
+        # Retention counts for partitions, too, that nobody asks for.
+        logs.open_unused = lambda topic, index: self._open_log(self._topic_image(topic), index)
 
     def close(self) -> None:
         """Forget every wait; nothing is answered."""
@@ -109,6 +112,17 @@ class ReplicaManager:
 
     def _make(self, topic: TopicImage | None, index: int) -> Partition | None:
         """Make the partition, at first use, if the image says that it is led here and its log can be had."""
+        log = self._open_log(topic, index)
+        if topic is None or log is None:
+            return None
+        partition = Partition(self, topic.name, topic.topic_id, index, topic.partitions[index].leader_epoch, log)
+        partitions = self._topics.setdefault(topic.topic_id, {})
+        partitions[index] = partition
+        self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
+        return partition
+
+    def _open_log(self, topic: TopicImage | None, index: int) -> Log | None:
+        """The log, open, of a partition that the image says is led here; None where it is not, or cannot be had."""
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         state = topic.partitions[index]
@@ -119,14 +133,20 @@ class ReplicaManager:
         log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name), chosen)
         if log is None:
             return None
-        log.update_high_watermark(log.log_end_offset)
+        log.update_high_watermark(max(log.high_watermark, log.committed_end))
         if log.refuses:
-            return None  # opening it showed that its directory is gone: it must not look empty
-        partition = Partition(self, topic.name, topic.topic_id, index, state.leader_epoch, log)
-        partitions = self._topics.setdefault(topic.topic_id, {})
-        partitions[index] = partition
-        self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
-        return partition
+            return None  # opening it showed that it cannot be read: it must not look empty
+        if log.committed_end < log.log_end_offset:
+            # What a process that died had only written is shown once it is synced.
+            log.flushes.flush(lambda: self._on_synced(log))
+        return log
+
+    def _on_synced(self, log: Log) -> None:
+        partition = self._topics.get(log.topic, {}).get(log.partition)
+        if partition is not None and partition.log is log:
+            partition.on_appended()
+        else:
+            log.update_high_watermark(max(log.high_watermark, log.committed_end))
 
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC, topic), self._config)
@@ -161,16 +181,17 @@ class ReplicaManager:
 
     def on_broker_config(self) -> None:
         """The broker's own settings changed: every log's defaults may have."""
-        for topic in self._topics:
-            if isinstance(topic, str):
-                self._reconfigure(topic)
+        for topic in {log.topic for log in self._logs.logs()}:
+            self._reconfigure(topic)
 
-    def _reconfigure(self, topic: str) -> None:
-        partitions = self._topics.get(topic)
-        if partitions:
-            config = self._log_config(topic)
-            for partition in partitions.values():
-                partition.log.update_config(config)
+    def _reconfigure(self, name: str) -> None:
+        topic = self._topic_image(name)
+        if topic is not None:
+            config = self._log_config(name)
+            for index in range(len(topic.partitions)):
+                log = self._logs.get(name, index)  # used by nobody, or by a partition
+                if log is not None:
+                    log.update_config(config)
 
     def _drop_topic(self, topic: TopicImage) -> None:
         dropped = self._topics.pop(topic.topic_id, {})

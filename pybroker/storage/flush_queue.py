@@ -3,7 +3,8 @@
 Owns, for one log: the waiting acknowledgements, and the advance of the recovery point, below which everything
 has been synced.  At most one sync of a log is in flight; what arrives meanwhile waits for the next one, together.
 
-Invariant: a sync that fails is never tried again, because the kernel has dropped the pages: the directory goes offline.
+Invariant: a sync that fails is never tried again, whatever the error, because the kernel has dropped the pages: the
+directory goes offline.  What may be tried again is what comes before: to write indexes and to open files.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ if TYPE_CHECKING:
     from pybroker.storage.log import Log
     from pybroker.storage.results import AppendResult
     from pybroker.storage.segment import Segment
+    from pybroker.storage.transaction_index import TransactionIndex
 
 
 class _Plan:
     """What one sync covers: descriptors to sync, paths to sync, and up to which offset the log is then safe."""
 
-    __slots__ = ("directory", "paths", "segments", "target_offset")
+    __slots__ = ("directory", "paths", "segments", "target_offset", "txn_indexes")
 
     def __init__(self, target_offset: int) -> None:
         self.target_offset = target_offset
         self.segments: list[tuple[Segment, int, int]] = []  # segment, descriptor, bytes
         self.paths: list[Path] = []
+        self.txn_indexes: list[TransactionIndex] = []  # whose paths are among them
         self.directory: Path | None = None
 
     def run(self) -> None:
@@ -79,17 +82,17 @@ class FlushQueue:
         if self._in_flight:
             self._again = True
             return
-        if self._retired:
+        log = self._log
+        if self._retired or log.directory.offline:
             self._finish(None, None)
             return
-        log = self._log
         try:
             plan = self._plan()
         except OSError as error:
             self._in_flight = True
             log.environment.env.timers.call_soon(self._planning_failed, error)
             return
-        if not log.directory.sync or log.directory.offline:
+        if not log.directory.sync:
             self._finish(plan, None)
             return
         if log.directory.closing:
@@ -132,7 +135,7 @@ class FlushQueue:
         try:
             plan.run()
         except OSError as error:
-            self._finish(None, error)
+            self._finish(plan, error)
         else:
             self._finish(plan, None)
 
@@ -149,7 +152,7 @@ class FlushQueue:
                 if segment.txn_index.unsynced and not segment.sealed:
                     # Recovery does not look below the recovery point: without it aborted records would be shown.
                     plan.paths.append(segment.path(TXN_INDEX_SUFFIX))
-                    segment.txn_index.unsynced = False
+                    plan.txn_indexes.append(segment.txn_index)
                     plan.directory = log.path
                 if segment.sealed:
                     suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -158,7 +161,10 @@ class FlushQueue:
             # Without the latter a start takes the partition for a stray.
             plan.paths += (log.leader_epochs.path, log.path / PARTITION_METADATA)
             plan.directory = log.path
-            self.files_changed = False
+        # Only now: where the plan cannot be made, all of this is due still.
+        self.files_changed = False
+        for index in plan.txn_indexes:
+            index.unsynced = False
         return plan
 
     @staticmethod
@@ -173,8 +179,7 @@ class FlushQueue:
     def _finish(self, plan: _Plan | None, error: BaseException | None) -> None:
         log = self._log
         if error is not None:
-            log.sync_failed(error)
-            self._plan_again(plan)
+            self._failed(plan, error)
         stale, self._stale = self._stale, False
         if plan is not None and error is None and not stale:
             for segment, _, size in plan.segments:
@@ -189,11 +194,15 @@ class FlushQueue:
             for action in actions:
                 action()
 
-    def _plan_again(self, plan: _Plan | None) -> None:
-        """A sync failed that may be tried again, for want of room: what it covered besides data is due once more."""
-        self.files_changed = True
-        for segment, _, _ in plan.segments if plan is not None else ():
-            segment.txn_index.unsynced = bool(segment.txn_index.entries)
+    def _failed(self, plan: _Plan | None, error: BaseException) -> None:
+        if plan is None:
+            self._log.planning_failed(error)
+            return
+        self._log.sync_failed(error)
+        # Where a file could not be opened to be synced, what the plan covered besides data is due once more.
+        self.files_changed |= plan.directory is not None
+        for index in plan.txn_indexes:
+            index.unsynced = True
 
     def _answer(self, failed: bool) -> None:
         log = self._log

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pybroker.limits import INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
+from pybroker.limits import INLINE_DECODE_BYTES_MAX, INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
 from pybroker.storage.control_batch import replay_batch
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
     from pybroker.storage.log_environment import LogEnvironment
     from pybroker.storage.transaction_index import AbortedTransaction
 
-# Records of larger batches are decoded in a thread, so that the loop is not held up for them.
-INLINE_DECODE_BYTES_MAX = 64 << 10
 T = TypeVar("T")
 
 _PATCH = Struct(">qii")  # base offset, length (as it was), leader epoch: outside the CRC
@@ -88,12 +87,22 @@ _OUT_OF_RANGE = ReadResult(OFFSET_OUT_OF_RANGE, EMPTY)
 logger = logging.getLogger("pybroker.storage")
 
 
+class Refusal(Enum):
+    """Why a log takes nothing and gives nothing."""
+
+    OFFLINE = "its log directory failed: until restart"
+    UNOPENED = "there was no descriptor or memory to open it: until it is asked for again"
+    STOPPING = "the broker stops: what is in flight completes"
+    DELETED = "the partition is deleted: what waits fails, reads that have begun go on"
+
+
 class Log:
     """One partition's log.  Everything runs on the broker's loop."""
 
     __slots__ = (
-        "_offline",
+        "_refusal",
         "_restart_point",
+        "acks_wait_for_syncs",
         "active",
         "config",
         "directory",
@@ -112,6 +121,7 @@ class Log:
         "producers",
         "queue",
         "recovery_point",
+        "retention_due_ms",
         "roll_jitter_ms",
         "rules",
         "segments",
@@ -123,6 +133,7 @@ class Log:
     active: Segment
     leader_epochs: LeaderEpochCache
     flushes: FlushQueue
+    acks_wait_for_syncs: bool  # all of them: then nothing is shown either that a power failure could take back
     high_watermark: int  # moved by the Partition above, by ``update_high_watermark``
     log_end_offset: int
     log_start_offset: int
@@ -155,9 +166,10 @@ class Log:
         self.on_disk = False
         self.last_flush_ms = environment.now_ms()
         self._restart_point = restart_point
-        self._offline = False
-        self.sync_at_offset = 0
+        self._refusal: Refusal | None = None
+        self.retention_due_ms = 0  # of a parked log: before this time retention has nothing to do
         self.roll_jitter_ms = 0
+        self._arm()
 
     if not TYPE_CHECKING:
 
@@ -176,7 +188,8 @@ class Log:
     def open(self) -> None:
         """Read the directory (names, sizes, the ends of the indexes); recovery has been done at start, if it was due.
 
-        A directory that cannot be read takes its log directory offline and leaves an empty log that refuses everything.
+        What cannot be read leaves an empty log that refuses everything: until restart, because its log directory is
+        taken offline; or, where only descriptors or memory are lacking, until ``open_again``.
         """
         from pybroker.storage.log_loader import load_log
 
@@ -189,10 +202,26 @@ class Log:
         try:
             load_log(self, self._restart_point)
         except (OSError, StorageError) as error:
+            self.close_files()
             self.become_empty(0)
-            self._offline = True
-            self.directory.fail(error, f"opening the log {self.path}")
+            if os_file.is_passing(error):
+                logger.warning("%s cannot be opened now: %s", self.path, error)
+                self._refusal = self._refusal or Refusal.UNOPENED
+            else:
+                self._refusal = Refusal.OFFLINE
+                self.directory.fail(error, f"opening the log {self.path}")
         self._arm()
+
+    def open_again(self) -> None:
+        """If it could not be opened, forget that: the next touch tries again."""
+        if self._refusal is Refusal.UNOPENED:
+            self._refusal = None
+            self._unset()
+
+    def _unset(self) -> None:
+        self.is_open = False
+        for name in _STATE:
+            delattr(self, name)
 
     def become_empty(self, offset: int) -> None:
         """Take the state of a log without files that begins and ends at ``offset``; the first append makes them."""
@@ -220,9 +249,11 @@ class Log:
 
     def _arm(self) -> None:
         """Recompute from the settings what the append path compares with."""
-        if not self.directory.sync:
+        sync, at_once = self.directory.sync, self.environment.settings.fsync_before_ack
+        self.acks_wait_for_syncs = sync and (at_once or self.config.flush_messages == 1)
+        if not sync:
             self.sync_at_offset = _NEVER
-        elif self.environment.settings.fsync_before_ack:
+        elif at_once:
             self.sync_at_offset = 0
         else:
             self.sync_at_offset = self.recovery_point + self.config.flush_messages - 1
@@ -239,27 +270,27 @@ class Log:
         """Take changed topic settings into use at once."""
         self.config = config
         self.rules = AppendRules(config)
-        if self.is_open:
-            self._arm()
-            if self.on_disk:
-                self.arm_segment(self.active)
+        self.retention_due_ms = 0
+        self._arm()
+        if self.is_open and self.on_disk:
+            self.arm_segment(self.active)
 
     def go_offline(self) -> None:
         """The log directory failed: refuse everything until restart."""
-        self._offline = True
+        self._refusal = Refusal.OFFLINE
 
     def refuse_appends(self) -> None:
         """The broker stops: what is in flight completes, nothing new is taken."""
-        self._offline = True
+        self._refusal = Refusal.STOPPING
 
     @property
     def refuses(self) -> bool:
-        """Whether nothing is taken or given any more: deleted, offline, or the broker stops."""
-        return self._offline
+        """Whether nothing is taken or given; ``Refusal`` has the reasons."""
+        return self._refusal is not None
 
     def retire(self) -> None:
         """The partition is deleted: what waits fails, reads that have begun go on."""
-        self._offline = True
+        self._refusal = Refusal.DELETED
         if self.environment.cleaner is not None:
             self.environment.cleaner.abort(self)
         if self.is_open:
@@ -281,13 +312,14 @@ class Log:
         """Forget the state of an idle log; the next touch opens it again."""
         if not self.is_open or self.queue.busy or self.flushes.in_flight or any(s.pins for s in self.segments):
             return
-        if self.producers.verifications:
+        if self._refusal or self.producers.verifications:
             return  # what the transaction coordinator answers is remembered nowhere else
+        from pybroker.storage.retention import retention_due_ms
+
+        self.retention_due_ms = self._guarded(lambda: retention_due_ms(self), "retention") or 0
         self._restart_point = RestartPoint(self.recovery_point, self.log_start_offset, self.high_watermark)
         self.close_files()
-        self.is_open = False
-        for name in _STATE:
-            delattr(self, name)
+        self._unset()
 
     def close_files(self) -> None:
         """Let go of all descriptors and maps; nothing may be in flight."""
@@ -304,6 +336,11 @@ class Log:
             return self.high_watermark
         # The transaction's first records may have been deleted.
         return min(self.high_watermark, max(producers.first_unstable_offset(), self.log_start_offset))
+
+    @property
+    def committed_end(self) -> int:
+        """Where the high watermark may be with no replica but this one: what is written, or synced if acks wait."""
+        return self.recovery_point if self.acks_wait_for_syncs else self.log_end_offset
 
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark, within the log's start and end; returns where it is then."""
@@ -337,7 +374,7 @@ class Log:
         Returns the result now, or ``None``: then ``on_complete(AppendResult)`` runs on the loop later, and a buffer of
         more than ``INLINE_WRITE_BYTES_MAX`` must stay as it is until then (a smaller one is copied if need be).
         """
-        if self._offline:
+        if self._refusal:
             return self.storage_error()
         now_ms = self.environment.now_ms()
         rules = self.rules
@@ -362,7 +399,7 @@ class Log:
         log_append_time_ms = now_ms if rules.log_append_time else -1
 
         def append(prepared: tuple[memoryview, HeaderFields] | Rejection, in_turn: bool) -> AppendResult | None:
-            if self._offline:
+            if self._refusal:
                 return self.storage_error()
             if isinstance(prepared, Rejection):
                 return self._rejected(prepared)
@@ -386,7 +423,7 @@ class Log:
         self, records: bytes | bytearray | memoryview, leader_epoch: int, on_complete: OnComplete
     ) -> AppendResult | None:
         """Append one batch that the broker itself built, control batches too; otherwise as ``append_as_leader``."""
-        if self._offline:
+        if self._refusal:
             return self.storage_error()
         if isinstance(records, bytes):
             records = bytearray(records)
@@ -411,7 +448,7 @@ class Log:
         header = HEADER.unpack_from(view)
 
         def append() -> AppendResult | None:
-            if self._offline:
+            if self._refusal:
                 return self.storage_error()
             refused = self.producers.check_marker(header[9], header[10], coordinator_epoch, transaction_version)
             if refused is not None:
@@ -436,7 +473,7 @@ class Log:
         """
         from pybroker.storage.follower_append import append_batches
 
-        if self._offline:
+        if self._refusal:
             return self.storage_error()
         return append_batches(self, records)
 
@@ -524,7 +561,7 @@ class Log:
 
         def append() -> None:
             result = self.storage_error()
-            if not self._offline:
+            if not self._refusal:
                 appended = self._append_in_turn(kept, header, leader_epoch, log_append_time_ms, on_complete)
                 if appended is None:
                     return
@@ -644,9 +681,16 @@ class Log:
         else:
             self.directory.fail(error, f"a write to {self.path}")
 
-    def sync_failed(self, error: BaseException) -> None:
-        """A sync failed: what it covered may be lost, and only a restart can tell."""
+    def planning_failed(self, error: BaseException) -> None:
+        """What comes before a sync failed: a lack of room or of descriptors may pass, and the next one covers all."""
         if os_file.is_passing(error):
+            self.directory.refused_for_room(error)
+        else:
+            self.directory.fail(error, f"preparing a sync of {self.path}")
+
+    def sync_failed(self, error: BaseException) -> None:
+        """A sync failed: what it covered may be lost, for want of room too, and only a restart can tell."""
+        if os_file.lacks_descriptor(error):
             self.directory.refused_for_room(error)
         else:
             self.directory.fail(error, f"a sync of {self.path}")
@@ -676,7 +720,7 @@ class Log:
         none is.  OFFSET_OUT_OF_RANGE is answered below the log's start and past its end.
         """
         log_end_offset = self.log_end_offset
-        if self._offline:
+        if self._refusal:
             return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
         if offset >= upper_bound_offset or offset >= log_end_offset:
             if offset > log_end_offset or offset < self.log_start_offset:
@@ -770,7 +814,7 @@ class Log:
         """
         if offset > self.high_watermark:
             return OFFSET_OUT_OF_RANGE
-        if self._offline:
+        if self._refusal:
             return KAFKA_STORAGE_ERROR
         if offset > self.log_start_offset:
             self.log_start_offset = offset
@@ -787,7 +831,7 @@ class Log:
 
         dropped = 0
         cleaner = self.environment.cleaner
-        if self.is_idle and not self._offline and self.on_disk and not (cleaner and cleaner.is_cleaning(self)):
+        if self.is_idle and not self._refusal and self.on_disk and not (cleaner and cleaner.is_cleaning(self)):
             dropped = self._guarded(lambda: apply_retention(self), "retention") or 0
         return dropped
 

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 class LogDirState:
     """A log directory with what its checkpoints said, and say now."""
 
-    __slots__ = ("directory", "high_watermarks", "log_start_offsets", "ready", "recovery_points", "written")
+    __slots__ = (
+        "directory",
+        "high_watermarks",
+        "log_start_offsets",
+        "ready",
+        "recovery_points",
+        "unsynced_since",
+        "written",
+    )
 
     def __init__(self, directory: LogDir) -> None:
         self.directory = directory
@@ -31,6 +39,8 @@ class LogDirState:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
+        # Where that begins which a recovery found, and did not sync; of logs that are open, their flushes know better.
+        self.unsynced_since: dict[TopicPartition, int] = {}
         self.written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
@@ -42,7 +52,7 @@ class LogDirState:
 
     def forget(self, key: TopicPartition) -> None:
         """The partition is gone."""
-        for offsets in (self.recovery_points, self.log_start_offsets, self.high_watermarks):
+        for offsets in (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.unsynced_since):
             offsets.pop(key, None)
 
     def path_of(self, key: TopicPartition) -> Path:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pybroker.limits import PRODUCERS_TAIL_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.control_batch import replay_batch
 from pybroker.storage.offset_index import OffsetIndex
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
     from pybroker.storage.log import Log
     from pybroker.storage.log_environment import RestartPoint
-
-# Where the last batches of producers are looked for at opening: what a producer can have had in flight.
-TAIL_BYTES = 256 << 10
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -198,7 +196,7 @@ def _refill_batches(log: Log) -> None:
     A snapshot knows only the last one, which is not enough for a producer that repeats all it had in flight.
     """
     tail = ProducerStateManager(log.producers.expiration_ms)
-    missing, first = TAIL_BYTES, len(log.segments)
+    missing, first = PRODUCERS_TAIL_BYTES, len(log.segments)
     while missing > 0 and first > 0:
         first -= 1
         missing -= log.segments[first].size

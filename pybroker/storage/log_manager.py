@@ -85,9 +85,9 @@ class LogManager:
         self._closed = False
         # Hears of a directory that fails while others go on, by its id.
         self.on_directory_failed: Callable[[bytes], None] | None = None
-        # Opens a partition that lies on the disk and was not touched since the start, if it is still of use here: the
-        # layer above knows its topic's id and settings.
-        self.open_untouched: Callable[[str, int], object] | None = None
+        # Opens the log of a partition that lies on the disk and that nobody uses, if it is of use here: the layer above
+        # knows its topic's id and settings.
+        self.open_unused: Callable[[str, int], Log | None] | None = None
 
     # Start ------------------------------------------------------------------------------------------------------------
 
@@ -158,6 +158,8 @@ class LogManager:
                 state.recovery_points[key] = recovered.end_offset
             elif settings.sync:
                 sync_transaction_indexes(path, recovered.from_offset, recovery_point)
+                if recovered.end_offset > recovery_point:
+                    state.unsynced_since[key] = min(recovered.from_offset, recovery_point)
 
     @property
     def stored_cluster_id(self) -> str | None:
@@ -222,14 +224,16 @@ class LogManager:
     def open(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig, directory_id: bytes | None = None
     ) -> Log | None:
-        """The partition's log; a new one gets a place but no files yet.  ``None`` if its directory is not online.
+        """The partition's log; a new one gets a place but no files yet.
 
+        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
         ``directory_id`` names the directory; with ``None`` a new log goes where the fewest are.  What an earlier topic
         of the same name left is put aside.
         """
         key = (topic, partition)
         log = self._logs.get(key)
         if log is not None and log.topic_id == topic_id:
+            log.open_again()
             return None if log.directory.offline else log
         if log is not None:
             self._delete_log(key, log)
@@ -247,8 +251,8 @@ class LogManager:
             if log is not None:
                 if log.topic_id == topic_id:
                     self._delete_log(key, log)
-            elif self._places.is_of_topic(key, topic_id):
-                self._places.delete(key)
+            else:
+                self._places.delete_of_topic(key, topic_id)
 
     def _delete_log(self, key: TopicPartition, log: Log) -> None:
         del self._logs[key]
@@ -277,8 +281,20 @@ class LogManager:
         self._every("high watermarks", interval_ms, self._checkpoint_high_watermarks)
         self._every("producers", settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         if self._config.get_bool("log.cleaner.enable"):
-            backoff_ms = self._config.get_int("log.cleaner.backoff.ms")
-            self._timers["cleaner"] = self._env.timers.call_later(backoff_ms, lambda: self._cleaner().start())
+            self._start_cleaner_later()
+
+    def _start_cleaner_later(self) -> None:
+        backoff_ms = self._config.get_int("log.cleaner.backoff.ms")
+        self._timers["cleaner"] = self._env.timers.call_later(backoff_ms, self._start_cleaner)
+
+    def _start_cleaner(self) -> None:
+        try:
+            cleaner = self._cleaner()
+        except Exception:  # its modules are imported only now, for which there may be no descriptor
+            logger.exception("The cleaner cannot be made now")
+            self._start_cleaner_later()
+        else:
+            cleaner.start()
 
     def _cleaner(self) -> LogCleaner:
         """The cleaner, made at first need, which is not before the start is over."""
@@ -292,8 +308,12 @@ class LogManager:
 
     def _every(self, name: str, interval_ms: int, task: Callable[[], None]) -> None:
         def run() -> None:
-            task()
-            self._timers[name] = self._env.timers.call_later(interval_ms, run)
+            try:
+                task()
+            except Exception:
+                logger.exception("The housekeeping of %s failed, it goes on in %d ms", name, interval_ms)
+            if not self._closed:
+                self._timers[name] = self._env.timers.call_later(interval_ms, run)
 
         self._timers[name] = self._env.timers.call_later(interval_ms, run)
 
@@ -301,17 +321,17 @@ class LogManager:
         self._in_slices(list(self._places), self._check_retention_of)
 
     def _check_retention_of(self, key: TopicPartition) -> None:
-        """Retention counts for partitions, too, that nobody has touched since the start: look, and forget again."""
+        """Retention counts for partitions, too, that nobody uses: look, and note when there is to do something next."""
         log = self._logs.get(key)
-        if log is None and self.open_untouched is not None:
-            self.open_untouched(*key)
-            log = self._logs.get(key)
-            if log is not None:
-                log.apply_retention()
-                self._places[key].note_offsets(key, log)
-                log.park()
-        elif log is not None and log.is_open:
+        if log is not None and log.is_open and not log.refuses:
             log.apply_retention()
+            return
+        due = log is None or self._environment.now_ms() >= log.retention_due_ms
+        log = self.open_unused(*key) if due and self.open_unused is not None else None
+        if log is not None:
+            log.apply_retention()
+            self._places[key].note_offsets(key, log)
+            log.park()
 
     def _expire_producers(self) -> None:
         now_ms = self._environment.now_ms()
@@ -328,7 +348,10 @@ class LogManager:
     def _in_slices(self, keys: list[TopicPartition], work: Callable[[TopicPartition], None]) -> None:
         """Do the work for all partitions, a few per turn of the loop."""
         for key in keys[: limits.PARTITIONS_PER_TURN]:
-            work(key)
+            try:
+                work(key)
+            except Exception:
+                logger.exception("The housekeeping of %s-%d failed", *key)
         rest = keys[limits.PARTITIONS_PER_TURN :]
         if rest and not self._closed:
             self._timers["slice"] = self._env.timers.call_soon(self._in_slices, rest, work)
@@ -409,7 +432,9 @@ class LogManager:
         logs = [
             (key, log) for key, log in self._logs.items() if log.directory is directory and log.is_open and log.on_disk
         ]
-        unsynced = sum(log.recovery_point < log.log_end_offset for _, log in logs)
+        open_keys = {key for key, _ in logs}
+        untouched = {key: offset for key, offset in state.unsynced_since.items() if key not in open_keys}
+        unsynced = sum(log.recovery_point < log.log_end_offset for _, log in logs) + len(untouched)
         # One sync of the whole file system costs as much as that of some dozen logs, each of which syncs five files.
         at_once = directory.sync and unsynced > limits.LOGS_SYNCED_ONE_BY_ONE_MAX
         at_once = at_once and os_file.can_sync_file_system(directory.path)
@@ -419,5 +444,16 @@ class LogManager:
             state.high_watermarks[key] = log.high_watermark
         if at_once:
             directory.sync_file_system()
+        else:
+            self._sync_untouched(state, untouched)
         state.write_all_now()
         directory.write_clean_shutdown_marker(broker_epoch)
+
+    @staticmethod
+    def _sync_untouched(state: LogDirState, untouched: dict[TopicPartition, int]) -> None:
+        """Sync what a killed process had only written: after the mark of a clean stop nobody looks at it again."""
+        if untouched:
+            from pybroker.storage.recovery import sync_partition
+
+            for key, offset in untouched.items():
+                sync_partition(state.path_of(key), offset)

@@ -87,17 +87,19 @@ def read_segments(
                 log.read_failed(error)
                 return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
             found = _COLD  # There is no map to be had now: read the file.
+        if found is None:
+            return ReadResult(CORRUPT_MESSAGE, EMPTY)
+        if found:
+            return ReadResult(NONE, found)
         # A compacted segment may have nothing at or past the offset; then the next one does.
-        is_last = min_one_batch is False or i == len(segments) - 1 or segment_end >= upper_bound_offset
+        is_last = not min_one_batch or i == len(segments) - 1 or segment_end >= upper_bound_offset
         if found is _COLD:
             if max_bytes > COLD_READ_BYTES_MAX:
                 asked = _Range(segment, offset, end_offset, COLD_READ_BYTES_MAX, min_one_batch)
             go_on = None if is_last else partial(log.read, segment_end, max_bytes, upper_bound_offset, min_one_batch)
             return _cold_read(log, segment, asked, go_on)
-        if found is None:
-            return ReadResult(CORRUPT_MESSAGE, EMPTY)
-        if found or is_last:
-            return ReadResult(NONE, found)
+        if is_last:
+            break
     return ReadResult(NONE, EMPTY)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 def make_room(log: Log, size: int) -> AppendResult | None:
     """Make the place of an append of ``size`` bytes that the active segment has none for; returns why there is none."""
+    if log.refuses:
+        return log.storage_error()  # this touch was to open it: there may be files, though it knows of none
     limit = log.config.segment_size_bytes
     if size > limit:
         message = f"The record batch of {size} bytes exceeds segment.bytes of {limit}"

@@ -34,12 +34,18 @@ fdatasync = getattr(os, "fdatasync", os.fsync)
 
 _LOWEST_PRIORITY = 19
 
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
 def is_passing(error: BaseException) -> bool:
     """Whether the error only says that there is no room, or no descriptor, now: later calls may work again."""
     return isinstance(error, OSError) and error.errno in _PASSING
+
+
+def lacks_descriptor(error: BaseException) -> bool:
+    """Whether the error only says that a file could not be opened, because too many are: nothing was done to it."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 
 def identity(path: StrPath) -> tuple[int, int]:

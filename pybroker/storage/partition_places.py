@@ -121,15 +121,20 @@ class PartitionPlaces:
     # New and old partitions -------------------------------------------------------------------------------------------
 
     def of(self, key: TopicPartition, topic_id: bytes, directory_id: bytes | None) -> LogDirState | None:
-        """Where the partition lies, or will lie if it is new; ``None`` if its directory is not online.
+        """Where the partition lies, or will lie if it is new.
 
+        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
         ``directory_id`` names the directory of a new one; with ``None`` it goes where the fewest are.  What an earlier
         topic of the same name left is put aside.
         """
         state = self._places.get(key)
-        if state is not None and not self.is_of_topic(key, topic_id):
-            self._put_aside(state, key)
-            state = None
+        if state is not None:
+            is_of_topic = self._is_of_topic(key, topic_id)
+            if is_of_topic is None:
+                return None
+            if not is_of_topic:
+                self._put_aside(state, key)
+                state = None
         if state is None:
             state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
             if state is None:
@@ -137,9 +142,17 @@ class PartitionPlaces:
             self._places[key] = state
         return None if state.directory.offline else state
 
-    def is_of_topic(self, key: TopicPartition, topic_id: bytes) -> bool:
-        """Whether what lies there is that topic's, or does not say whose it is."""
-        return _topic_id_of(self._places[key], key) in (None, topic_id)
+    def _is_of_topic(self, key: TopicPartition, topic_id: bytes) -> bool | None:
+        """Whether what lies there is that topic's, or does not say whose it is; ``None`` if it cannot be read now."""
+        state = self._places[key]
+        try:
+            return _topic_id_of(state, key) in (None, topic_id)
+        except OSError as error:
+            if os_file.is_passing(error):
+                logger.warning("Whose %s is cannot be told now: %s", state.path_of(key), error)
+            else:
+                state.directory.fail(error, f"reading {checkpoints.PARTITION_METADATA} in {state.path_of(key)}")
+            return None
 
     def _online(self) -> list[LogDirState]:
         return [state for state in self._states if not state.directory.offline]
@@ -158,6 +171,14 @@ class PartitionPlaces:
         return min(online, key=lambda state: counts[id(state)])
 
     # Renaming ---------------------------------------------------------------------------------------------------------
+
+    def delete_of_topic(self, key: TopicPartition, topic_id: bytes) -> None:
+        """The topic is deleted: so is the partition, if it is that topic's.
+
+        Where that cannot be told now it stays, and the next start finds it to be of no topic.
+        """
+        if self._is_of_topic(key, topic_id):
+            self.delete(key)
 
     def delete(self, key: TopicPartition, delay_ms: int = 0) -> None:
         """Rename the partition's directory now, and remove it after ``delay_ms``."""

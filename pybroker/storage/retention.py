@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pybroker.storage.log import Log
     from pybroker.storage.segment import Segment
 
+NEVER_MS = (1 << 63) - 1
+
 
 def apply_retention(log: Log) -> int:
     """Drop what has expired; returns how many segments.  Raises OSError."""
@@ -52,6 +54,24 @@ def expired_segments(log: Log, now_ms: int) -> list[Segment]:
         excess_bytes -= segment.size
         expired.append(segment)
     return expired
+
+
+def retention_due_ms(log: Log) -> int:
+    """When (in ms since the epoch) retention has to look at the log again, if nobody touches it till then.
+
+    0 if that is as soon as possible, ``NEVER_MS`` if only a touch or another setting can make a difference.  Raises
+    OSError.
+    """
+    config, oldest = log.config, log.segments[0]
+    if log.segments.end_offset(0, log.log_end_offset) > log.high_watermark:
+        return 0  # the high watermark moves without a touch
+    if oldest.size == 0 and oldest is log.active:
+        return NEVER_MS
+    if expired_segments(log, log.environment.now_ms()):
+        return 0  # it had to wait
+    if not config.delete or config.retention_ms < 0:
+        return NEVER_MS
+    return newest_timestamp(oldest) + config.retention_ms + 1
 
 
 def newest_timestamp(segment: Segment) -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 
 from pybroker.storage import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
+from tests.storage.batches import batch, end_marker
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import Client, Storage, read_all, small_config
+from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, small_config
 
 
 class Disk:
@@ -215,18 +218,124 @@ def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Stor
     assert len(storage.manager.directory_ids()) == 1
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM])
 def test_failed_sync_takes_the_directory_offline_and_is_not_tried_again(
-    storage: Storage, world: FakeWorld, disk: Disk
+    storage: Storage, world: FakeWorld, disk: Disk, code: int
 ) -> None:
+    """Also for want of room: the pages that found none are dropped, and a second sync would say that all is well."""
     log = storage.log(flush_messages=2)
     client = Client(log)
     client.fill(1)
-    disk.sync_error = errno.EIO
+    disk.sync_error = code
     assert client.send() is None
     assert client.send() is None
     world.run()
+    disk.sync_error = 0
+    assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+    world.run()
     assert [result.error_code for result in client.later] == [KAFKA_STORAGE_ERROR] * 2
-    assert (storage.all_failed, disk.syncs) == (1, 1)
+    assert (storage.all_failed, disk.syncs, log.recovery_point) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_failed_sync_of_a_name_takes_the_directory_offline(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fsync(fd: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    client = Client(storage.log(flush_messages=1))
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert client.send() is None
+    world.run()
+    assert [result.error_code for result in client.later] == [KAFKA_STORAGE_ERROR]
+    assert storage.all_failed == 1
+
+
+def test_sync_that_cannot_open_a_file_fails_what_waits_for_it_and_the_next_one_covers_all(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    no_descriptors = True
+
+    def sync_path(path: Any) -> None:
+        if no_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        synced.append(os.path.basename(path))
+
+    monkeypatch.setattr(os_file, "sync_path", sync_path)
+    log = storage.log(flush_messages=1)
+    client = Client(log)
+    client.send(attributes=TRANSACTIONAL_FLAG, producer_id=7, producer_epoch=0, sequence=0)
+    world.run()
+    log.append_end_transaction(bytes(end_marker(7, 0, commit=False)), 0, 1, 0, client.later.append)
+    world.run()
+    assert [result.error_code for result in client.later] == [KAFKA_STORAGE_ERROR] * 2
+    assert (storage.all_failed, log.recovery_point) == (0, 0)
+    no_descriptors = False
+    client.send()
+    world.run()
+    assert (client.later[-1].error_code, client.later[-1].base_offset, log.recovery_point) == (0, 2, 3)
+    assert {"partition.metadata", "00000000000000000000.txnindex", "t-0"} <= set(synced)
+
+
+@pytest.fixture
+def without_descriptors() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Makes a time in which the process cannot open anything."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    @contextmanager
+    def exhausted() -> Iterator[None]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    yield exhausted
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for_again(
+    storage: Storage, world: FakeWorld, without_descriptors: Callable[[], AbstractContextManager[None]]
+) -> None:
+    log = storage.log()
+    client = Client(log)
+    client.fill(60)
+    log.update_high_watermark(60)
+    log.increment_log_start_offset(3)
+    expected = read_all(log)
+    files = {path.name: path.read_bytes() for path in log.path.glob("*.log")}
+    world.run()
+    log.park()
+    with without_descriptors():
+        assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+        assert log.read(0, 100, 60, True).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
+        assert log.append_internal(batch(), 0, client.later.append).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
+        world.advance(400_000)
+        assert storage.log() is log
+        assert log.apply_retention() == 0
+        assert log.refuses
+    assert storage.all_failed == 0
+    assert {path.name: path.read_bytes() for path in log.path.glob("*.log")} == files
+    assert client.send_now().error_code == KAFKA_STORAGE_ERROR, "it was not asked for again"
+    assert read_all(storage.log()) == expected
+    assert (log.log_start_offset, log.high_watermark) == (3, 60)
+    assert client.send_now().base_offset == 60
+
+
+def test_partition_whose_owner_cannot_be_read_for_want_of_a_descriptor_is_refused_and_kept(
+    make_storage: Callable[..., Storage], without_descriptors: Callable[[], AbstractContextManager[None]]
+) -> None:
+    first = make_storage()
+    Client(first.log()).fill(3)
+    first.close()
+    storage = make_storage()
+    with without_descriptors():
+        assert storage.manager.open("t", TOPIC_ID, 0, small_config()) is None
+        storage.manager.delete("t", TOPIC_ID)
+    assert storage.all_failed == 0
+    assert len(read_all(storage.log())) == 3
 
 
 def test_acknowledgement_waits_for_the_sync_and_shares_it(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from pybroker.storage import retention
+from pybroker.storage.log import Log
 from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, small_config
 
 HOUR = 3_600_000
+CHECK_MS = 300_000  # between two looks of retention
 
 
 def timestamp_of(found: object) -> tuple[int, int, int] | None:
@@ -263,15 +268,127 @@ def test_retention_reaches_partitions_that_nobody_touched_since_the_start(storag
     log.update_high_watermark(100)
     storage.close()
     again = Storage(storage.path, world)
-    again.manager.open_untouched = lambda topic, partition: again.log(
-        topic, partition, retention_bytes=1, retention_ms=-1
-    )
+    again.manager.open_unused = lambda topic, partition: again.log(topic, partition, retention_bytes=1, retention_ms=-1)
     world.advance(300_001)
     idle = again.manager.get("t", 0)
     assert idle is not None
     assert not idle.is_open
     assert 0 < idle.log_start_offset < idle.log_end_offset == 100
     again.kill()
+
+
+class Unused:
+    """The only partition of a broker that has started again, which nobody asks for but the housekeeping."""
+
+    def __init__(self, storage: Storage, world: FakeWorld, **attributes: Any) -> None:
+        self.storage = storage
+        self.world = world
+        self.attributes = attributes
+        self.times_opened = 0
+        storage.manager.open_unused = self._open
+
+    def _open(self, topic: str, partition: int) -> Log:
+        self.times_opened += 1
+        return self.storage.log(topic, partition, **self.attributes)
+
+    def log_after(self, looks: int) -> Log:
+        """The log when retention has looked at it so many times more."""
+        for _ in range(looks):
+            self.world.advance(CHECK_MS)
+        log = self.storage.manager.get("t", 0)
+        assert log is not None
+        return log
+
+
+def test_retention_reaches_an_unused_partition_whenever_something_expires_and_opens_it_only_then(
+    make_storage: Callable[..., Storage], world: FakeWorld
+) -> None:
+    first = make_storage()
+    log = first.log()
+    Client(log).fill(30, timestamp=world.clock.now)
+    Client(log).fill(30, timestamp=world.clock.now + 4 * CHECK_MS)
+    log.update_high_watermark(60)
+    first.close()
+    unused = Unused(make_storage(), world, retention_ms=2 * CHECK_MS)
+    log = unused.log_after(2)
+    assert (log.is_open, unused.times_opened, log.log_start_offset) == (False, 1, 0)
+    log.park()
+    assert 0 < unused.log_after(1).log_start_offset <= 30
+    log.park()
+    assert unused.log_after(3).log_start_offset <= 30
+    log.park()
+    assert unused.times_opened == 2
+    assert unused.log_after(1).log_start_offset == 60
+    assert unused.times_opened == 3
+
+
+def test_retention_looks_at_an_unused_partition_again_when_a_setting_has_changed(
+    make_storage: Callable[..., Storage], world: FakeWorld
+) -> None:
+    first = make_storage()
+    Client(first.log()).fill(60, timestamp=world.clock.now)
+    first.manager.logs()[0].update_high_watermark(60)
+    first.close()
+    unused = Unused(make_storage(), world, retention_ms=-1)
+    log = unused.log_after(3)
+    assert (log.is_open, unused.times_opened) == (False, 1)
+    log.update_config(small_config(retention_ms=1))
+    assert unused.log_after(1).log_start_offset == 60
+
+
+def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_again(
+    make_storage: Callable[..., Storage], world: FakeWorld
+) -> None:
+    policies = {"cleanup_policy": frozenset({"compact", "delete"}), "min_cleanable_dirty_ratio": 1.0}
+    first = make_storage()
+    log = first.log(**policies)
+    for i in range(60):
+        Client(log).send_now(values=[(b"%d" % i, bytes(100))], timestamp=world.clock.now)
+    log.update_high_watermark(60)
+    first.close()
+    unused = Unused(make_storage(), world, retention_ms=3 * CHECK_MS, **policies)
+    log = unused.log_after(3)
+    assert (log.is_open, log.log_start_offset) == (False, 0)
+    log.park()
+    assert unused.log_after(1).log_start_offset == 60
+
+
+def test_retention_that_fails_for_one_partition_goes_on_with_the_others_and_comes_again(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = [storage.log(partition=partition, retention_bytes=1, retention_ms=-1) for partition in range(3)]
+    apply_retention = retention.apply_retention
+
+    def failing(log: Log) -> int:
+        if log.partition == 1 and world.clock.now < later:
+            raise RuntimeError("a defect")
+        return apply_retention(log)
+
+    later = world.clock.now + 2 * CHECK_MS
+    monkeypatch.setattr(retention, "apply_retention", failing)
+    for log in logs:
+        Client(log).fill(100)
+        log.update_high_watermark(100)
+    world.advance(CHECK_MS)
+    assert [log.log_start_offset > 0 for log in logs] == [True, False, True]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    world.advance(CHECK_MS)
+    assert logs[1].log_start_offset > 0
+
+
+def test_periodic_task_that_fails_runs_again(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = storage.log(flush_ms=5000)
+    Client(log).fill(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "flush_is_overdue", lambda _self, _now_ms: 1 // 0)
+        world.advance(10_000)
+    assert log.recovery_point == 0
+    assert all(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
+    world.advance(1_000)
+    assert log.recovery_point == 1
+    assert caplog.records
 
 
 def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pybroker import limits
 from pybroker.replication.partition import Partition
 from pybroker.storage import os_file
 from tests.storage.batches import end_marker
@@ -94,21 +95,49 @@ def test_the_first_sync_after_a_kill_covers_the_names_of_files_too(
     assert {"00000000000000000000.log", "t-0", log.path.parent.name} <= set(synced)
 
 
-@pytest.mark.parametrize(("fsync_before_ack", "shown"), [(True, [1, 3]), (False, [3, 3])])
-def test_consumers_see_no_more_than_what_acknowledgements_stand_for(
-    make_storage: Callable[..., Storage], world: FakeWorld, fsync_before_ack: bool, shown: list[int]
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_clean_stop_syncs_what_a_killed_process_had_only_written_and_nobody_has_touched_since(
+    make_storage: Callable[..., Storage], synced: list[str], monkeypatch: pytest.MonkeyPatch, one_by_one: bool
 ) -> None:
-    log = make_storage(pybroker_fsync_before_ack=fsync_before_ack).log()
+    monkeypatch.setattr(limits, "LOGS_SYNCED_ONE_BY_ONE_MAX", 1 if one_by_one else 0)
+    monkeypatch.setattr(os_file, "can_sync_file_system", lambda _directory: True)
+    monkeypatch.setattr(os_file, "sync_file_system", lambda _fd: synced.append("all"))
+    first = make_storage()
+    Client(first.log()).send_now()
+    first.kill()
+    second = make_storage()
+    synced.clear()
+    second.close()
+    assert ("00000000000000000000.log" in synced) is one_by_one
+    assert ("all" in synced) is not one_by_one
+    synced.clear()
+    make_storage().close()
+    assert "00000000000000000000.log" not in synced
+
+
+@pytest.mark.parametrize(
+    ("fsync_before_ack", "flush_messages", "shown"),
+    [(True, 1 << 62, [1, 3]), (False, 1, [1, 3]), (False, 1 << 62, [3, 3])],
+)
+def test_consumers_see_no_more_than_what_acknowledgements_stand_for(
+    make_storage: Callable[..., Storage],
+    world: FakeWorld,
+    fsync_before_ack: bool,
+    flush_messages: int,
+    shown: list[int],
+) -> None:
+    log = make_storage(pybroker_fsync_before_ack=fsync_before_ack).log(flush_messages=flush_messages)
     replicas: Any = SimpleNamespace(mark=lambda partition: None)
     partition = Partition(replicas, "t", TOPIC_ID, 0, 0, log)
     client = Client(log)
     records = [memoryview(_batch()) for _ in range(3)]
     partition.append_as_leader(records[0], 13, client.later.append)
-    if fsync_before_ack:
+    waits = fsync_before_ack or flush_messages == 1
+    if waits:
         world.executor("flusher").work()
     partition.append_as_leader(records[1], 13, client.later.append)
     partition.append_as_leader(records[2], 13, client.later.append)
-    if fsync_before_ack:
+    if waits:
         world.executor("flusher").deliver()
     found = [log.high_watermark]
     world.run()

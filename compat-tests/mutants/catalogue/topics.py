@@ -195,10 +195,10 @@ MUTANTS = (
                 "pybroker.storage.log",
                 "        if offset > self.high_watermark:\n"
                 "            return OFFSET_OUT_OF_RANGE\n"
-                "        if self._offline",
+                "        if self._refusal",
                 "        if offset > self.high_watermark:\n"
                 "            offset = self.high_watermark\n"
-                "        if self._offline",
+                "        if self._refusal",
             ),
         ),
         ("test_topics.py::test_records_are_deleted_up_to_an_offset",),
