@@ -11,7 +11,6 @@ import os
 import queue
 import shutil
 import struct
-import sys
 import tempfile
 import time
 from collections import deque
@@ -185,4 +184,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

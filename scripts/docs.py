@@ -5,7 +5,6 @@ Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when the 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from pybroker.apis import APIS
@@ -50,9 +49,11 @@ def filled(text: str) -> str:
     """The README with every generated part renewed."""
     for name, content in (("apis", api_table()), ("defaults", defaults_table()), ("bench", bench_table())):
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        assert pattern.search(text), f"README.md has no {begin}"
-        text = pattern.sub(lambda _, part=f"{begin}\n{content}\n{end}": part, text)
+        head, found, rest = text.partition(begin)
+        _, ended, tail = rest.partition(end)
+        assert found, f"README.md has no {begin}"
+        assert ended, f"README.md has no {end}"
+        text = f"{head}{begin}\n{content}\n{end}{tail}"
     return text
 
 
