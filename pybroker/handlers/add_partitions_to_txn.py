@@ -82,16 +82,19 @@ def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) ->
     is_client = ctx.api_version < BATCHED_VERSION
     if is_client and not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    exists = ctx.services.metadata.partition
+    topics = ctx.services.metadata.image.topics_by_name
     errors: PartitionErrors = {}
-    for name, index in partitions:
+    for topic in transaction.topics:
+        name = topic.name
         if is_client and (name in INTERNAL_TOPICS or not ctx.authorize(Operation.WRITE, Resource.TOPIC, name)):
-            errors[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif exists(name, index) is None:
-            errors[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors |= {(name, index): ErrorCode.TOPIC_AUTHORIZATION_FAILED for index in topic.partitions}
+            continue
+        count = len(topics[name].partitions) if name in topics else 0
+        missing = [index for index in topic.partitions if not 0 <= index < count]
+        errors |= {(name, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for index in missing}
     if not errors:
         return None
+    partitions = ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
     return dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | errors
 
 

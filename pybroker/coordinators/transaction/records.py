@@ -8,8 +8,6 @@ Counterpart in Kafka: ``TransactionLog``.
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
 from struct import Struct
 
 from pybroker.coordinators.result import Record
@@ -23,7 +21,6 @@ TRANSACTION = 0
 VALUE_VERSION_MAX = 1
 
 _INT16 = Struct(">h")
-_TOPIC = itemgetter(0)
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -50,10 +47,7 @@ def transaction_record(txn: TransactionMetadata, transaction_version: int) -> tu
 
 
 def _by_topic(txn: TransactionMetadata) -> list[PartitionsSchema]:
-    return [
-        PartitionsSchema(topic=topic, partition_ids=[index for _, index in partitions])
-        for topic, partitions in groupby(sorted(txn.partitions), _TOPIC)
-    ]
+    return [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in txn.partitions_by_topic()]
 
 
 def tombstone(transactional_id: str) -> Record:

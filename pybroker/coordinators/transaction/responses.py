@@ -8,8 +8,6 @@ Counterpart in Kafka: the ``createResponse`` functions of ``KafkaApis`` and ``Tr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pybroker.coordinators.transaction.metadata import (
@@ -27,8 +25,6 @@ from pybroker_protocol.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
     from pybroker.coordinators.regular_expressions import CompiledRegex
-
-_TOPIC = itemgetter(0)
 
 
 def initialized(producer_id: int, producer_epoch: int) -> InitProducerIdResponse:
@@ -64,10 +60,7 @@ def described(txn: TransactionMetadata) -> describing.TransactionState:
         transaction_start_time_ms=txn.start_timestamp_ms,
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
-        topics=[
-            describing.TopicData(topic=topic, partitions=[index for _, index in partitions])
-            for topic, partitions in groupby(sorted(txn.partitions), _TOPIC)
-        ],
+        topics=[describing.TopicData(topic=topic, partitions=indexes) for topic, indexes in txn.partitions_by_topic()],
     )
 
 
