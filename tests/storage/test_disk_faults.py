@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from pybroker.storage import os_file
+from pybroker.storage import checkpoints, log_loader, os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
 from tests.storage.batches import batch, end_marker
 from tests.storage.fake_env import FakeWorld
@@ -256,10 +255,10 @@ def test_sync_that_cannot_open_a_file_fails_what_waits_for_it_and_the_next_one_c
     storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    no_descriptors = True
+    lacking = True
 
     def sync_path(path: Any) -> None:
-        if no_descriptors:
+        if lacking:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         synced.append(os.path.basename(path))
 
@@ -272,32 +271,29 @@ def test_sync_that_cannot_open_a_file_fails_what_waits_for_it_and_the_next_one_c
     world.run()
     assert [result.error_code for result in client.later] == [KAFKA_STORAGE_ERROR] * 2
     assert (storage.all_failed, log.recovery_point) == (0, 0)
-    no_descriptors = False
+    lacking = False
     client.send()
     world.run()
     assert (client.later[-1].error_code, client.later[-1].base_offset, log.recovery_point) == (0, 2, 3)
     assert {"partition.metadata", "00000000000000000000.txnindex", "t-0"} <= set(synced)
 
 
-@pytest.fixture
-def without_descriptors() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Makes a time in which the process cannot open anything."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """For a while nothing of a partition can be opened: the process has all the files open that it may."""
 
-    @contextmanager
-    def exhausted() -> Iterator[None]:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    def refuse(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    yield exhausted
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(log_loader, "segment_files", refuse)
+        patched.setattr(checkpoints, "read_partition_metadata", refuse)
+        patched.setattr(os_file, "open_for_append", refuse)
+        yield
 
 
 def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for_again(
-    storage: Storage, world: FakeWorld, without_descriptors: Callable[[], AbstractContextManager[None]]
+    storage: Storage, world: FakeWorld
 ) -> None:
     log = storage.log()
     client = Client(log)
@@ -308,7 +304,7 @@ def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for
     files = {path.name: path.read_bytes() for path in log.path.glob("*.log")}
     world.run()
     log.park()
-    with without_descriptors():
+    with no_descriptors():
         assert client.send_now().error_code == KAFKA_STORAGE_ERROR
         assert log.read(0, 100, 60, True).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
         assert log.append_internal(batch(), 0, client.later.append).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
@@ -325,13 +321,13 @@ def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for
 
 
 def test_partition_whose_owner_cannot_be_read_for_want_of_a_descriptor_is_refused_and_kept(
-    make_storage: Callable[..., Storage], without_descriptors: Callable[[], AbstractContextManager[None]]
+    make_storage: Callable[..., Storage],
 ) -> None:
     first = make_storage()
     Client(first.log()).fill(3)
     first.close()
     storage = make_storage()
-    with without_descriptors():
+    with no_descriptors():
         assert storage.manager.open("t", TOPIC_ID, 0, small_config()) is None
         storage.manager.delete("t", TOPIC_ID)
     assert storage.all_failed == 0
