@@ -18,7 +18,7 @@ IN_FLIGHT_MAX = 20
 
 async def main(directory: str, seed: int) -> None:
     """Append batches of all sizes to one log, through the loop and through the writer thread."""
-    env = loop_env(asyncio.get_running_loop())
+    env = loop_env()
     manager = LogManager(env, BrokerConfig.load(data_dir=directory), on_all_dirs_failed=lambda: None)
     manager.start()
     log = manager.open("t", TOPIC_ID, 0, small_config(internal_segment_bytes=2 << 20, index_interval_bytes=4096))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ def append_until_killed(directory: Path, seed: int, lines: int) -> dict[int, str
                 offset, value = line.split()
                 assert int(offset) not in acknowledged
                 acknowledged[int(offset)] = value
+    assert process.returncode == -signal.SIGKILL, "it ended by itself"
     return acknowledged
 
 
