@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from source_tree import imports, parsed
 
 from pybroker.apis import APIS, BY_KEY, Api
 from pybroker.testing import Broker
@@ -16,6 +15,7 @@ from pybroker_protocol import messages
 from pybroker_protocol.api_keys import NAMES
 from pybroker_protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.wire_client import WireClient
+from tests.source_tree import imports, parsed
 
 HANDLERS = Path(import_module("pybroker.handlers").__file__ or "").parent
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from source_tree import BROKER, ROOT, WIRE, parsed, python_files, relative
+from tests.source_tree import BROKER, ROOT, WIRE, parsed, python_files, relative
 
 FUNCTION_LINES_MAX = 70
 

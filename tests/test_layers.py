@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from source_tree import BROKER, WIRE, Import, imports, python_files, relative
+from tests.source_tree import BROKER, WIRE, Import, imports, python_files, relative
 
 # Which part may import which others of the project, besides itself and what everybody may import.
 EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "limits"}

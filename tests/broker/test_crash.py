@@ -77,7 +77,7 @@ def read_all(address: tuple[str, int], partition: int) -> dict[int, bytes]:
             data = client.fetch(TOPIC, offset, partition=partition, partition_max_bytes=16 << 20, max_bytes=16 << 20)
             answer = data.responses[0].partitions[0]
             assert answer.error_code == 0
-            view = memoryview(answer.records)
+            view = memoryview(answer.records or b"")
             if not view:
                 assert offset == answer.high_watermark
                 return found

@@ -121,7 +121,7 @@ def test_hundred_thousand_mutated_frames_leave_the_broker_serving(tmp_path: Path
             request = MetadataRequest(topics=[MetadataRequestTopic(name="after")], allow_auto_topic_creation=True)
             assert client.ask(request, 4).topics[0].error_code == ErrorCode.NONE
             assert client.produce("after", batch(b"still here")).base_offset == 0
-            assert len(client.fetch("after", 0).responses[0].partitions[0].records) > 0
+            assert client.fetch("after", 0).responses[0].partitions[0].records
         log = broker.log_path.read_text(errors="replace")
     failures = [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")]
     assert not failures, failures[:5]

@@ -306,8 +306,10 @@ def test_kill_nine_does_not_lose_where_a_partition_lies(tmp_path: Path, requests
     broker = process(*ALL_DIRS).start()
     try:
         with connect(broker) as client:
-            topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-            client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+            topic = CreatableTopic(
+                name=TOPIC, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[]
+            )
+            client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False), 5)
         for _ in range(requests):
             assert set(produced(broker)) == {0}
     finally:
@@ -336,7 +338,7 @@ def coordinator_errors(broker: Broker) -> dict[str, int]:
             found = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4).coordinators[0]
             offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
             topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[offset])
-            reply = client.ask(OffsetCommitRequest(group_id=group, topics=[topic]), 8)
+            reply = client.ask(OffsetCommitRequest(group_id=group, member_id="", topics=[topic]), 8)
             errors[group] = found.error_code or reply.topics[0].partitions[0].error_code
     return errors
 

@@ -22,7 +22,7 @@ def fetched(response: FetchResponse) -> PartitionData:
 
 
 def base_offsets(data: PartitionData) -> list[int]:
-    return [header.base_offset for _, header in batches(memoryview(data.records))]
+    return [header.base_offset for _, header in batches(memoryview(data.records or b""))]
 
 
 def test_offsets_count_records_not_batches(wire: WireClient, kafka_topic: str) -> None:
@@ -42,7 +42,7 @@ def test_batch_comes_back_byte_for_byte_but_for_offset_and_epoch(
 ) -> None:
     sent = batch(b"a" * 100, b"b", codec=codec)
     wire.produce(kafka_topic, sent)
-    records = bytes(fetched(wire.fetch(kafka_topic, 0)).records)
+    records = bytes(fetched(wire.fetch(kafka_topic, 0)).records or b"")
     assert records[16:] == sent[16:]
     assert struct.unpack_from(">qii", records) == (0, len(sent) - 12, 0)
 
@@ -70,7 +70,7 @@ def test_fetch_stops_at_whole_batches_below_the_limit(wire: WireClient, kafka_to
 def test_fetch_past_the_end_is_out_of_range_and_at_the_end_empty(wire: WireClient, kafka_topic: str) -> None:
     wire.produce(kafka_topic, batch(b"a"))
     at_end = fetched(wire.fetch(kafka_topic, 1))
-    assert (at_end.error_code, len(at_end.records), at_end.high_watermark) == (ErrorCode.NONE, 0, 1)
+    assert (at_end.error_code, at_end.records, at_end.high_watermark) == (ErrorCode.NONE, b"", 1)
     assert fetched(wire.fetch(kafka_topic, 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert fetched(wire.fetch(kafka_topic, -5)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -93,7 +93,7 @@ def test_waiting_fetch_waits_for_min_bytes(wire: WireClient, address: tuple[str,
 
 def test_waiting_fetch_ends_empty_when_its_time_is_over(wire: WireClient, kafka_topic: str) -> None:
     data = fetched(wire.fetch(kafka_topic, 0, max_wait_ms=20))
-    assert (data.error_code, len(data.records)) == (ErrorCode.NONE, 0)
+    assert (data.error_code, data.records) == (ErrorCode.NONE, b"")
 
 
 def test_waiting_fetch_is_answered_when_its_topic_is_deleted(
@@ -128,7 +128,7 @@ def test_pipelined_large_batches_keep_their_order_and_content(wire: WireClient, 
         wire.send(produce_request(kafka_topic, one), 9)
     assert [wire.receive().responses[0].partition_responses[0].base_offset for _ in sent] == list(range(10))
     data = fetched(wire.fetch(kafka_topic, 0, partition_max_bytes=1 << 24))
-    records = bytes(data.records)
+    records = bytes(data.records or b"")
     position = 0
     for one in sent:
         assert records[position + 16 : position + len(one)] == one[16:]
@@ -169,7 +169,7 @@ def test_damaged_batch_is_refused_and_nothing_is_appended(
     wire: WireClient, kafka_topic: str, damage: object, error: ErrorCode
 ) -> None:
     reply = wire.produce(kafka_topic, damage(batch(b"a")))  # type: ignore[operator]
-    assert ErrorCode(reply.error_code) is error
+    assert reply.error_code == error
     assert wire.produce(kafka_topic, batch(b"a")).base_offset == 0
 
 

@@ -107,8 +107,9 @@ class Producer:
 
 
 def prepare(wire: WireClient) -> None:
-    topic = CreatableTopic(name=TOPIC, num_partitions=len(PARTITIONS), replication_factor=1)
-    assert wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5).topics[0].error_code == 0
+    topic = CreatableTopic(name=TOPIC, num_partitions=len(PARTITIONS), replication_factor=1, assignments=[], configs=[])
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
+    assert wire.ask(request, 5).topics[0].error_code == 0
     assert wire.ask(FindCoordinatorRequest(key=ID, key_type=1), 3).error_code == 0
 
 
@@ -132,7 +133,7 @@ def values(wire: WireClient, partition: int, isolation_level: int = READ_COMMITT
     """What a consumer of that isolation level is given of the partition."""
     answer = wire.fetch(TOPIC, 0, partition=partition, isolation_level=isolation_level).responses[0].partitions[0]
     assert answer.error_code == 0
-    view = memoryview(answer.records)
+    view = memoryview(answer.records or b"")
     aborted = {(entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions or ()}
     found: list[bytes] = []
     dropped: set[int] = set()

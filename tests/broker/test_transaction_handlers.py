@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def transactional_id(wire: WireClient) -> str:
     return name
 
 
-def begin(wire: WireClient, transactional_id: str, **fields: int) -> InitProducerIdResponse:
+def begin(wire: WireClient, transactional_id: str, **fields: Any) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000, **fields)
     answer: InitProducerIdResponse = wire.ask(request, 5)
     return answer

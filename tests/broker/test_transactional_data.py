@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.server import BrokerServer
 from pybroker.storage.results import PartitionErrors, TopicPartition
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -69,6 +70,16 @@ class Coordinator:
         held, self._held = self._held, []
         for answer in held:
             answer()
+
+
+def let_go_on(broker: Broker, coordinator: Coordinator) -> None:
+    """Let the coordinator answer, on the broker's loop."""
+
+    def release(_: BrokerServer, done: Callable[[None], None]) -> None:
+        coordinator.release()
+        done(None)
+
+    broker._call(release)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +164,7 @@ def committed(wire: WireClient, topic: str, offset: int = 0, **options: Any) -> 
 
 
 def base_offsets(data: PartitionData) -> list[int]:
-    return [header.base_offset for _, header in batches(memoryview(data.records))]
+    return [header.base_offset for _, header in batches(memoryview(data.records or b""))]
 
 
 def latest(wire: WireClient, topic: str, isolation_level: int) -> int:
@@ -354,7 +365,7 @@ def test_nothing_of_the_connection_overtakes_a_batch_that_waits_for_the_coordina
     with WireClient((broker.host, broker.port)) as other:
         assert other.produce(topic, batch(b"of another connection", timestamp_ms=NOW_MS)).base_offset == 0
     assert len(coordinator.asked) == 1
-    broker._call(lambda _server, done: done(coordinator.release()))
+    let_go_on(broker, coordinator)
     assert wire.receive().responses[0].partition_responses[0].base_offset == 1
     assert [wire.receive().responses[0].partition_responses[0].base_offset for _ in range(2)] == [2, 3]
     assert base_offsets(fetched(wire.receive())) == [0, 1, 2, 3]
@@ -368,7 +379,7 @@ def test_marker_written_while_the_coordinator_thinks_makes_its_answer_stale(
     eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
     with WireClient((broker.host, broker.port)) as other:
         assert end(other, topic, False, epoch=0, transaction_version=1) == 0
-    broker._call(lambda _server, done: done(coordinator.release()))
+    let_go_on(broker, coordinator)
     reply = wire.receive().responses[0].partition_responses[0]
     assert reply.error_code == ErrorCode.INVALID_TXN_STATE
     assert latest(wire, topic, READ_COMMITTED) == 1
@@ -381,7 +392,7 @@ def test_client_that_goes_away_while_the_coordinator_thinks_harms_nobody(
     with WireClient((broker.host, broker.port)) as leaving:
         leaving.send(transactional(topic, value=bytes(LARGE)), 12)
         eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
-    broker._call(lambda _server, done: done(coordinator.release()))
+    let_go_on(broker, coordinator)
     eventually(lambda: latest(wire, topic, 0) == 1, "the batch is appended all the same")
 
 
@@ -394,7 +405,7 @@ def test_without_acks_the_error_of_the_verification_closes_the_connection(
         request = transactional(topic, acks=0)
         silent.connection.send_bytes(0, 12, _encoded(request), True)
         eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
-        broker._call(lambda _server, done: done(coordinator.release()))
+        let_go_on(broker, coordinator)
         if error_code:
             assert silent.connection.receive_payload() is None
         else:

@@ -79,15 +79,18 @@ def read_to_the_end(broker: Broker, topic: str, isolation: str = "read_committed
             message = consumer.poll(0.2)
             if message is None:
                 continue
-            if message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF
-                ended.add(message.partition())
+            partition, error, value = message.partition(), message.error(), message.value()
+            assert partition is not None
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF
+                ended.add(partition)
             else:
-                ended.discard(message.partition())
-                found.setdefault(message.partition(), []).append(message.value().decode())
+                assert value is not None
+                ended.discard(partition)
+                found.setdefault(partition, []).append(value.decode())
     finally:
         consumer.close()
-    return [value for partition in sorted(found) for value in found[partition]]
+    return [value for at in sorted(found) for value in found[at]]
 
 
 def error_of(action: Callable[[], object]) -> KafkaError:
@@ -204,18 +207,23 @@ def transform_up_to(broker: Broker, topic: str, results: str, last: int, attempt
     while offset < last:
         assert time.monotonic() < deadline
         message = consumer.poll(0.2)
-        if message is None or message.error() is not None or message.offset() >= last:
+        if message is None or message.error() is not None:
+            continue
+        value, read_at = message.value(), message.offset()
+        assert value is not None
+        assert read_at is not None
+        if read_at >= last:
             continue
         producer.begin_transaction()
-        producer.produce(results, f"result {message.value().decode()}", partition=0)
-        offset = message.offset() + 1
+        producer.produce(results, f"result {value.decode()}", partition=0)
+        offset = read_at + 1
         producer.send_offsets_to_transaction(
             [TopicPartition(topic, 0, offset)], consumer.consumer_group_metadata(), PATIENCE_S
         )
         if next(attempts) % 3 == 0:
             producer.abort_transaction(PATIENCE_S)
-            consumer.seek(TopicPartition(topic, 0, message.offset()))
-            offset = message.offset()
+            consumer.seek(TopicPartition(topic, 0, read_at))
+            offset = read_at
         else:
             producer.commit_transaction(PATIENCE_S)
     if last % 2:

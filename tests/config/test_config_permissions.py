@@ -27,7 +27,7 @@ RESOURCES = {
 
 def describe(resource_type: int, name: str) -> Any:
     resource = describe_configs.DescribeConfigsResource(resource_type=resource_type, resource_name=name)
-    return describe_configs.DescribeConfigsRequest(resources=[resource])
+    return describe_configs.DescribeConfigsRequest(resources=[resource], include_synonyms=False)
 
 
 def alter(resource_type: int, name: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from pybroker.config import listeners as module
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import Listener, listeners_of
 from pybroker.config.schema import ConfigError
@@ -13,8 +14,8 @@ from pybroker.config.schema import ConfigError
 @pytest.fixture(autouse=True)
 def host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test asks a name server."""
-    monkeypatch.setattr(module.socket, "getfqdn", lambda: "broker.example")
-    monkeypatch.setattr(module.socket, "getaddrinfo", lambda host, port: [])
+    monkeypatch.setattr(socket, "getfqdn", lambda: "broker.example")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: [])
 
 
 def listeners(**settings: str) -> list[Listener]:
@@ -40,7 +41,7 @@ def test_host_name_that_leads_nowhere_gives_way_to_the_loopback(monkeypatch: pyt
     def fail(host: str, port: object) -> list[object]:
         raise OSError("no such host")
 
-    monkeypatch.setattr(module.socket, "getaddrinfo", fail)
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
     assert listeners()[0].advertised_host == "127.0.0.1"
 
 

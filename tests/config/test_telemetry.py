@@ -77,11 +77,12 @@ def telemetry() -> Telemetry:
 
 def test_there_are_subscriptions_only_while_one_is_configured() -> None:
     telemetry = Telemetry()
-    assert not telemetry.service.has_subscriptions
+    found = [telemetry.service.has_subscriptions]
     telemetry.subscribe("all", interval_ms="5000")
-    assert telemetry.service.has_subscriptions
+    found.append(telemetry.service.has_subscriptions)
     telemetry.subscribe("all")
-    assert not telemetry.service.has_subscriptions
+    found.append(telemetry.service.has_subscriptions)
+    assert found == [False, True, False]
 
 
 def test_new_client_gets_an_instance_id(telemetry: Telemetry) -> None:

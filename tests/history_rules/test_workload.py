@@ -19,11 +19,11 @@ from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pybroker_process import PybrokerProcess
-from source_tree import ROOT
 
 from tests.broker.conftest import eventually
 from tests.history_rules.model import Model
 from tests.history_rules.plants import lost_write
+from tests.source_tree import ROOT
 
 
 @given(seed=st.integers(), seconds=st.floats(1, 1_000), kills=st.integers(0, 50))

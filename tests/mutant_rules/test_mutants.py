@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from mutants.import_hook import install
 from mutants.mutant import CANARY, WIRE_TESTS, Edit, Mutant, NotApplicable, check_applicable, source_path
 from mutants.run import AT_ONCE_IN_CI, chosen_in_ci
 from mutants.verdict import CAUGHT, SURVIVED, UNFIT, Verdict, judge
-from source_tree import ROOT, parsed
+
+from tests.source_tree import ROOT, parsed
 
 SOURCE = "LIMIT = 5\n\n\ndef grow(value):\n    return value + LIMIT\n"
 
@@ -121,7 +122,7 @@ PASSED = {"when": "call", "kinds": []}
 ASSERTION = {"when": "call", "kinds": ["AssertionError", "Exception"]}
 
 
-def verdict(outcome: dict[str, object], canary: dict[str, object] | None = None, **more: list[str]) -> Verdict:
+def verdict(outcome: Mapping[str, object], canary: Mapping[str, object] | None = None, **more: list[str]) -> Verdict:
     outcomes = {CANARY: PASSED if canary is None else canary, NODE: outcome}
     report = {"outcomes": outcomes, "never_imported": [], "broker_errors": [], **more}
     return judge(mutant(), report, 1.0)

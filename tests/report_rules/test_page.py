@@ -15,7 +15,7 @@ from report.parts import BENCH, NOT_RUN, PARTS, SCENARIOS, WIRE, PartRun, Run
 from report.sections import page as page_of
 
 from bench.bars import BARS
-from report_rules import samples
+from tests.report_rules import samples
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 

@@ -9,7 +9,7 @@ from conformance.broker_under_test import BOOTSTRAP, MAKE
 
 from pybroker.apis import APIS
 from pybroker.testing import Broker
-from report_rules import samples
+from tests.report_rules import samples
 
 
 def test_broker_tells_its_keys_features_and_cluster(kafka_broker: Broker) -> None:

@@ -49,7 +49,7 @@ if CRASH_AT:
     _counted_append = _crash_around(
         "append", CoordinatorPartitions.append, lambda _self, topic, *_rest: topic == TRANSACTION_STATE_TOPIC
     )
-    CoordinatorPartitions.append = _append  # type: ignore[method-assign]
+    CoordinatorPartitions.append = _append  # type: ignore[method-assign, assignment]
     TransactionMarkers._write_one = _crash_around(  # type: ignore[method-assign]
         "marker", TransactionMarkers._write_one, lambda *_args: True
     )
