@@ -205,7 +205,7 @@ class Log:
             self.close_files()
             self.become_empty(0)
             if os_file.is_passing(error):
-                logger.warning("%s cannot be opened now: %s", self.path, error)
+                self.directory.refused_for_room(error)
                 self._refusal = self._refusal or Refusal.UNOPENED
             else:
                 self._refusal = Refusal.OFFLINE

@@ -177,7 +177,7 @@ class LogDir:
             self.fail(error, "looking for it")
 
     def refused_for_room(self, error: BaseException) -> None:
-        """Something could not be written for want of room: say so when that begins, and how often when it has ended."""
+        """There was no room, or no descriptor: say so when that begins, and how often when it has ended."""
         self._refusals += 1
         if self._room_timer is None:
             logger.warning("There is no room in %s, writes to it are refused: %s", self.path, error)

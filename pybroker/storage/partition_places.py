@@ -149,7 +149,7 @@ class PartitionPlaces:
             return _topic_id_of(state, key) in (None, topic_id)
         except OSError as error:
             if os_file.is_passing(error):
-                logger.warning("Whose %s is cannot be told now: %s", state.path_of(key), error)
+                state.directory.refused_for_room(error)
             else:
                 state.directory.fail(error, f"reading {checkpoints.PARTITION_METADATA} in {state.path_of(key)}")
             return None
