@@ -10,7 +10,7 @@ import pytest
 from pybroker.testing import Broker
 from tests.broker.wire_client import WireClient
 
-_PATIENCE_S = 15
+_PATIENCE_S = 30
 
 
 @pytest.fixture
