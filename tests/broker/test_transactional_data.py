@@ -310,8 +310,11 @@ def test_coordinators_error_reaches_the_client_as_its_version_knows_it(
 
 
 def test_produce_waits_for_the_former_transaction_to_end(
-    wire: WireClient, topic: str, coordinator: Coordinator
+    broker: Broker, wire: WireClient, topic: str, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = broker._running().services.transaction_verification._config
+    # Kafka's 100 ms are over at once on a busy machine.
+    monkeypatch.setitem(config._values, "add.partitions.to.txn.retry.backoff.max.ms", 30_000)
     coordinator.errors_before = [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
     assert produce(wire, transactional(topic)).error_code == 0
     assert len(coordinator.asked) == 3
