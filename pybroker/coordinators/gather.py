@@ -22,12 +22,13 @@ class Gather:
             done(self._answers)
 
     def slot(self, position: int) -> Callable[[Any], None]:
-        """The function that fills one slot; it is called exactly once."""
+        """The function that fills one slot; it is called exactly once, but for the slot in whose call ``done`` failed:
+        filled again, with an error, it has ``done`` run again."""
 
         def fill(answer: Any) -> None:
             self._answers[position] = answer
             self._missing -= 1
-            if self._missing == 0:
+            if self._missing <= 0:
                 self._done(self._answers)
 
         return fill

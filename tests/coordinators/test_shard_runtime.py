@@ -507,6 +507,13 @@ def test_answer_that_cannot_be_delivered_is_followed_by_a_refusal_and_stops_nobo
     assert cluster.committed() == {("t", 0): 2}
 
 
+def test_gathered_answer_that_cannot_be_delivered_is_followed_by_a_refusal(cluster: Cluster) -> None:
+    reply = Undeliverable()
+    cluster.groups.describe_groups(["g", "h"], 5, reply.done)
+    assert reply.response is not None
+    assert [group.error_code for group in reply.response] == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
 def _finish_appends(cluster: Cluster) -> None:
     cluster.world.hold_appends = False
     for _ in range(2):
