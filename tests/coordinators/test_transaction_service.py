@@ -328,11 +328,16 @@ def test_nothing_begins_while_markers_are_being_written() -> None:
     assert cluster.state() == "PrepareCommit"
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
     assert cluster.init().error_code == concurrent
+    assert cluster.init(producer_id=producer_id + 9, epoch=epoch).error_code == concurrent
     assert cluster.add_for(after, T1) == {T1: concurrent}
     assert cluster.add_for(after, T1, verify_only=True) == {T1: concurrent}
-    assert cluster.end((producer_id, epoch)).error_code == concurrent
-    assert cluster.end((producer_id, epoch), False).error_code == ErrorCode.INVALID_TXN_STATE
-    assert cluster.end(after).error_code == ErrorCode.PRODUCER_FENCED
+    # Whoever asks: as Apache Kafka 4.3.1, which looks at ids and epochs when the step before is done.
+    for commit in (True, False):
+        for asking in ((producer_id, epoch), after, (producer_id, epoch + 9), (producer_id + 9, epoch)):
+            for version in (V1, 5):
+                assert cluster.end(asking, commit, version=version).error_code == concurrent
+    assert cluster.add_for((producer_id, epoch + 9), T1) == {T1: concurrent}
+    assert cluster.add_for((producer_id, epoch + 9), T1, verify_only=True) == {T1: ErrorCode.PRODUCER_FENCED}
     cluster.markers.finish()
     assert cluster.state() == "CompleteCommit"
     assert cluster.add_for(after, T1) == {T1: 0}

@@ -106,9 +106,8 @@ MUTANTS = (
         (
             Edit(
                 _DECISIONS,
-                "    if txn.state not in (_COMMITTING if commit else _ABORTING):\n"
-                "        return ErrorCode.INVALID_TXN_STATE",
-                "    if txn.state not in (_COMMITTING if commit else _ABORTING):\n        return ErrorCode.NONE",
+                "    return ErrorCode.NONE if txn.state == decided else ErrorCode.INVALID_TXN_STATE",
+                "    return ErrorCode.NONE",
             ),
         ),
         (

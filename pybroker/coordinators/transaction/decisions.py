@@ -4,7 +4,8 @@ Owns: the rules of InitProducerId, AddPartitionsToTxn and EndTxn, of both protoc
 metadata to write next, the error code to answer (NONE when there is nothing to write), or that a new producer id is
 needed first, because this one's epochs are used up.
 
-Between two steps of one id nothing else happens to it, so Kafka's "pending state" does not exist here.
+Between two steps of one id nothing else happens to it, so Kafka's "pending state" is the prepared one here: until the
+markers are written everybody but who verifies is to come again, before it is asked who that is.
 
 Counterpart in Kafka: ``TransactionCoordinator.prepareInitProducerIdTransit`` and ``endTransaction``.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum
-from typing import Final
 
 from pybroker.coordinators.transaction.metadata import (
     COMPLETED,
@@ -42,9 +42,6 @@ class Missing(Enum):
 
 Decision = TransactionMetadata | ErrorCode | Missing
 
-_COMMITTING: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})
-_ABORTING: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
-
 
 # --- InitProducerId ------------------------------------------------------------------------------------------------
 
@@ -66,10 +63,10 @@ def initialize(
         if new_producer_id is None:
             return Missing.PRODUCER_ID
         return created(transactional_id, new_producer_id, timeout_ms, now_ms)
-    if expected is not None and not _may_go_on(txn, *expected):
-        return ErrorCode.PRODUCER_FENCED
     if txn.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
+    if expected is not None and not _may_go_on(txn, *expected):
+        return ErrorCode.PRODUCER_FENCED
     if txn.state == TransactionState.ONGOING:
         return fence(txn, new_producer_id, server_version, now_ms)
     return _next_epoch(txn, timeout_ms, None if expected is None else expected[1], new_producer_id, now_ms)
@@ -124,6 +121,8 @@ def add_partitions(
     """Make the partitions part of the producer's transaction, which begins with the first."""
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if txn.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     error = _refused(txn, producer_id, epoch)
     if error:
         return error
@@ -171,6 +170,8 @@ def end(
     """Commit or abort the producer's transaction."""
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if txn.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if client_version < EPOCH_BUMP_VERSION:
         return _end_v1(txn, producer_id, epoch, commit, now_ms)
     return _end_v2(txn, producer_id, epoch, commit, client_version, new_producer_id, now_ms)
@@ -201,8 +202,6 @@ def _end_v2(
     exchanged = txn.previous_producer_id == producer_id and epoch == LAST_EPOCH_OF_CLIENTS and txn.producer_epoch == 0
     if txn.producer_id != producer_id and not exchanged:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if txn.state in PREPARED:
-        return _repeated(txn, commit) if raised else ErrorCode.PRODUCER_FENCED
     if txn.state in COMPLETED and (raised or exchanged):
         return _repeated(txn, commit)
     if txn.producer_epoch != epoch:
@@ -217,6 +216,5 @@ def _end_v2(
 
 
 def _repeated(txn: TransactionMetadata, commit: bool) -> ErrorCode:
-    if txn.state not in (_COMMITTING if commit else _ABORTING):
-        return ErrorCode.INVALID_TXN_STATE
-    return ErrorCode.CONCURRENT_TRANSACTIONS if txn.state in PREPARED else ErrorCode.NONE
+    decided = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+    return ErrorCode.NONE if txn.state == decided else ErrorCode.INVALID_TXN_STATE
