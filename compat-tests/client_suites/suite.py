@@ -2,8 +2,7 @@
 
 Owns: the shape of a suite, the allow-list beside it, and the verdict over a run.  The allow-list ``NAME/tests.allow``
 has a test per line and only grows: a listed test that does not pass is a failure, one that passes without being
-listed is told.  Below the line ``# flaky:`` stand tests that fail in some runs by a rule of Kafka's: that is told and
-is no failure.  What fails, why, and whether it fails with Apache Kafka too, is in FINDINGS.md.
+listed is told.  What fails, and whether it fails with Apache Kafka too, is in FINDINGS.md.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import ClassVar, NamedTuple
 from conformance.client_folder import CACHE, checksum_of, directory_of, files_below
 
 FOLDERS = Path(__file__).resolve().parent
-FLAKY = "# flaky:"
 
 
 class Outcome(StrEnum):
@@ -33,19 +31,10 @@ class Outcome(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """``broken``: had to pass and did not; ``unlisted``: passed and not listed; ``flaked``: listed as flaky and not
-    passed; each in order of name."""
+    """``broken``: listed and not passed; ``unlisted``: passed and not listed; both in order of name."""
 
     broken: tuple[str, ...]
     unlisted: tuple[str, ...]
-    flaked: tuple[str, ...] = ()
-
-
-class AllowList(NamedTuple):
-    """``must_pass``: in every run; ``flaky``: in most."""
-
-    must_pass: tuple[str, ...]
-    flaky: tuple[str, ...]
 
 
 class Suite(ABC):
@@ -95,9 +84,10 @@ class Suite(ABC):
     def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
         """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome."""
 
-    def allowed(self) -> AllowList:
-        """The tests that are listed."""
-        return parse_allow_list(self._allow_list.read_text())
+    def allowed(self) -> tuple[str, ...]:
+        """The tests that must pass."""
+        lines = self._allow_list.read_text().splitlines()
+        return tuple(line for line in lines if line and not line.startswith("#"))
 
     def environment(self, more: Mapping[str, str] | None = None, *, get: bool = False) -> dict[str, str]:
         """The environment of builds and runs; with ``get`` a missing toolchain is installed, if PyPI has it."""
@@ -105,20 +95,9 @@ class Suite(ABC):
         return {**os.environ, "PATH": os.pathsep.join([*tools, os.environ["PATH"]]), **(more or {})}
 
 
-def parse_allow_list(text: str) -> AllowList:
-    """The two parts of an allow-list; lines of comment are passed over."""
-    must_pass, _, flaky = text.partition(f"{FLAKY}\n")
-    return AllowList(
-        *(tuple(line for line in part.split("\n") if line and line[0] != "#") for part in (must_pass, flaky))
-    )
-
-
-def judge(outcomes: Mapping[str, Outcome], allowed: AllowList, selected: Sequence[str] = ()) -> Verdict:
-    """Hold a run to an allow-list, or to the tests that it was made of, which then must pass."""
+def judge(outcomes: Mapping[str, Outcome], must_pass: Sequence[str], allowed: Sequence[str]) -> Verdict:
+    """Compare a run with the tests that it had to pass and with all that are listed."""
     passed = {test for test, outcome in outcomes.items() if outcome is Outcome.PASSED}
-    flaky = () if selected else allowed.flaky
     return Verdict(
-        broken=tuple(sorted(set(selected or allowed.must_pass) - passed)),
-        unlisted=tuple(sorted(passed.difference(*allowed))),
-        flaked=tuple(sorted(set(flaky) - passed)),
+        tuple(sorted(test for test in must_pass if test not in passed)), tuple(sorted(passed.difference(allowed)))
     )

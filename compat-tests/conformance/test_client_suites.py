@@ -37,5 +37,5 @@ def franz_go() -> Suite:
 @pytest.mark.timeout(600)
 def test_short_tests_of_franz_go_pass(franz_go: Suite, broker: BrokerUnderTest, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    verdict = judge(franz_go.run(broker.bootstrap, log, SHORT_TESTS), franz_go.allowed(), SHORT_TESTS)
+    verdict = judge(franz_go.run(broker.bootstrap, log, SHORT_TESTS), SHORT_TESTS, franz_go.allowed())
     assert not verdict.broken, log.read_text(errors="replace")[-8_000:]
