@@ -32,6 +32,7 @@ from pybroker.config.resources import (
     ConfigFailure,
     Operation,
 )
+from pybroker.config.rules import check_change
 from pybroker.config.schema import BROKER as PER_BROKER
 from pybroker.config.schema import FIXED, LIST, ConfigError, Setting, list_text, parse_value, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS
@@ -137,7 +138,7 @@ def change_broker(alteration: Alteration, broker_id: int, current: Overrides, co
     try:
         _validate_dynamic(merged, per_broker)
         layers = (config.cluster_default, merged) if per_broker else (merged, config.per_broker)
-        config.with_dynamic(*layers)
+        check_change(config, config.with_dynamic(*layers))
     except ConfigError as error:
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, str(error)) from error
     # The name as the broker itself writes it: "01" means broker 1, too.

@@ -6,8 +6,9 @@ and idle settings.  Owns no table (``broker_settings``) and no persistence: dyna
 Layers, the later wins: defaults (Kafka's, changed by ``--dev``) <- file <- command line <- dynamic default of all
 brokers <- dynamic settings of this broker.
 
-Invariants: every static value was parsed and checked at construction; a dynamic value that cannot be accepted is
-logged and ignored, so a bad record never stops a broker; ``config[name]`` is one dict look-up.
+Invariants: every static value was parsed and checked at construction, by itself and with the others (``rules``);
+a dynamic value that cannot be accepted, or breaks a rule, is logged and ignored, so a bad record never stops a broker;
+``config[name]`` is one dict look-up.
 
 Counterpart in Kafka: ``AbstractKafkaConfig`` and ``DynamicBrokerConfig``.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS, REQUIRED_BY_KAFKA
 from pybroker.config.names import base_name
 from pybroker.config.properties import parse_properties
+from pybroker.config.rules import broken_rule, check_together
 from pybroker.config.schema import ConfigError, Setting
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
 
@@ -100,7 +102,6 @@ class BrokerConfig:
         self.per_broker: Mapping[str, str] = NOTHING
         self._log_config: LogConfig | None = None
         self._values = self._combine()
-        _check_together(self)
 
     @classmethod
     def load(
@@ -227,8 +228,10 @@ class BrokerConfig:
     def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
         """What the settings would be with these dynamic layers; raises ``ConfigError`` when they do not go together."""
         candidate = BrokerConfig(self.static, defaults=self.defaults)
-        candidate.apply_dynamic(cluster_default, per_broker)
-        _check_together(candidate)
+        candidate.cluster_default = cluster_default
+        candidate.per_broker = per_broker
+        candidate._values = candidate._with_dynamic_layers(self._static_values())
+        check_together(candidate)
         return candidate
 
     def log_idle_settings(self) -> None:
@@ -238,11 +241,19 @@ class BrokerConfig:
             log.info("accepted, but without meaning in pybroker: %s", ", ".join(idle))
 
     def _combine(self) -> dict[str, Any]:
+        static = self._static_values()
+        return _sound(self._with_dynamic_layers(static), static)
+
+    def _static_values(self) -> dict[str, Any]:
         values = dict(_DEFAULTS)
         for layer in (self.defaults, self.static):
             for name, text in layer.items():
                 if name in BROKER_SETTINGS:
                     values[name] = BROKER_SETTINGS[name].parse(text)
+        return values
+
+    def _with_dynamic_layers(self, static: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(static)
         for layer in (self.cluster_default, self.per_broker):
             for name, text in layer.items():
                 if name in BROKER_SETTINGS:
@@ -256,6 +267,17 @@ def _parse_dynamic(setting: Setting, text: str, current: Any) -> Any:
     except ConfigError as error:
         log.warning("dynamic setting ignored: %s", error)
         return current
+
+
+def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
+    """``values``, but the static ones of settings whose dynamic values break a rule (an older version's store)."""
+    while (rule := broken_rule(values)) is not None:
+        ignored = {name: static[name] for name in rule.names if values[name] != static[name]}
+        if not ignored:
+            raise ConfigError(rule.message)
+        log.warning("dynamic settings ignored: %s: %s", ", ".join(ignored), rule.message)
+        values.update(ignored)
+    return values
 
 
 def _read_file(path: str) -> dict[str, str]:
@@ -280,15 +302,3 @@ def _require_known(name: str) -> None:
     nearest = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.4)
     hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
     raise ConfigError(f"unknown setting '{name}'{hint}")
-
-
-def _check_together(config: BrokerConfig) -> None:
-    """Rules over several settings (Kafka's ``validateValues``), for what is read here."""
-    if config["broker.id"] != config["node.id"]:
-        raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
-    if config.topic_defaults()["retention.ms"] == 0:
-        raise ConfigError("requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
-    if "classic" not in config.get_list("group.coordinator.rebalance.protocols"):
-        raise ConfigError("Disabling the 'classic' protocol is not supported.")
-    if not all(config.log_dirs):
-        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")

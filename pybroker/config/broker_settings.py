@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pybroker.config.connections import OverridesForm
 from pybroker.config.schema import (
     BOOLEAN,
     BROKER,
@@ -64,6 +65,7 @@ SECURITY_PROTOCOLS: Final = OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SS
 SSL_CLIENT_AUTH: Final = OneOf("required", "requested", "none")
 JWT_ALGORITHMS: Final = OneOfAnyCase("ES256", "RS256")
 QUORUM_VOTERS: Final = ListMatching(r"[0-9]+@.+:[0-9]+", "non-empty list", "entries have the form {id}@{host}:{port}")
+OVERRIDES: Final = OverridesForm()
 HOST_AND_PORT_LIST: Final = ListMatching(r".+:[0-9]+", "non-empty list", "entries have the form {host}:{port}")
 
 # --- Long defaults ---------------------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ _ROWS: Final = (
     ("socket.request.max.bytes",                  INT,    104_857_600,  POSITIVE, HIGH,   FIXED,   USED),
     ("socket.listen.backlog.size",                INT,    50,           POSITIVE, MEDIUM, FIXED,   USED),
     ("max.connections.per.ip",                    INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, USED),
-    ("max.connections.per.ip.overrides",          STRING, "",           None,     MEDIUM, CLUSTER, USED),
+    ("max.connections.per.ip.overrides",          STRING, "",           OVERRIDES, MEDIUM, CLUSTER, USED),
     ("max.connections",                           INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, USED),
     ("max.connection.creation.rate",              INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, IDLE),
     ("connections.max.idle.ms",                   LONG,   600_000,      None,     MEDIUM, FIXED,   USED),

@@ -1,6 +1,7 @@
 """Every setting of a group and of a client-metrics subscription, once.
 
-Owns: names, types, defaults, bounds, and for groups the broker settings that give the default and the limits.
+Owns: names, types, defaults, bounds, and for groups the broker settings that give the default and the limits, and what
+assignors are called.
 
 A row is (name, type, default, bounds, importance, flags).
 
@@ -79,6 +80,14 @@ GROUP_SYNONYMS: Final[dict[str, str]] = {
     "streams.num.standby.replicas":          "group.streams.num.standby.replicas",
     "streams.initial.rebalance.delay.ms":    "group.streams.initial.rebalance.delay.ms",
     "streams.assignment.interval.ms":        "group.streams.assignment.interval.ms",
+}
+
+# What ``group.consumer.assignors`` may name -> the assignor as clients name it; Kafka's own have class names, too.
+CONSUMER_ASSIGNORS: Final[dict[str, str]] = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 # fmt: on
 

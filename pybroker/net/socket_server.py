@@ -16,6 +16,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
+from pybroker.config.connections import OVERRIDES, parse_overrides
 from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
@@ -162,12 +163,8 @@ class SocketServer:
 
     def _connections_max_of(self, host: str) -> int:
         """``max.connections.per.ip`` or its override for the address, which Kafka prints with a slash in front."""
-        overrides = self._config.get_str("max.connections.per.ip.overrides")
-        for override in filter(None, overrides.split(",")):
-            name, _, count = override.rpartition(":")
-            if name.strip() == host[1:]:
-                return int(count)
-        return self._config.get_int("max.connections.per.ip")
+        overrides = parse_overrides(self._config.get_str(OVERRIDES))
+        return overrides.get(host[1:], self._config.get_int("max.connections.per.ip"))
 
     def queue_turn(self, connection: Connection) -> None:
         """Serve the connection again after every other one that is ready."""

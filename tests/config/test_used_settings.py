@@ -19,6 +19,7 @@ MENTIONING = {
     "group_settings.py",
     "log_config.py",
     "names.py",
+    "rules.py",
     "topic_settings.py",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker.config.group_settings import GROUP_SETTINGS
+from pybroker.config.group_settings import CONSUMER_ASSIGNORS, GROUP_SETTINGS
 from pybroker.config.resources import GROUP
 from pybroker.coordinators.group.assignors import ASSIGNORS, Assignor
 from pybroker.coordinators.group.topics import Topics
@@ -46,12 +46,6 @@ ASSIGNMENT_INTERVAL = _GroupSetting(
     "group.consumer.max.assignment.interval.ms",
 )
 
-# The packages by whose class names Kafka's own assignors may be configured, too.
-_ASSIGNOR_CLASSES = {
-    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
-    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
-}
-
 
 class ConsumerSettings:
     """Read when they are needed: some of them change while the broker runs."""
@@ -67,9 +61,9 @@ class ConsumerSettings:
         self.may_downgrade = policy in {"bidirectional", "downgrade"}
         self.regex_refresh_ms = config.get_int("group.consumer.regex.refresh.interval.ms")
         known = {assignor.name: assignor for assignor in ASSIGNORS}
-        names = [_ASSIGNOR_CLASSES.get(name, name) for name in config.get_list("group.consumer.assignors")]
+        names = [CONSUMER_ASSIGNORS[name] for name in config.get_list("group.consumer.assignors")]
         # By name, the default first.
-        self.assignors: dict[str, Assignor] = {name: known[name] for name in names if name in known}
+        self.assignors: dict[str, Assignor] = {name: known[name] for name in names}
 
     @property
     def default_assignor(self) -> str:
