@@ -115,8 +115,8 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """The settings of one ``pybroker serve``: ``settings`` from ``--set``, ``listen`` from ``--listen``.
 
-        Raises ``ConfigError`` (a bad value, an unknown name in ``settings``, a second data directory) and ``OSError``
-        (the file).
+        Both arguments win over the file; in ``settings``, too, they would be a second answer to one question.  Raises
+        ``ConfigError`` (a bad value, an unknown name in ``settings``, such a second answer) and ``OSError`` (the file).
         """
         static: dict[str, str] = {}
         if config_file is not None:
@@ -125,10 +125,12 @@ class BrokerConfig:
             _require_known(name)
             if data_dir is not None and name in ("log.dir", "log.dirs"):
                 raise ConfigError(f"the data directory {data_dir} and the setting {name} exclude each other")
+            if listen and name == "listeners":
+                raise ConfigError(f"listening on {', '.join(listen)} and the setting {name} exclude each other")
             static[name] = value
         if data_dir is not None:
             static.pop("log.dir", None)
-            static["log.dirs"] = data_dir
+            static["log.dirs"] = _one_log_dir(data_dir)
         if listen:
             from pybroker.config.listeners import settings_of_arguments
 
@@ -278,6 +280,13 @@ def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
         log.warning("dynamic settings ignored: %s: %s", ", ".join(ignored), rule.message)
         values.update(ignored)
     return values
+
+
+def _one_log_dir(path: str) -> str:
+    """``path`` as ``log.dirs``, a list that has no way to write some paths."""
+    if "," in path or path != path.strip():
+        raise ConfigError(f"the data directory '{path}' has a comma, or blanks at an end: a log dir's path may not")
+    return path
 
 
 def _read_file(path: str) -> dict[str, str]:

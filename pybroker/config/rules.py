@@ -77,6 +77,16 @@ def _first_set(values: Values, *names: str) -> Any:
     return next(values[name] for name in names if values[name] is not None)
 
 
+def _inter_broker_listener_is_advertised(values: Values) -> bool:
+    """Only where somebody set it: Kafka's default asks for a listener called PLAINTEXT, which nobody needs here."""
+    name = values["inter.broker.listener.name"]
+    if name is None:
+        return True
+    advertised = values["advertised.listeners"] or values["listeners"]
+    names = {endpoint.partition("://")[0].strip().upper() for endpoint in advertised}
+    return name.upper() in names - {controller.upper() for controller in values["controller.listener.names"]}
+
+
 _ROLL: Final = ("log.roll.ms", "log.roll.hours")
 _JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")
 _RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
@@ -91,6 +101,11 @@ RULES: Final = (
         ("process.roles",),
         lambda values: "broker" in values["process.roles"],
         "process.roles must name the broker role: a controller alone serves no client, and no other one needs it",
+    ),
+    Rule(
+        ("inter.broker.listener.name", "listeners", "advertised.listeners", "controller.listener.names"),
+        _inter_broker_listener_is_advertised,
+        "requirement failed: inter.broker.listener.name must be a listener name defined in advertised.listeners",
     ),
     Rule(
         _ROLL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -113,9 +114,16 @@ def test_arguments_are_plaintext_listeners_in_order() -> None:
     ]
 
 
-def test_arguments_win_over_the_setting() -> None:
-    (listener,) = listened(":9095", listeners="PLAINTEXT://127.0.0.1:1")
+def test_arguments_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:1\n")
+    (listener,) = listeners_of(BrokerConfig.load(config_file=str(file), listen=[":9095"]))
     assert (listener.host, listener.port) == ("", 9095)
+
+
+def test_two_answers_on_the_command_line_to_where_to_listen_are_refused() -> None:
+    with pytest.raises(ConfigError, match="listening on :9095 and the setting listeners exclude each other"):
+        listened(":9095", listeners="PLAINTEXT://127.0.0.1:1")
 
 
 def test_argument_may_name_its_listener() -> None:

@@ -68,6 +68,8 @@ REFUSED = [
     ({"log.cleaner.threads": "128"}, ONE_MEBIBYTE),
     ({"log.cleaner.dedupe.buffer.size": "1048576"}, ONE_MEBIBYTE),
     ({"queued.max.request.bytes": "10"}, "queued.max.request.bytes must be larger or equal to"),
+    ({"inter.broker.listener.name": "FOO"}, "inter.broker.listener.name must be a listener name defined in"),
+    ({"inter.broker.listener.name": "CONTROLLER"}, "inter.broker.listener.name must be a listener name defined in"),
     ({"process.roles": "controller"}, "process.roles must name the broker role"),
 ]
 ACCEPTED = [
@@ -82,6 +84,7 @@ ACCEPTED = [
     {"log.retention.ms": "-5"},
     {"group.min.session.timeout.ms": "20", "group.max.session.timeout.ms": "10"},
     {"queued.max.request.bytes": "0"},
+    {"inter.broker.listener.name": "plaintext"},
 ]
 # Changes of a running broker with Kafka's defaults; the same were refused by Kafka 4.3.1 with INVALID_REQUEST.
 REFUSED_CHANGES = [
