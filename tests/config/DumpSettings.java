@@ -1,8 +1,14 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import org.apache.kafka.common.config.ConfigDef;
 
-/** Prints every setting of the Kafka on the class path, one per line, fields separated by tabs. */
+/**
+ * Prints every setting of the Kafka on the class path, one per line, fields separated by tabs; and for each line of
+ * input, settings of a broker, whether Kafka would start with them.
+ */
 public class DumpSettings {
     static String oneLine(Object value) {
         return value == null ? "\0" : value.toString().replace("\t", " ").replace("\n", " ");
@@ -17,7 +23,29 @@ public class DumpSettings {
         }
     }
 
-    public static void main(String[] arguments) {
+    static String judged(String settings) {
+        Properties properties = new Properties();
+        properties.put("node.id", "1");
+        properties.put("process.roles", "broker,controller");
+        properties.put("listeners", "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093");
+        properties.put("controller.listener.names", "CONTROLLER");
+        properties.put("controller.quorum.voters", "1@localhost:9093");
+        for (String setting : settings.split("\t")) {
+            String[] parts = setting.split("=", 2);
+            properties.put(parts[0], parts[1]);
+        }
+        try {
+            kafka.server.KafkaConfig.fromProps(properties, false);
+            return "accepted";
+        } catch (RuntimeException refusal) {
+            return "refused";
+        }
+    }
+
+    public static void main(String[] arguments) throws java.io.IOException {
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = input.readLine(); line != null; line = input.readLine())
+            System.out.println(String.join("\t", "judged", judged(line)));
         table("broker", kafka.server.KafkaConfig.configDef(),
             org.apache.kafka.server.config.DynamicBrokerConfig.dynamicConfigUpdateModes());
         table("topic", org.apache.kafka.storage.internals.log.LogConfig.configDefCopy(), Map.of());

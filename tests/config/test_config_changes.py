@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+from pybroker.config.connections import OVERRIDES
 from pybroker.config.resources import APPEND, BROKER, CLIENT_METRICS, SET, TOPIC
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -75,3 +78,19 @@ def test_telemetry_is_announced_while_a_subscription_exists(tmp_path: Path) -> N
         assert not TELEMETRY_KEYS & served_keys(wire)
         assert alter(wire, CLIENT_METRICS, "all", "metrics", "*") == ErrorCode.NONE
         assert served_keys(wire) >= TELEMETRY_KEYS
+
+
+def test_bad_value_that_an_older_version_stored_does_not_shut_clients_out(tmp_path: Path) -> None:
+    stored = b'{"max.connections.per.ip.overrides": "127.0.0.1:abc", "log.cleaner.threads": "0"}'
+    for start in range(2):
+        with Broker(data_dir=tmp_path) as broker, WireClient((broker.host, broker.port)) as wire:
+            assert alter(wire, BROKER, "1", OVERRIDES, "127.0.0.1:abc") == ErrorCode.INVALID_REQUEST
+            if start == 0:
+                assert alter(wire, BROKER, "1", "log.retention.ms", "70000") == ErrorCode.NONE
+            else:
+                assert value_of(wire, BROKER, "1", "log.cleaner.threads") == "1"
+                broker.create_topic("reachable")
+        if start == 0:
+            with closing(sqlite3.connect(tmp_path / "pybroker-metadata.db")) as store, store:
+                changed = store.execute("UPDATE entries SET value = ? WHERE key = ?", (stored, "/configs/4/1"))
+                assert changed.rowcount == 1

@@ -14,6 +14,7 @@ from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTIN
 from pybroker.config.names import synonym_names
 from pybroker.config.schema import TYPE_NAMES, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
+from tests.config.test_rules import ACCEPTED, REFUSED
 
 JARS = Path(
     os.environ.get(
@@ -27,6 +28,8 @@ TABLES = {
     "client-metrics": CLIENT_METRICS_SETTINGS,
 }
 NULL = "\0"
+# Settings of a broker whose verdict Kafka is asked for.
+CASES = [settings for settings, _ in REFUSED] + ACCEPTED
 
 # An empty list of validators is how Kafka prints "any string but null", which no text can be.
 NO_BOUNDS = {NULL, "", "non-null string"}
@@ -45,7 +48,8 @@ def dump() -> list[list[str]]:
     """Kafka's definitions, one list of fields per line."""
     program = Path(__file__).with_name("DumpSettings.java")
     command = ["java", "-Xmx256m", "-cp", f"{JARS}/*", str(program)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    cases = "".join("\t".join(map("=".join, case.items())) + "\n" for case in CASES)
+    result = subprocess.run(command, input=cases, capture_output=True, text=True, timeout=100, check=True)
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 
@@ -86,3 +90,11 @@ def test_group_synonyms_are_kafkas(dump: list[list[str]]) -> None:
 def test_names_of_one_broker_setting_are_kafkas(dump: list[list[str]]) -> None:
     theirs = {fields[0]: tuple(fields[1].split(",")) for kind, *fields in dump if kind == "broker-synonyms"}
     assert {name: synonym_names(name) for name in KAFKA_BROKER_SETTINGS} == theirs
+
+
+def test_settings_that_are_refused_together_are_those_that_kafka_refuses(dump: list[list[str]]) -> None:
+    verdicts = [fields[0] for kind, *fields in dump if kind == "judged"]
+    assert list(zip(CASES, verdicts, strict=True)) == [
+        *((settings, "refused") for settings, _ in REFUSED),
+        *((settings, "accepted") for settings in ACCEPTED),
+    ]
