@@ -7,15 +7,22 @@ Owns: the fork in the road between ``serve`` (standard library only, start-up co
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+_INTERRUPTED: Final = 130
 
 
 def main() -> None:
     """Run the command line of this process and exit with its code: 0 done, 1 failed, 2 used wrongly."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["serve"]:
-        from pybroker.cli.serve import run_serve
+        try:
+            from pybroker.cli.serve import run_serve
 
-        sys.exit(run_serve(arguments[1:]))
+            sys.exit(run_serve(arguments[1:]))
+        except KeyboardInterrupt:
+            # Ctrl-C before the broker heeds signals: nothing runs yet, and the shell's code says it all.
+            sys.exit(_INTERRUPTED)
 
     from pybroker.cli.app import run_client
 

@@ -6,13 +6,16 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pybroker_process import COMMAND
 
+from pybroker.cli import serve
+from pybroker.cli.main import main
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -154,3 +157,17 @@ def test_nothing_heavy_is_imported_before_the_broker_is_ready(tmp_path: Path, mo
     assert {"pybroker.server", *HANDLERS_AT_START} <= imported
     assert not imported & set(NOT_AT_START)
     assert not {name for name in imported - HANDLERS_AT_START if name.startswith((HANDLERS, MESSAGES))}
+
+
+def test_interrupt_before_signals_are_heeded_ends_it_quietly_with_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(arguments: Sequence[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "run_serve", interrupted)
+    monkeypatch.setattr(sys, "argv", ["pybroker", "serve"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capfd.readouterr().err == ""
