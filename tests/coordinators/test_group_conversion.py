@@ -226,16 +226,37 @@ def test_group_becomes_classic_when_its_last_consumer_member_leaves(cluster: Con
     assert replayed(cluster).groups["g"].group_type == "classic"
 
 
-def test_reload_after_a_downgrade_has_the_assignments_of_the_target(cluster: ConsumerCluster) -> None:
+def test_reload_after_a_downgrade_goes_on_with_the_rebalance(cluster: ConsumerCluster) -> None:
     old = classic_group(cluster, 2)
     new = Member(cluster, "new", "t")
     rounds(cluster, new, *old)
     cluster.beat("new", LEAVE)
     again = ConsumerCluster(cluster.world)
-    described = again.describe()
-    assert described.group_state == "Stable"
-    owned = [read_assignment(member.member_assignment)[0]["t"] for member in described.members]
-    assert all(len(partitions) == 2 for partitions in owned)
+    assert again.state() == "PreparingRebalance"
+    for member in old:
+        member.cluster = again
+    assert [member.beat() for member in old] == [REJOIN, REJOIN]
+    assert [member.sync().error for member in old] == [REJOIN, REJOIN]
+
+
+def test_downgrade_and_upgrade_leave_to_each_what_it_holds(cluster: ConsumerCluster) -> None:
+    """Seeds 3150 and 3621 of the simulation: the target gives away what a stalled member has not given back."""
+    (stalled,) = classic_group(cluster, 1)
+    new, late = Member(cluster, "new", "t"), Classic(cluster)
+    new.beat()
+    late.joined(late.join())
+    late.sync()
+    cluster.world.advance(ASSIGNMENT_INTERVAL_MS)
+    rounds(cluster, new, late)
+    assert cluster.beat("new", LEAVE).error == 0
+    held = {stalled.member_id: set(range(6)), late.member_id: set()}
+    for described in (cluster.describe(), ConsumerCluster(cluster.world).describe()):
+        given = {each.member_id: read_assignment(each.member_assignment)[0] for each in described.members}
+        assert {member_id: set(partitions.get("t", ())) for member_id, partitions in given.items()} == held
+    Member(cluster, "newer", "t").beat()
+    owned = {member.member_id: member.assigned for member in cluster.group().members.values()}
+    assert [sorted(each) for each in owned[stalled.member_id].values()] == [list(range(6))]
+    assert not any(owned[late.member_id].values())
 
 
 def test_expired_consumer_member_leaves_a_classic_group_behind(cluster: ConsumerCluster) -> None:

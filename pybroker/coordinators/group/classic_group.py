@@ -29,6 +29,7 @@ from pybroker.coordinators.result import Record, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.records_group import GroupMetadataValue, MemberMetadata
 
+# In a record: of brokers before 2.1, and of a group whose members have to join anew before anything is given to them.
 NO_TIMESTAMP = -1
 
 
@@ -251,6 +252,11 @@ class ClassicGroup(Group):
         self.transition(Event.JOINED, now_ms)
         self.is_initial_rebalance = False
         self.pending_syncs = dict.fromkeys(self.members)
+
+    @property
+    def is_rebalance_due(self) -> bool:
+        """Whether the members have to join anew, says the record: it was written in the middle of a rebalance."""
+        return bool(self.members) and self.state_timestamp_ms == NO_TIMESTAMP
 
     # --- records --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic_group import NO_TIMESTAMP, ClassicGroup
 from pybroker.coordinators.group.classic_member import ClassicMember
 from pybroker.coordinators.group.classic_rebalance import (
     SESSION_TIMER,
@@ -176,11 +176,17 @@ def downgrade(
 
     ``joining`` takes the place of the static member with its instance id; its own records are in ``result``.
     ``live()`` is the classic group once they are replayed: then sessions begin and, if ``rebalance``, a join phase.
+
+    Kafka writes the target as what members have.  Where a rebalance follows, the target may give away what its owner
+    has not given back, and a restart or an upgrade before the rebalance ends would make two owners of it.  So what
+    members hold is written then, and that a rebalance is due (see ``ClassicGroup.is_rebalance_due``).
     """
     classic = _as_classic_group(group, set(gone), joining, now_ms)
+    gives = _held if rebalance else _target
     try:
         assignments = {
-            member_id: _assignment(group, classic, member_id, joining, topics) for member_id in classic.members
+            member_id: _assignment(gives(group, member_id, joining), classic, member_id, topics)
+            for member_id in classic.members
         }
     except ProtocolError:
         logger.warning("group %s stays a consumer group: a subscription cannot be read", group.group_id)
@@ -189,7 +195,8 @@ def downgrade(
     renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
     members = list(classic.member_metadata(assignments))
     result.records += group.tombstones(renamed)
-    result.records.append(classic.record(classic.generation_id, now_ms, members, classic.leader_id))
+    state_timestamp_ms = NO_TIMESTAMP if rebalance else now_ms
+    result.records.append(classic.record(classic.generation_id, state_timestamp_ms, members, classic.leader_id))
     protocols = {member_id: member.protocols for member_id, member in classic.members.items()}
 
     def then(then_ms: int) -> Result:
@@ -237,15 +244,28 @@ def _as_classic_group(
 
 
 def _assignment(
-    group: ConsumerGroup, classic: ClassicGroup, member_id: str, joining: ConsumerMember | None, topics: Topics
+    partitions: Mapping[bytes, Iterable[int]], classic: ClassicGroup, member_id: str, topics: Topics
 ) -> bytes:
-    """What the target gives the member, as the classic protocol says it.  Raises ProtocolError."""
+    """A member's partitions, as the classic protocol says them.  Raises ProtocolError."""
     if classic.protocol_name is None:
         raise ProtocolError("the members have no protocol in common")
+    return named_assignment(partitions, classic.members[member_id].metadata(classic.protocol_name), topics)
+
+
+def _target(group: ConsumerGroup, member_id: str, joining: ConsumerMember | None) -> Mapping[bytes, Iterable[int]]:
+    if joining is not None and joining.member_id == member_id:
+        return group.target_of(joining)
+    return group.target.get(member_id, {})
+
+
+def _held(group: ConsumerGroup, member_id: str, joining: ConsumerMember | None) -> Mapping[bytes, Iterable[int]]:
     is_joining = joining is not None and joining.member_id == member_id
-    target = group.target_of(joining) if joining is not None and is_joining else group.target.get(member_id, {})
-    metadata = classic.members[member_id].metadata(classic.protocol_name)
-    return named_assignment(target, metadata, topics)
+    member = joining if joining is not None and is_joining else group.members[member_id]
+    topic_ids = (*member.assigned, *(each for each in member.pending_revocation if each not in member.assigned))
+    return {
+        topic_id: sorted({*member.assigned.get(topic_id, ()), *member.pending_revocation.get(topic_id, ())})
+        for topic_id in topic_ids
+    }
 
 
 def named_assignment(target: Mapping[bytes, Iterable[int]], metadata: bytes, topics: Topics) -> bytes:

@@ -159,7 +159,7 @@ class GroupShard:
             if isinstance(group, ClassicGroup) and group.members:
                 for member in group.members.values():
                     renew_session(group, member, result)
-                if len(group.members) > self._settings.max_size:
+                if group.is_rebalance_due or len(group.members) > self._settings.max_size:
                     prepare_rebalance(group, self._settings, now_ms, result)
         return result
 
