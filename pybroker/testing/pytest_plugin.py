@@ -10,23 +10,23 @@ it settings.  ``kafka_topic``: the name of a fresh topic, deleted after the test
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pybroker.testing.broker import Broker
+    from pybroker.testing.broker import Broker, Setting
 
 
 @pytest.fixture(scope="session")
-def kafka_broker_settings() -> dict[str, str]:
+def kafka_broker_settings() -> Mapping[str, Setting]:
     """Kafka's broker settings for ``kafka_broker``; override it in a conftest."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(kafka_broker_settings: dict[str, str]) -> Iterator[Broker]:
+def kafka_broker(kafka_broker_settings: Mapping[str, Setting]) -> Iterator[Broker]:
     """A running in-process broker; ``kafka_broker.bootstrap`` is what a client's ``bootstrap_servers`` takes."""
     from pybroker.testing.broker import Broker
 

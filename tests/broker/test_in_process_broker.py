@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from pybroker.storage import os_file
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
 from pybroker.testing import broker as in_process
+from pybroker.testing.broker import Setting
 from tests.broker.batches import batch
 from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, produce_request
@@ -163,6 +165,152 @@ def test_start_that_holds_its_thread_is_given_up_too_and_undone_when_it_is_over(
         over.set()
     eventually(lambda: set(threading.enumerate()) == threads, "the thread ends")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("reached", ["begun", "over"])
+def test_cancelled_entry_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: str) -> None:
+    begun, start = threading.Event(), Broker._start
+
+    async def begin(server: BrokerServer) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def start_wholly(broker: Broker, started: Future[BrokerServer]) -> Broker:
+        try:
+            return start(broker, started)
+        finally:
+            begun.set()
+            cancelled.wait()
+
+    cancelled = threading.Event()
+    if reached == "begun":
+        monkeypatch.setattr(BrokerServer, "start", begin)
+    else:
+        monkeypatch.setattr(Broker, "_start", start_wholly)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    threads = set(threading.enumerate())
+
+    async def enter() -> None:
+        async with Broker():
+            raise AssertionError("entered")
+
+    async def scenario() -> None:
+        entering = asyncio.create_task(enter())
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        entering.cancel()
+        asyncio.get_running_loop().call_soon(cancelled.set)
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        assert not list(tmp_path.iterdir())
+
+    asyncio.run(scenario())
+    eventually(lambda: set(threading.enumerate()) <= threads, "the threads end")
+
+
+def test_cancelled_exit_stops_the_broker_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    threads = set(threading.enumerate())
+
+    task: asyncio.Task[None]
+
+    async def use() -> None:
+        async with Broker():
+            asyncio.get_running_loop().call_soon(task.cancel)
+
+    async def scenario() -> None:
+        nonlocal task
+        task = asyncio.create_task(use())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+    eventually(lambda: set(threading.enumerate()) <= threads, "the threads end")
+    assert not list(tmp_path.iterdir())
+
+
+def test_fork_that_leaves_the_block_leaves_the_broker_to_its_parent() -> None:
+    with Broker() as broker:
+        child = os.fork()
+        if child == 0:
+            try:
+                broker.stop()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        broker.create_topic("t")
+        with WireClient((broker.host, broker.port)) as client:
+            assert client.produce("t", batch(b"v")).base_offset == 0
+        assert any(broker.data_dir.iterdir())
+
+
+# libuv's own end of a process fails in a fork of one that used its threads, so the child leaves without it.
+_NEVER_STOPPED = """
+import atexit, os
+from pybroker.testing import Broker
+broker = Broker().start()
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    assert broker.data_dir.exists()
+    broker.create_topic("t")
+    print(broker.data_dir)
+else:
+    atexit._run_exitfuncs()
+    os._exit(0)
+"""
+
+
+def test_broker_that_nobody_stops_ends_with_its_interpreter_and_not_with_a_fork_of_it() -> None:
+    command = [sys.executable, "-c", _NEVER_STOPPED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_start_that_finds_its_broker_at_an_end_is_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_failure: Callable[[], None]
+
+    async def fail(server: BrokerServer) -> None:
+        on_failure()
+        await asyncio.Event().wait()
+
+    def failing(*arguments: Any, **options: Any) -> BrokerServer:
+        nonlocal on_failure
+        on_failure = options["on_failure"]
+        return BrokerServer(*arguments, **options)
+
+    monkeypatch.setattr(BrokerServer, "start", fail)
+    monkeypatch.setattr(in_process, "BrokerServer", failing)
+    with pytest.raises(RuntimeError, match="before it had started"):
+        Broker().start()
+
+
+def test_loop_factory_that_fails_fails_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_loop() -> asyncio.AbstractEventLoop:
+        raise OSError("no loop today")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OSError, match="no loop today"):
+        Broker(loop_factory=no_loop).start()
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_may_be_numbers_and_bools() -> None:
+    settings: dict[str, Setting] = {"num.partitions": 5, "auto.create.topics.enable": False}
+    with Broker(settings) as broker:
+        broker.create_topic("t", partitions=2, configs={"retention.ms": -1, "min.cleanable.dirty.ratio": 0.25})
+        assert broker._running().config["num.partitions"] == 5
+        assert broker._running().config["auto.create.topics.enable"] is False
+
+
+def test_what_is_no_setting_and_no_topic_is_a_type_error() -> None:
+    settings: Any = {"num.partitions": None}
+    with pytest.raises(TypeError, match=r"num\.partitions"):
+        Broker(settings)
+    wrong: Any = 5
+    with Broker() as broker, pytest.raises(TypeError, match="a topic has a name"):
+        broker.create_topic(wrong)
 
 
 def test_broker_whose_last_log_dir_fails_says_so_and_stops_serving(
