@@ -70,6 +70,7 @@ _NEGATIVE_LIMIT = "a negative limit is none; Kafka fails on it"
 _NO_SUCH_SESSION = "a session that is not there is none, whatever its id; Kafka fails on some ids"
 _TOO_LONG_A_TEXT = "the text of an error is cut to what the wire can carry; Kafka fails on it"
 _NOT_ANSWERED = "a request that makes no sense is answered all the same; Kafka fails, and leaves its connection waiting"
+_STILL_HELD = "what a member holds, not the target, and that a rebalance is due: nobody owns what another still has"
 _ONE_PLACE = "all that there is to say of a topic stands in one place, however often a request names the topic"
 _NOBODYS_ID = "an id that was given out, and comes with an instance's, is nobody's; Kafka fails on it"
 _OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
@@ -189,6 +190,8 @@ MEANT: tuple[Meant, ...] = (
     Meant("lifecycle.a_parked_*", "*", "*.aborted_transactions", "no list and an empty one say the same of an error"),
     Meant("fetch.leader_epochs", "*(last fetched epoch 1)", "*", _NO_FOLLOWERS),
     Meant("fetch.leader_epochs", "*(diverging: *)", "*", _NO_FOLLOWERS),
+    Meant("consumer_group_records.a_migration", "*", "*.current_state_timestamp", _STILL_HELD),
+    Meant("consumer_group_records.a_migration", "*", "*.assignment", _STILL_HELD),
     # Whatever the API.
     Meant("boundaries_*", "*: longest)", "*error_code", _TOO_LONG_A_TEXT, kafka="-1"),
     Meant("boundaries_*", "*: longest)", "*error_message", _TOO_LONG_A_TEXT, kafka="None", ours="'<text>'"),
