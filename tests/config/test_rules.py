@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pybroker.config.broker import BrokerConfig
@@ -188,3 +190,19 @@ def test_every_assignor_that_may_be_named_exists() -> None:
 def test_rules_name_settings_that_exist_and_pools_those_that_change_at_run_time() -> None:
     assert {name for rule in RULES for name in rule.names} <= set(BROKER_SETTINGS)
     assert all(BROKER_SETTINGS[name].mode == CLUSTER for name in RESIZABLE_POOLS)
+
+
+def test_rule_reads_no_setting_that_it_does_not_name() -> None:
+    values = BrokerConfig({"inter.broker.listener.name": "PLAINTEXT", "queued.max.request.bytes": "200000000"})
+    read: set[str] = set()
+
+    class Recording:
+        def __getitem__(self, name: str) -> Any:
+            read.add(name)
+            return values[name]
+
+    for rule in RULES:
+        read.clear()
+        assert rule.holds(Recording())
+        assert read
+        assert read <= set(rule.names)
