@@ -5,7 +5,9 @@ Owns: the tree of commands and the one place where an exception turns into a lin
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ import typer
 
 from pybroker.cli import consume, dump_log, groups, produce, topics, transactions
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
-from pybroker.cli.output import remark, silence_stdout
+from pybroker.cli.output import open_closed_streams, remark, silence_stdout
 
 app = typer.Typer(
     name="pybroker",
@@ -73,15 +75,35 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(ExitCode.TERMINATED)
 
 
-def run_client(arguments: Sequence[str]) -> int:
-    """Run one client command and return its exit code; no exception of a command leaves this function."""
-    signal.signal(signal.SIGTERM, _terminate)
+def is_text(argument: str) -> bool:
+    """Whether an argument can be sent as Kafka's strings are, which are UTF-8."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run the command; typer ends each with ``SystemExit``, a good one too."""
     try:
         app(args=list(arguments), prog_name="pybroker")
-        exit_code: int = ExitCode.OK
-        sys.stdout.flush()
     except SystemExit as ended:
-        exit_code = ended.code if isinstance(ended.code, int) else ExitCode.OK
+        return ended.code if isinstance(ended.code, int) else ExitCode.OK
+    return ExitCode.OK
+
+
+def run_client(arguments: Sequence[str]) -> int:
+    """Run one client command and return its exit code; no exception of a command leaves this function."""
+    open_closed_streams()
+    # Names of files may be any bytes; everything else goes to a broker or is compared with text.
+    if strange := next((text for text in arguments if not is_text(text) and not os.path.exists(text)), None):
+        remark(f"pybroker: not UTF-8: {strange!r}")
+        return ExitCode.MISUSED
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        exit_code = _run(arguments)
+        sys.stdout.flush()
     except (OutputClosed, BrokenPipeError):
         silence_stdout()
         exit_code = ExitCode.OK
@@ -91,5 +113,7 @@ def run_client(arguments: Sequence[str]) -> int:
         if not is_expected(error):
             raise
         remark(f"pybroker: {describe_error(error)}")
+        if isinstance(error, OSError) and error.errno in {errno.EBADF, errno.ENOSPC}:
+            silence_stdout()
         exit_code = ExitCode.FAILED
     return exit_code

@@ -77,8 +77,11 @@ def client_config(properties: Iterable[str], defaults: Mapping[str, Any]) -> dic
 def _open(client_class: Any, bootstrap: str, properties: Iterable[str], own: Mapping[str, Any]) -> Any:
     from kafka.errors import KafkaError
 
+    addresses = [address.strip() for address in bootstrap.split(",") if address.strip()]
+    if not addresses:
+        raise CommandFailed(f"--bootstrap (or PYBROKER_BOOTSTRAP) names no broker: {bootstrap!r}")
     config = {
-        "bootstrap_servers": [address.strip() for address in bootstrap.split(",") if address.strip()],
+        "bootstrap_servers": addresses,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
         "client_id": "pybroker",
         **own,

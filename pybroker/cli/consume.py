@@ -65,8 +65,7 @@ def seek(client: Any, partitions: Iterable[Any], start: Start) -> None:
     elif start.origin is Origin.END:
         client.seek_to_end(*partitions)
     elif start.origin is Origin.ABSOLUTE:
-        for partition in partitions:
-            client.seek(partition, start.value)
+        seek_within(client, partitions, start.value)
     elif start.origin is Origin.BEFORE_END:
         firsts, ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
         for partition in partitions:
@@ -77,6 +76,21 @@ def seek(client: Any, partitions: Iterable[Any], start: Start) -> None:
         for partition in partitions:
             # No record is that young: reading starts with the next one to come.
             client.seek(partition, found[partition].offset if found[partition] else ends[partition])
+
+
+def seek_within(client: Any, partitions: list[Any], offset: int) -> None:
+    """Move to ``offset``, or to the nearest end of what there is, with a remark.
+
+    The client's own policy cannot tell the two ends apart.  The end of a reader of committed records is the last stable
+    offset.
+    """
+    firsts, ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
+    for partition in partitions:
+        nearest = max(firsts[partition], min(offset, ends[partition]))
+        if nearest != offset:
+            what = "the first record left" if nearest > offset else "the end"
+            remark(f"pybroker: {partition.topic} {partition.partition}: reading from {what}, offset {nearest}")
+        client.seek(partition, nearest)
 
 
 class Reader:

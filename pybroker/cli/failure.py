@@ -10,10 +10,11 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What scripts may rely on, beside typer's 2 for a wrong use; 130 and 143 are the shell's codes for two signals."""
+    """What scripts may rely on; 130 and 143 are the shell's codes for two signals."""
 
     OK = 0
     FAILED = 1
+    MISUSED = 2
     INTERRUPTED = 130
     TERMINATED = 143
 

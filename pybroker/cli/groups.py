@@ -38,6 +38,17 @@ Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this on
 INACTIVE_STATES = {"Empty", "Dead"}
 # What ListGroups tells apart.
 TYPES = ("classic", "consumer", "share", "streams")
+# Kafka's states of all kinds of groups, as ListGroups spells them.
+STATES = (
+    "Stable",
+    "Empty",
+    "Dead",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
 
 
 @admin_command(app, "list")
@@ -51,6 +62,8 @@ def list_groups(
     wanted_states, wanted_types = ({text.lower() for text in texts} for texts in (states, types))
     if unknown := sorted(wanted_types - set(TYPES)):
         raise typer.BadParameter(f"--type must be one of {', '.join(TYPES)}, not {unknown[0]!r}")
+    if strange := sorted(wanted_states - {state.lower() for state in STATES}):
+        raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}, not {strange[0]!r}")
     with session.client() as client:
         groups = retried(client.list_groups)
     document = [

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import Enum
 
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# Kafka's offsets and times are of 64 bits.
+INT64_MAX = 2**63 - 1
 _RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d)")
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d)?")
 
@@ -56,18 +58,31 @@ WORDS = {
 
 
 def parse_timestamp_ms(text: str, now_ms: int) -> int:
-    """``text`` as epoch milliseconds; raises ``ValueError`` with a sentence."""
+    """``text`` as epoch milliseconds; raises ``ValueError`` with a sentence.
+
+    Never negative: the protocol means something else by such a time.
+    """
     if text.isdigit():
-        return int(text)
+        return _int64(text)
     if relative := _RELATIVE.fullmatch(text):
-        return now_ms - int(relative[1]) * UNIT_MS[relative[2]]
+        return max(0, now_ms - _int64(relative[1]) * UNIT_MS[relative[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no time: give epoch milliseconds, an ISO 8601 time, or -15m") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    try:
+        return max(0, int(moment.timestamp() * 1000))
+    except OverflowError:
+        raise ValueError(f"{text!r} lies beyond the times that can be told") from None
+
+
+def _int64(digits: str) -> int:
+    # The length first: Python refuses to convert thousands of digits, in words that mean nothing here.
+    if len(digits) > len(str(INT64_MAX)) or (number := int(digits)) > INT64_MAX:
+        raise ValueError(f"{digits[:20]}{'…' * (len(digits) > 20)} is more than 64 bits hold")
+    return number
 
 
 def parse_duration_ms(text: str, bare_unit: str) -> int:
@@ -85,9 +100,9 @@ def parse_start(text: str, now_ms: int) -> Start:
     if text.startswith(("@", "s@")):
         return Start(Origin.TIMESTAMP, parse_timestamp_ms(text.partition("@")[2], now_ms))
     if text.isdigit():
-        return Start(Origin.ABSOLUTE, int(text))
+        return Start(Origin.ABSOLUTE, _int64(text))
     if text.startswith("-") and text[1:].isdigit():
-        return Start(Origin.BEFORE_END, int(text[1:]))
+        return Start(Origin.BEFORE_END, _int64(text[1:]))
     raise ValueError(f"{text!r} is no offset: give beginning, end, stored, N, -N, @TIME or e@TIME")
 
 

@@ -12,6 +12,9 @@ def repeated(*names: str, help: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, default_factory=list, show_default=False)
 
 
+# Counts and numbers of partitions are of 32 bits in the protocol.
+INT32_MAX = 2**31 - 1
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 Bootstrap = Annotated[

@@ -17,7 +17,7 @@ import typer
 
 from pybroker.cli.connection import parse_pairs, producer
 from pybroker.cli.failure import CommandFailed, describe_error
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Header, NewRecord, from_json, unescape
 
@@ -88,8 +88,12 @@ def parse_headers(texts: Iterable[str]) -> tuple[Header, ...]:
 class Sender:
     """Sends records and waits for their replies, at most ``UNACKNOWLEDGED_MAX`` at a time."""
 
-    def __init__(self, client: Any, topic: str, report: Output | None) -> None:
-        """``report``: where to print partition and offset of each record, if anywhere."""
+    def __init__(self, client: Any, topic: str, report: Output | None, *, offsets_known: bool = True) -> None:
+        """``report``: where to print partition and offset of each record, if anywhere.
+
+        Without acknowledgements nobody tells an offset (``offsets_known``).
+        """
+        self._offsets_known = offsets_known
         self.acknowledged = 0
         self._client = client
         self._topic = topic
@@ -134,7 +138,8 @@ class Sender:
             raise CommandFailed(f"record {self.acknowledged + 1}: {describe_error(error)}") from error
         self.acknowledged += 1
         if self._report is not None:
-            self._report.line(f"{metadata.topic}\t{metadata.partition}\t{metadata.offset}")
+            offset = metadata.offset if self._offsets_known else "-"
+            self._report.line(f"{metadata.topic}\t{metadata.partition}\t{offset}")
 
 
 def open_inputs(files: list[Path]) -> Iterator[BinaryIO]:
@@ -180,7 +185,9 @@ def produce(
         str | None, typer.Option("--key-delimiter", "-K", help="What comes before it in a line is the key.")
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = "\\n",
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send to this one.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Send to this one.")
+    ] = None,
     headers: Annotated[
         list[str],
         typer.Option(
@@ -211,11 +218,13 @@ def produce(
         raise typer.BadParameter(f"--compression must be one of {', '.join(CODECS)}, not {compression!r}")
     try:
         boundary = unescape(delimiter)
-        key_boundary = unescape(key_delimiter) if key_delimiter else None
+        key_boundary = None if key_delimiter is None else unescape(key_delimiter)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if not boundary:
         raise typer.BadParameter("--delimiter must not be empty")
+    if key_boundary == b"":
+        raise typer.BadParameter("--key-delimiter must not be empty")
     form = LineFormat(
         as_json=as_json,
         key=None if key is None else key.encode(),
@@ -230,7 +239,7 @@ def produce(
         "compression_type": None if compression == "none" else compression,
     }
     with producer(bootstrap, properties, **config) as client:
-        sender = Sender(client, topic, Output() if verbose else None)
+        sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
         produce_lines(sender, files, boundary, form)
     if sys.stderr.isatty():
         remark(f"{sender.acknowledged} records to {topic}")

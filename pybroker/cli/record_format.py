@@ -169,12 +169,15 @@ def _take_bytes(document: dict[str, Any], name: str) -> bytes | None:
     return compact_json(value).encode()
 
 
-def _take_integer(document: dict[str, Any], name: str) -> int | None:
+def _take_integer(document: dict[str, Any], name: str, bits: int) -> int | None:
     value = document.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} must be a number that is not negative, got {value!r}")
+    if value >> (bits - 1):
+        # The client library would write it without end, or not find its partition.
+        raise ValueError(f"{name} must be less than 2^{bits - 1}")
     return value
 
 
@@ -182,12 +185,15 @@ def from_json(line: bytes) -> NewRecord:
     """A record from the JSON envelope; ``topic`` and ``offset`` are not looked at.  Raises ``ValueError``."""
     try:
         document = json.loads(line)
-    except json.JSONDecodeError as error:
+    except RecursionError:
+        raise ValueError("no JSON that can be read: nested too deeply") from None
+    except ValueError as error:
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError("a record must be a JSON object")
     headers: list[Header] = []
-    for header in document.get("headers") or []:
+    given = document.get("headers") or []
+    for header in given if isinstance(given, list) else [None]:
         if not isinstance(header, dict) or not isinstance(header.get("key"), str):
             raise ValueError('headers must be a list of {"key": …, "value": …}')
         headers.append((header["key"], _take_bytes(header, "value")))
@@ -195,6 +201,6 @@ def from_json(line: bytes) -> NewRecord:
         value=_take_bytes(document, "value"),
         key=_take_bytes(document, "key"),
         headers=headers,
-        partition=_take_integer(document, "partition"),
-        timestamp_ms=_take_integer(document, "timestamp"),
+        partition=_take_integer(document, "partition", 32),
+        timestamp_ms=_take_integer(document, "timestamp", 64),
     )

@@ -14,7 +14,7 @@ import typer
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import parse_pairs, retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
-from pybroker.cli.options import repeated
+from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output
 from pybroker_protocol.uuids import uuid_text
 
@@ -82,8 +82,12 @@ def create_topics(
     session: Session,
     *,
     names: Names,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Partitions of each; -1: broker's.")] = -1,
-    replicas: Annotated[int, typer.Option("--replicas", "-r", help="Replicas of each partition; -1: broker's.")] = -1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=-1, max=INT32_MAX, help="Partitions of each; -1: broker's.")
+    ] = -1,
+    replicas: Annotated[
+        int, typer.Option("--replicas", "-r", min=-1, max=2**15 - 1, help="Replicas of each partition; -1: broker's.")
+    ] = -1,
     configs: Annotated[
         list[str],
         repeated("--config", "-c", metavar="KEY=VALUE", help="Topic setting."),
@@ -245,7 +249,9 @@ def alter_topic(
     session: Session,
     *,
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="New count; it can only grow.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="New count; it can only grow.")
+    ] = None,
     settings: Annotated[
         list[str],
         repeated("--set", "-s", metavar="KEY=VALUE", help="Set a setting."),

@@ -46,6 +46,6 @@ class CommandLine:
         """The document that a command prints with ``--json``."""
         return json.loads(self.ok(*arguments, "--json"))
 
-    def lines(self, *arguments: str) -> list[str]:
+    def lines(self, *arguments: str, stdin: bytes = b"") -> list[str]:
         """The lines of a command's stdout."""
-        return self.ok(*arguments).decode().splitlines()
+        return self.ok(*arguments, stdin=stdin).decode().splitlines()

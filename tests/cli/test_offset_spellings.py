@@ -35,7 +35,22 @@ def test_an_end_time_joins_a_start_offset() -> None:
     assert parse_range(["17", "e@-15m"], NOW_MS) == ReadRange(Start(Origin.ABSOLUTE, 17), NOW_MS - 900_000)
 
 
-@pytest.mark.parametrize("texts", [["foo"], ["@foo"], ["-"], [""], ["1.5"], ["beginning", "end"], ["e@"]])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["foo"],
+        ["@foo"],
+        ["-"],
+        [""],
+        ["1.5"],
+        ["beginning", "end"],
+        ["e@"],
+        ["9223372036854775808"],
+        ["-9223372036854775808"],
+        ["@9223372036854775808"],
+        ["9" * 5000],
+    ],
+)
 def test_what_is_no_offset_is_refused_with_a_sentence(texts: list[str]) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
         parse_range(texts, NOW_MS)
@@ -46,6 +61,11 @@ def test_what_is_no_offset_is_refused_with_a_sentence(texts: list[str]) -> None:
 )
 def test_relative_times_count_back_from_now(text: str, back_ms: int) -> None:
     assert parse_timestamp_ms(text, NOW_MS) == NOW_MS - back_ms
+
+
+@pytest.mark.parametrize("text", ["-99999999999d", "1969-12-31T23:59:59.999", "0001-01-01"])
+def test_times_before_the_epoch_are_the_epoch(text: str) -> None:
+    assert parse_timestamp_ms(text, NOW_MS) == 0
 
 
 def test_partitions_are_numbers_lists_and_ranges() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient, TopicPartition
 
-from tests.cli.command import CommandLine
+from tests.cli.command import COMMAND, CommandLine
 
 
 def test_lines_come_back_as_they_were_produced(cli: CommandLine, name: str) -> None:
@@ -68,6 +71,58 @@ def test_reading_starts_where_it_is_told(cli: CommandLine, name: str) -> None:
     assert cli.lines("consume", name, "-c", "3") == ["0", "1", "2"]
 
 
+def test_an_offset_out_of_range_is_the_nearest_end(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    cli.ok("produce", name, stdin=b"a\nb\n")
+    beyond = cli.run("consume", name, "-e", "-o", "100")
+    assert (beyond.returncode, beyond.stdout) == (0, b"")
+    assert b"the end, offset 2" in beyond.stderr
+    with cli.start("consume", name, "-o", "100", "-c", "1") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"the end, offset 2" in process.stderr.readline()
+        cli.ok("produce", name, stdin=b"c\n")
+        assert process.stdout.readline() == b"c\n"
+        assert process.wait(30) == 0
+    admin = KafkaAdminClient(bootstrap_servers=cli.bootstrap)
+    admin.delete_records({TopicPartition(name, 0): 1})
+    admin.close()
+    below = cli.run("consume", name, "-e", "-o", "0")
+    assert (below.returncode, below.stdout) == (0, b"b\nc\n")
+    assert b"the first record left, offset 1" in below.stderr
+
+
+def test_nobody_tells_an_offset_without_acknowledgements(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    assert cli.lines("produce", name, "-a", "0", "-v", stdin=b"a\nb\n") == [f"{name}\t0\t-"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "exit_code", "message"),
+    [
+        ("topics list", ">&-", 1, b"Bad file descriptor"),
+        ("consume TOPIC -e", ">&-", 1, b"Bad file descriptor"),
+        ("consume TOPIC -e", ">/dev/full", 1, b"No space left"),
+        ("produce TOPIC", "<&-", 0, b""),
+        ("produce TOPIC -k x", ">&- </dev/null", 0, b""),
+        ("topics describe none", "2>&-", 1, b""),
+    ],
+)
+def test_missing_standard_streams_are_no_bug_of_ours(
+    cli: CommandLine, name: str, arguments: str, closed: str, exit_code: int, message: bytes
+) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    cli.ok("produce", name, stdin=b"a\n")
+    line = f'"$0" {arguments.replace("TOPIC", name)} {closed}'
+    environment = {**os.environ, "PYBROKER_BOOTSTRAP": cli.bootstrap}
+    finished = subprocess.run(
+        ["/bin/sh", "-c", line, COMMAND], capture_output=True, check=False, env=environment, timeout=60
+    )
+    assert finished.returncode == exit_code
+    assert message in finished.stderr
+    assert len(finished.stderr.splitlines()) == (1 if message else 0)
+
+
 def test_a_group_goes_on_where_it_stopped(cli: CommandLine, name: str) -> None:
     cli.ok("topics", "create", name, "-p", "1")
     cli.ok("produce", name, stdin=b"a\nb\nc\n")
@@ -119,6 +174,14 @@ def test_a_signal_ends_a_waiting_consumer_with_the_shells_code(
         (["produce", "TOPIC", "-l", "/no/such/file"], 1, "No such file"),
         (["produce", "TOPIC", "-X", "no.such=1"], 1, "unknown client setting"),
         (["nonsense"], 2, "No such command"),
+        (["produce", "TOPIC", "-K", ""], 2, "--key-delimiter must not be empty"),
+        (["produce", "TOPIC", "-H", "\udcff=\udcff"], 2, "not UTF-8"),
+        (["topics", "create", "\udcff"], 2, "not UTF-8"),
+        (["topics", "create", "TOPIC", "-p", "2147483648"], 2, "Invalid value for"),
+        (["topics", "alter", "TOPIC", "-p", "99999999999"], 2, "Invalid value for"),
+        (["topics", "list", "-b", ","], 1, "names no broker"),
+        (["topics", "list", "-b", ""], 1, "names no broker"),
+        (["groups", "list", "--state", "foo"], 2, "--state must be one of"),
     ],
 )
 def test_wrong_use_and_failure_have_their_own_exit_codes(
@@ -135,6 +198,11 @@ def test_a_line_that_is_no_record_names_its_number(cli: CommandLine, name: str) 
     finished = cli.run("produce", name, "--json", stdin=b'{"value": "ok"}\n\n{"value": \n')
     assert finished.returncode == 1
     assert finished.stderr.startswith(b"pybroker: line 3: no JSON")
+    finished = cli.run("produce", name, "--json", stdin=b'{"value": "ok"}\n{"timestamp": 9223372036854775808}\n')
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(b"pybroker: line 2: timestamp must be less than")
+    ends = b'{"timestamp": 0}\n{"timestamp": 9223372036854775807}\n'
+    cli.run("produce", name, "--json", stdin=ends)  # comes to an end, whatever the broker says of it
 
 
 def test_a_record_that_the_broker_refuses_fails_the_command(cli: CommandLine, name: str) -> None:

@@ -97,6 +97,12 @@ def test_a_value_that_is_an_object_is_produced_as_json() -> None:
         b'{"partition": true}',
         b'{"timestamp": "now"}',
         b'{"headers": [7]}',
+        b'{"headers": 5}',
+        b'{"headers": {"key": "a", "value": "b"}}',
+        b"[" * 5000,
+        b'{"timestamp": 9223372036854775808}',
+        b'{"timestamp": 1' + b"0" * 5000 + b"}",
+        b'{"partition": 2147483648}',
         b'{"headers": [{"value": "x"}]}',
     ],
 )
