@@ -85,6 +85,17 @@ def parse_headers(texts: Iterable[str]) -> tuple[Header, ...]:
     return tuple((name, value.encode()) for text in texts for name, value in parse_pairs([text], "--header").items())
 
 
+def parse_delimiter(text: str, option: str) -> bytes:
+    """A delimiter as typed; raises typer's error for a wrong use."""
+    try:
+        delimiter = unescape(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if not delimiter:
+        raise typer.BadParameter(f"{option} must not be empty")
+    return delimiter
+
+
 class Sender:
     """Sends records and waits for their replies, at most ``UNACKNOWLEDGED_MAX`` at a time."""
 
@@ -216,15 +227,8 @@ def produce(
         raise typer.BadParameter(f"--acks must be 0, 1 or all, not {acks!r}")
     if compression not in CODECS:
         raise typer.BadParameter(f"--compression must be one of {', '.join(CODECS)}, not {compression!r}")
-    try:
-        boundary = unescape(delimiter)
-        key_boundary = None if key_delimiter is None else unescape(key_delimiter)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    if not boundary:
-        raise typer.BadParameter("--delimiter must not be empty")
-    if key_boundary == b"":
-        raise typer.BadParameter("--key-delimiter must not be empty")
+    boundary = parse_delimiter(delimiter, "--delimiter")
+    key_boundary = None if key_delimiter is None else parse_delimiter(key_delimiter, "--key-delimiter")
     form = LineFormat(
         as_json=as_json,
         key=None if key is None else key.encode(),
