@@ -130,7 +130,7 @@ class BrokerConfig:
             static[name] = value
         if data_dir is not None:
             static.pop("log.dir", None)
-            static["log.dirs"] = _one_log_dir(data_dir)
+            static["log.dirs"] = data_dir  # a list, as of every log.dirs
         if listen:
             from pybroker.config.listeners import settings_of_arguments
 
@@ -280,13 +280,6 @@ def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
         log.warning("dynamic settings ignored: %s: %s", ", ".join(ignored), rule.message)
         values.update(ignored)
     return values
-
-
-def _one_log_dir(path: str) -> str:
-    """``path`` as ``log.dirs``, a list that has no way to write some paths."""
-    if "," in path or path != path.strip():
-        raise ConfigError(f"the data directory '{path}' has a comma, or blanks at an end: a log dir's path may not")
-    return path
 
 
 def _read_file(path: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pybroker.storage.cleaner.offset_map import ENTRY_BYTES
 from pybroker_protocol.record_codec import ControlRecordType, control_type, decode_records
 from tests.storage.cleaner.logs import BACKOFF_MS, all_batches, clean, compacted, end_transaction, file_names, put
 from tests.storage.fake_env import FakeWorld
@@ -20,6 +21,8 @@ RETENTION_MS = 3_600_000
 KEYS = [b"%d" % i for i in range(7)]
 PRODUCERS = [1, 2, 3]  # idempotent, and in turn transactional
 CODECS = st.sampled_from([0, 1, 2, 3, 4])
+DEDUPE_BYTES = (1 << 20) + 1  # the least that Kafka allows
+LOAD_FACTOR_OF_FIVE_KEYS = 5.5 / (DEDUPE_BYTES // ENTRY_BYTES)
 KEYED = st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), min_size=1, max_size=4)
 
 
@@ -47,9 +50,12 @@ class CleaningMachine(RuleBasedStateMachine):
         self.counter = 0
         self.world = FakeWorld()
 
-    @initialize(segment_bytes=st.sampled_from([400, 1500, 1 << 20]), dedupe_bytes=st.sampled_from([170, 1 << 20]))
-    def begin(self, segment_bytes: int, dedupe_bytes: int) -> None:
-        self.dedupe_bytes = dedupe_bytes  # the small one has room for five keys: a round ends early
+    @initialize(
+        segment_bytes=st.sampled_from([400, 1500, 1 << 20]),
+        load_factor=st.sampled_from([LOAD_FACTOR_OF_FIVE_KEYS, 0.9]),
+    )
+    def begin(self, segment_bytes: int, load_factor: float) -> None:
+        self.load_factor = load_factor  # with room for five keys a round ends early
         self.attributes = {
             "internal_segment_bytes": segment_bytes,
             "delete_retention_ms": RETENTION_MS,
@@ -62,7 +68,8 @@ class CleaningMachine(RuleBasedStateMachine):
             self.directory / "data",
             self.world,
             log_cleaner_backoff_ms=BACKOFF_MS,
-            log_cleaner_dedupe_buffer_size=self.dedupe_bytes,
+            log_cleaner_dedupe_buffer_size=DEDUPE_BYTES,
+            log_cleaner_io_buffer_load_factor=self.load_factor,
             log_retention_check_interval_ms=10**12,
         )
         self.log = compacted(self.storage, **self.attributes)
