@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -73,11 +74,13 @@ def calls_of(action: Callable[[], Any]) -> int:
         calls += event in {"call", "c_call"}
 
     before = sys.getprofile()
+    gc.disable()  # a collection in between would run what others want to hear of it
     sys.setprofile(count)
     try:
         action()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return calls
 
 
