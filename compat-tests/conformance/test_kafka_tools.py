@@ -33,6 +33,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
+from conformance.in_process.kafka_python_adapter import subscribe_knowing
 from pybroker.apis import APIS
 
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
@@ -145,10 +146,7 @@ def member(broker: BrokerUnderTest, group: str, topic: str) -> Iterator[KafkaCon
         max_poll_interval_ms=10 * 60_000,
     )
     try:
-        consumer.subscribe([topic])
-        # kafka-python 3.0.12 loses an assignment that arrives between two polls if a change of metadata had asked for
-        # it.  Asked for the metadata before the first poll, it sees no such change.
-        consumer.topics()
+        subscribe_knowing(consumer, topic)
         deadline = time.monotonic() + TOOL_TIMEOUT_S
         while not consumer.assignment():
             assert time.monotonic() < deadline, "nothing is assigned"

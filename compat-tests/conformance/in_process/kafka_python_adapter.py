@@ -60,6 +60,16 @@ def code_of(error: KafkaError) -> int:
     return int(error.errno) if isinstance(error, BrokerResponseError) else CLIENT_ERROR
 
 
+def subscribe_knowing(consumer: KafkaConsumer, topic: str, listener: ConsumerRebalanceListener | None = None) -> None:
+    """Subscribe, and ask for the metadata before the first poll.
+
+    kafka-python 3.0.12 loses an assignment that arrives between two polls if a change of metadata had asked for it.
+    Asked before, it sees no such change.
+    """
+    consumer.subscribe([topic], listener=listener)
+    consumer.topics()
+
+
 class KafkaPythonProducer(Producer):
     """KafkaProducer."""
 
@@ -173,10 +183,7 @@ class KafkaPythonConsumer(Consumer, ConsumerRebalanceListener):
         """Not counted."""
 
     def subscribe(self, topic: str) -> None:
-        self._consumer.subscribe([topic], listener=self)
-        # kafka-python 3.0.12 loses an assignment that arrives between two polls if it was a change of metadata that had
-        # asked for it.  Asked for the metadata before the first poll, it sees no such change.
-        self._consumer.topics()
+        subscribe_knowing(self._consumer, topic, listener=self)
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         self._consumer.assign([TopicPartition(*partition) for partition in partitions])
