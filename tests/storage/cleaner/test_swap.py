@@ -59,6 +59,16 @@ def fill(storage: Storage, **attributes: Any) -> Log:
     return log
 
 
+def another(storage: Storage) -> Log:
+    """A second compacted log, of one key in four batches, the last one in the active segment."""
+    log = compacted(storage, topic="other", topic_id=b"fedcba9876543210")
+    for _ in range(3):
+        put(log, (b"k", b"1"))
+        log.roll()
+    put(log, (b"k", b"1"))
+    return log
+
+
 def committed_values(log: Log) -> dict[bytes | None, bytes | None]:
     """The last values of the keys, without what the aborted transaction wrote."""
     return {record.key: record.value for record in survivors(log) if record.value != b"no"}
@@ -245,11 +255,7 @@ def test_damaged_batch_makes_the_partition_uncleanable_and_others_are_cleaned(
     storage: Storage, world: FakeWorld
 ) -> None:
     log = fill(storage)
-    other = compacted(storage, topic="other", topic_id=b"fedcba9876543210")
-    for _ in range(3):
-        put(other, (b"k", b"1"))
-        other.roll()
-    put(other, (b"k", b"1"))
+    other = another(storage)
     with (log.path / f"{0:020d}.log").open("r+b") as file:
         file.seek(70)
         file.write(b"\xff\xff")
@@ -266,11 +272,7 @@ def test_defect_in_the_look_at_one_partition_leaves_that_one_uncleaned(
     storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = fill(storage)
-    other = compacted(storage, topic="other", topic_id=b"fedcba9876543210")
-    for _ in range(3):
-        put(other, (b"k", b"1"))
-        other.roll()
-    put(other, (b"k", b"1"))
+    other = another(storage)
 
     def failing(looked_at: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
         if looked_at is log:
