@@ -259,12 +259,11 @@ def _target(group: ConsumerGroup, member_id: str, joining: ConsumerMember | None
 
 
 def _held(group: ConsumerGroup, member_id: str, joining: ConsumerMember | None) -> Mapping[bytes, Iterable[int]]:
-    is_joining = joining is not None and joining.member_id == member_id
-    member = joining if joining is not None and is_joining else group.members[member_id]
-    topic_ids = (*member.assigned, *(each for each in member.pending_revocation if each not in member.assigned))
+    member = joining if joining is not None and joining.member_id == member_id else group.members[member_id]
+    assigned, pending = member.assigned, member.pending_revocation
     return {
-        topic_id: sorted({*member.assigned.get(topic_id, ()), *member.pending_revocation.get(topic_id, ())})
-        for topic_id in topic_ids
+        topic_id: sorted({*assigned.get(topic_id, ()), *pending.get(topic_id, ())})
+        for topic_id in {**assigned, **pending}
     }
 
 
