@@ -32,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", metavar="PART,…", help="run these parts")
     parser.add_argument("--full", action="store_true", help="more rounds and longer ones (about an hour)")
-    parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 3, 7 with --full)")
+    parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 5, 7 with --full)")
     parser.add_argument("--brokers", default=f"{KAFKA},{PYBROKER}", metavar="NAME,…", help="measure one of them only")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")

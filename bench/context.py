@@ -32,7 +32,7 @@ class Volume:
 
 
 QUICK = Volume(
-    rounds=3,
+    rounds=5,
     seconds=3.0,
     warmup_seconds=1.0,
     bulk_bytes=1_000_000_000,

@@ -111,7 +111,9 @@ def parser() -> argparse.ArgumentParser:
         help=f"run everything there is to report and write report.html and report.md (default: {REPORT})",
     )
     made.add_argument("--report-parts", metavar="PART,…", help=f"of the report only these: {', '.join(PARTS)}")
-    made.add_argument("--full", action="store_true", help="of the report: the head-to-head with more rounds")
+    made.add_argument(
+        "--bench", metavar="ARGUMENTS", default="", help="of the report: what scripts/bench is told, as one word"
+    )
     return made
 
 
@@ -124,7 +126,7 @@ def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
         sys.exit(f"unknown parts: {', '.join(sorted(unknown))}")
     clients = [word for name in arguments.client or () for word in ("--client", name)]
     with target(arguments) as about:
-        options = Options(about, (*clients, *for_scenarios), full=arguments.full)
+        options = Options(about, (*clients, *for_scenarios), tuple(shlex.split(arguments.bench)))
         run = run_parts(names, options, shlex.join(["scripts/conformance", *sys.argv[1:]]), arguments.report / "logs")
     write(run, arguments.report)
     say(f"written: {arguments.report / HTML} and {arguments.report / MARKDOWN}")

@@ -53,11 +53,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked of whom: further arguments are those of the scenarios, ``full`` is the head-to-head's."""
+    """What is asked of whom, and further arguments for the scenarios and for the head-to-head."""
 
     target: Target = Target()
     scenario_arguments: tuple[str, ...] = ()
-    full: bool = False
+    bench_arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ PARTS: Mapping[str, Part] = {
     BENCH: Part(
         "figures beside Apache Kafka's",
         "bench",
-        lambda options: ["--full"] if options.full else [],
+        lambda options: options.bench_arguments,
         pybroker_alone=True,
     ),
 }

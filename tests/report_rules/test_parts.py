@@ -93,6 +93,12 @@ def test_broker_clients_and_further_arguments_reach_the_scenarios(checkout: Path
     assert json.loads(path.read_text())
 
 
+def test_arguments_for_the_head_to_head_reach_it(checkout: Path) -> None:
+    write_script(checkout, "bench", 'mkdir -p bench/results; printf \'["%s"]\' "$*" > bench/results/1.json')
+    options = Options(bench_arguments=("--only", "tiny", "--write"))
+    assert run_one(checkout, BENCH, options).found == ["--only tiny --write"]
+
+
 def test_apache_kafka_is_asked_by_its_option() -> None:
     assert Target(apache=True).arguments() == ["--apache"]
     assert Target().arguments() == []
