@@ -7,7 +7,9 @@ Does not own the loop.  Works on the standard loops and on uvloop alike.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -16,6 +18,7 @@ from contextlib import suppress
 from random import SystemRandom
 from typing import Any, TypeVar
 
+from pybroker import limits
 from pybroker.env import Cancellable, Env
 
 T = TypeVar("T")
@@ -52,7 +55,8 @@ class LoopTimers:
 class ThreadExecutor:
     """One worker thread; completions are handed to the loop in batches, one wake-up for many.
 
-    The thread is started by the first job, so that a broker that never needs it never has it.
+    The thread is started by the first job, so that a broker that never needs it never has it.  It gives way to the loop
+    where processors are short.
     """
 
     def __init__(self, name: str, call_threadsafe: Callable[..., None]) -> None:
@@ -84,6 +88,7 @@ class ThreadExecutor:
         self._deliver()
 
     def _run(self) -> None:
+        give_way()
         while (job := self._jobs.get()) is not None:
             work, done = job
             try:
@@ -112,6 +117,13 @@ class ThreadExecutor:
             except IndexError:
                 return
             done(result, error)
+
+
+def give_way() -> None:
+    """Make the calling thread nicer than the one that started it, where threads have a niceness of their own."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + limits.WORKER_NICENESS)
 
 
 def loop_env() -> Env:

@@ -1,0 +1,45 @@
+"""The worker threads of a loop: one per executor, nicer than the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from pybroker.limits import WORKER_NICENESS
+from pybroker.net.loop_env import loop_env
+
+LOWEST_PRIORITY = 19
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+async def outcome_of(work: Any) -> Any:
+    """What ``work`` comes to in a worker thread."""
+    executor = loop_env().executor("worker")
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    executor.submit(work, lambda result, error: done.set_exception(error) if error else done.set_result(result))
+    try:
+        return await done
+    finally:
+        executor.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own")
+def test_worker_gives_way_to_the_loop_and_the_loop_to_nobody() -> None:
+    before = niceness()
+    assert asyncio.run(outcome_of(niceness)) == min(before + WORKER_NICENESS, LOWEST_PRIORITY)
+    assert niceness() == before
+
+
+def test_failure_in_a_worker_is_its_submitters() -> None:
+    def fail() -> None:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        asyncio.run(outcome_of(fail))
