@@ -5,7 +5,7 @@
 
 FROM python:3.12-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY pybroker pybroker
 # A virtual environment is copied whole into the final image, and pip's cache and the sources stay behind.
@@ -17,10 +17,11 @@ COPY --from=build /opt/pybroker /opt/pybroker
 COPY scripts/healthcheck.py /opt/pybroker/healthcheck.py
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin pybroker \
     && install --directory --owner=pybroker --group=pybroker /data
-USER pybroker
+# By number: Kubernetes can tell that it is not root.
+USER 10001
 VOLUME /data
 EXPOSE 9092
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "/opt/pybroker/healthcheck.py", "127.0.0.1", "9092"]
 # A wildcard is never advertised: without advertised.listeners, clients are told the container's own name.
 ENTRYPOINT ["pybroker", "serve", "--listen", "0.0.0.0:9092", "--data-dir", "/data"]

@@ -1,6 +1,6 @@
 """The ladder: what each change that was made for speed has gained, measured again from the commits themselves.
 
-    .venv/bin/python -m bench.ladder [--rounds N] [--write]
+    scripts/bench ladder [--rounds N] [--write]
 
 Every rung is a commit of this repository; the broker of its parent and its own run in alternation, each from a work
 tree of its own, under the same load from today's generators.  ``--write`` puts the table into ``bench/LADDER.md``.
@@ -208,7 +208,7 @@ def _head(rounds: int, load_before: float) -> list[str]:
         "times requests in flight. A rate is bounded by the generator, which has the other processor: where it does",
         "not move, the processor time may.",
         "",
-        f"Made by `.venv/bin/python -m bench.ladder --write`: medians of {rounds} rounds, {machine()}, load average",
+        f"Made by `scripts/bench ladder --write`: medians of {rounds} rounds, {machine()}, load average",
         f"{load_before:.1f} before and {load_average():.1f} after.",
         "",
     ]

@@ -27,10 +27,14 @@ apt_install() {
     apt-get install -y -q --no-install-recommends "$@" >/dev/null || fail "apt-get could not install $*"
 }
 
-# need_java: Java 17 or newer and Maven, for Apache Kafka and Spark.
+# java_major: the major version of the JDK, nothing where there is none.
+java_major() { command -v java >/dev/null && javac -version 2>&1 | sed -nE 's/^javac ([0-9]+).*/\1/p'; }
+
+# need_java: a JDK, 17 or newer, and Maven, for Apache Kafka, Spark and the clients in Java.
 need_java() {
-    local packages=()
-    command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
+    local packages=() major
+    major="$(java_major || true)"
+    [[ "${major:-0}" -ge 17 ]] || packages+=(default-jdk-headless)
     command -v mvn >/dev/null || packages+=(maven)
     if [[ ${#packages[@]} -gt 0 ]]; then
         apt_install "Apache Kafka and Spark run on Java" "${packages[@]}"

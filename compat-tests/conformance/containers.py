@@ -28,7 +28,7 @@ def missing_engine() -> str | None:
         import testcontainers  # noqa: F401  # what starts containers, and brings the former
         from docker.errors import DockerException
     except ImportError:
-        return "testcontainers is not installed: it comes with pip install 'pybroker[containers]'"
+        return "testcontainers is not installed: scripts/setup brings it"
     reason = None
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         try:

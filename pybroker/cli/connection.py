@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+import typer
+
 from pybroker.cli.failure import CommandFailed
 
 T = TypeVar("T")
@@ -38,12 +40,15 @@ ALIASES: Mapping[str, str] = {
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """``KEY=VALUE`` texts as a dict, in order; the value may be empty and may hold further ``=``."""
+    """``KEY=VALUE`` texts as a dict, in order; the value may be empty and may hold further ``=``.
+
+    Raises ``typer.BadParameter``.
+    """
     pairs: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise CommandFailed(f"{what} must be KEY=VALUE, got {text!r}")
+            raise typer.BadParameter(f"{what} must be KEY=VALUE, got {text!r}")
         pairs[name] = value
     return pairs
 

@@ -28,9 +28,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         action="append",
         default=[],
-        help="address to listen on and to advertise; repeatable, IPv6 as [::1]:9092, port 0 picks a free port",
+        help="address to listen on and advertise (default: port 9092 of all); repeatable, IPv6 as [::1]:9092, 0 picks a port",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="directory of the log; made if missing, locked while in use")
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="directory of the log, or several with commas (default: /tmp/kafka-logs); made if missing, locked while in use",
+    )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file with Kafka's own settings")
     parser.add_argument(
         "--set",

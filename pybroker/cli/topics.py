@@ -273,7 +273,10 @@ def alter_topic(
     """Change a topic's settings or add partitions to it."""
     operations: dict[str, tuple[str, str | None]] = dict.fromkeys(unset, ("DELETE", None))
     for operation, texts in (("SET", settings), ("APPEND", append), ("SUBTRACT", subtract)):
-        operations |= {key: (operation, value) for key, value in parse_pairs(texts, f"--{operation.lower()}").items()}
+        pairs = parse_pairs(texts, f"--{operation.lower()}")
+        if twice := sorted(operations.keys() & pairs.keys()):
+            raise typer.BadParameter(f"{twice[0]} is named by two options")
+        operations |= {key: (operation, value) for key, value in pairs.items()}
     if not operations and partitions is None:
         raise typer.BadParameter("nothing to change: give --partitions, --set, --unset, --append or --subtract")
     with session.client() as client:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 from pybroker.cli.connection import client_config, parse_pairs
 from pybroker.cli.failure import CommandFailed
@@ -32,7 +33,13 @@ def test_settings_take_the_names_of_kafka_and_of_librdkafka() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["nonsense=1", "linger.ms=soon", "linger.ms", "=1"])
+@pytest.mark.parametrize("text", ["linger.ms", "=1"])
+def test_a_setting_without_name_or_value_is_wrong_use(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="-X must be KEY=VALUE"):
+        client_config([text], DEFAULTS)
+
+
+@pytest.mark.parametrize("text", ["nonsense=1", "linger.ms=soon"])
 def test_a_setting_that_the_client_does_not_take_is_a_failure(text: str) -> None:
     with pytest.raises(CommandFailed):
         client_config([text], DEFAULTS)

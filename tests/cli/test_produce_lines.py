@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
+import typer
 
-from pybroker.cli.failure import CommandFailed
 from pybroker.cli.produce import READ_CHUNK_BYTES, LineFormat, parse_headers, parse_line, split_lines
 from pybroker.cli.record_format import NewRecord
 
@@ -49,5 +49,5 @@ def test_headers_of_the_command_come_before_those_of_a_json_line() -> None:
 
 
 def test_a_header_without_a_value_is_refused() -> None:
-    with pytest.raises(CommandFailed, match="--header must be KEY=VALUE"):
+    with pytest.raises(typer.BadParameter, match="--header must be KEY=VALUE"):
         parse_headers(["a"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.command import CommandLine
 
 
@@ -71,6 +73,18 @@ def test_partitions_and_settings_are_altered(cli: CommandLine, name: str) -> Non
     assert configs["cleanup.policy"]["value"] == "compact"
     assert configs["retention.ms"]["source"] == "DEFAULT_CONFIG"
     assert len(configs) > len(cli.json("topics", "configs", name))
+
+
+@pytest.mark.parametrize("second", ["--append", "--subtract", "--set"])
+def test_setting_that_two_options_name_is_refused(cli: CommandLine, name: str, second: str) -> None:
+    first = ("--unset", "a") if second == "--set" else ("--set", "a=1")
+    finished = cli.run("topics", "alter", name, *first, second, "a=2")
+    assert finished.returncode == 2
+    assert b"named by two options" in b" ".join(finished.stderr.split())
+
+
+def test_setting_without_a_value_is_wrong_use(cli: CommandLine, name: str) -> None:
+    assert cli.run("topics", "create", name, "-c", "retention.ms").returncode == 2
 
 
 def test_what_the_broker_refuses_fails_with_its_reason(cli: CommandLine, name: str) -> None:

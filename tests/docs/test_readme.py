@@ -32,34 +32,43 @@ def test_generated_tables_are_up_to_date() -> None:
     assert docs_script().filled(README) == README, "run .venv/bin/python scripts/docs.py"
 
 
-def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def pasted(code: str) -> list[str]:
+    """The lines that an interactive Python prints when the code is pasted into it, and Enter pressed once more."""
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Error" not in done.stderr, done.stderr
+    return done.stdout.splitlines()
 
 
-def client_example(broker: Broker, named: str) -> str:
+def client_example(broker: Broker, named: str) -> list[str]:
     """What the example with ``named`` in it prints against the broker."""
     (example,) = [code for code in PYTHON_EXAMPLES if "127.0.0.1:9092" in code and named in code]
-    return run_python(example.replace("127.0.0.1:9092", broker.bootstrap))
+    return pasted(example.replace("127.0.0.1:9092", broker.bootstrap))
 
 
 def test_client_example_works_when_pasted(kafka_broker: Broker) -> None:
     printed = client_example(kafka_broker, "greetings")
-    assert [line.split()[-1] for line in printed.splitlines()] == ["0'", "1'", "2'"]
+    assert [line.split()[-1] for line in printed if "b'hello" in line] == ["0'", "1'", "2'"]
 
 
 def test_transaction_example_works_when_pasted(kafka_broker: Broker) -> None:
-    assert client_example(kafka_broker, "transactional_id") == "[b'committed']\n"
+    assert "[b'committed']" in client_example(kafka_broker, "transactional_id")
 
 
 def test_in_process_example_works_when_pasted() -> None:
     (example,) = [code for code in PYTHON_EXAMPLES if "with Broker()" in code]
-    assert run_python(example) == "0\n"
+    assert "0" in pasted(example)
 
 
 @pytest.mark.parametrize(
-    "command", [line for text in SHELL_EXAMPLES for line in text.splitlines() if "pybroker" in line]
+    "command",
+    [
+        line
+        for text in SHELL_EXAMPLES
+        for line in text.splitlines()
+        if "pybroker " in line and not line.startswith("docker")
+    ],
 )
 def test_shell_example_names_existing_commands_and_options(command: str) -> None:
     arguments = command.split("pybroker ", 1)[1].split("#", maxsplit=1)[0].split()

