@@ -27,8 +27,8 @@ def test_fetch_that_was_answered_does_not_stay_until_its_longest_wait_is_over() 
         address = (broker.host, broker.port)
         clients = [WireClient(address) for _ in range(CLIENTS)]
         with WireClient(address) as producer:
-            topic = CreatableTopic(name="answered", num_partitions=1, replication_factor=1)
-            producer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+            topic = CreatableTopic(name="answered", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            producer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000, validate_only=False), 7)
             for client in clients:
                 client.send(fetch_request("answered", 0, max_wait_ms=WAIT_MS), 12)
             eventually(lambda: operations() - before == CLIENTS, "every fetch waits")

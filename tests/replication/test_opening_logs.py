@@ -86,7 +86,7 @@ def test_partition_that_retention_has_looked_at_shows_its_log_and_is_open_while_
     assert partition is not None
     assert partition.log is looked_at
     world.advance(2 * CHECK_MS)
-    assert looked_at.is_open
+    assert partition.log.is_open
     assert partition.upper_bound(read_committed=False) == 5
 
 
