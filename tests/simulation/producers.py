@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.model import DELETION, check
-from tests.storage.batches import batch
+from tests.storage.batches import Record, batch
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -117,7 +118,7 @@ class IdempotentProducer:
             values = [values[0] + bytes(LARGE_VALUE_BYTES)]
         sequence = self._sequences[partition]
         self._sequences[partition] += len(values)
-        records = keyed(values, self.keys, self.random) if self.keys else values
+        records: Sequence[bytes | Record] = keyed(values, self.keys, self.random) if self.keys else values
         if self.keys and self.random.random() < DELETIONS:
             records = [(key, None) for key, _ in keyed(values, self.keys, self.random)]
             values = [DELETION] * len(values)

@@ -294,7 +294,8 @@ class Simulation:
         config = AlterableConfig(name="internal.segment.bytes", config_operation=0, value=segment_bytes)
         resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
         while True:
-            response = await admin.insist(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            response = await admin.insist(request, 1)
             if response.responses[0].error_code == 0:
                 return
             await admin.sleep(100)
