@@ -109,9 +109,12 @@ class FakeWorld:
             clock=self.clock,
             timers=self.timers,
             executor=self._executor,
-            call_threadsafe=self.timers.call_soon,
+            call_threadsafe=self._call_threadsafe,
             random=Random(seed),
         )
+
+    def _call_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
+        self.timers.call_soon(callback, *args)
 
     def _executor(self, name: str) -> FakeExecutor:
         self.executors[name] = FakeExecutor()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
@@ -17,6 +17,14 @@ TOPIC_ID = b"0123456789abcdef"
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
 LATEST_PRODUCE = 13
 TRANSACTIONAL_FLAG = 0x10
+
+
+class ModelSettings(TypedDict):
+    """The settings of a log that is held against a model."""
+
+    internal_segment_bytes: int
+    index_interval_bytes: int
+    retention_ms: int
 
 
 def small_config(**attributes: Any) -> LogConfig:

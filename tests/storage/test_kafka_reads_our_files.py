@@ -107,9 +107,9 @@ def test_dump_log_segments_reads_markers_and_open_transactions(storage: Storage)
         for line in dump(files_of(log, ".snapshot")).splitlines()
         if "producerId: " in line
     }
-    for producer_id, epoch, coordinator_epoch in (("78", 5, 3), ("79", 5, 3), ("80", 4, -1)):
-        assert f"producerEpoch: {epoch} " in producers[producer_id]
-        assert f"coordinatorEpoch: {coordinator_epoch} " in producers[producer_id]
+    for name, epoch, coordinator_epoch in (("78", 5, 3), ("79", 5, 3), ("80", 4, -1)):
+        assert f"producerEpoch: {epoch} " in producers[name]
+        assert f"coordinatorEpoch: {coordinator_epoch} " in producers[name]
     assert "currentTxnFirstOffset: Optional[4]" in producers["80"].replace("OptionalLong", "Optional")
     assert "currentTxnFirstOffset: None" in producers["78"].replace("OptionalLong.empty", "None")
     ours = {entry["producer_id"]: entry for entry in read_producer_snapshot(files_of(log, ".snapshot")[-1])}

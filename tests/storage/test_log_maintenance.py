@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -277,6 +277,13 @@ def test_retention_reaches_partitions_that_nobody_touched_since_the_start(storag
     again.kill()
 
 
+class CleanupSettings(TypedDict):
+    """When and how a log is cleaned."""
+
+    cleanup_policy: frozenset[str]
+    min_cleanable_dirty_ratio: float
+
+
 class Unused:
     """The only partition of a broker that has started again, which nobody asks for but the housekeeping."""
 
@@ -339,7 +346,7 @@ def test_retention_looks_at_an_unused_partition_again_when_a_setting_has_changed
 def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_again(
     make_storage: Callable[..., Storage], world: FakeWorld
 ) -> None:
-    policies = {"cleanup_policy": frozenset({"compact", "delete"}), "min_cleanable_dirty_ratio": 1.0}
+    policies: CleanupSettings = {"cleanup_policy": frozenset({"compact", "delete"}), "min_cleanable_dirty_ratio": 1.0}
     first = make_storage()
     log = first.log(**policies)
     for i in range(60):

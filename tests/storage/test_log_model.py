@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -20,13 +21,7 @@ from pybroker.storage.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, ColdRead, ReadResult
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import Client, Storage, read_all
-
-
-def set_inline_bytes_max(bytes_max: int) -> None:
-    """Change the bound wherever it is looked at."""
-    append_module.INLINE_WRITE_BYTES_MAX = bytes_max
-    log_module.INLINE_WRITE_BYTES_MAX = bytes_max
+from tests.storage.logs import Client, ModelSettings, Storage, read_all
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -39,13 +34,18 @@ class LogMachine(RuleBasedStateMachine):
         self.start_offset = 0
         self.epoch = 0
         self.counter = 0
-        self.inline_bytes_max = append_module.INLINE_WRITE_BYTES_MAX
-        set_inline_bytes_max(600)  # so that small batches, too, take the way through the thread
+        self.patched = pytest.MonkeyPatch()
+        for module in (append_module, log_module):  # so that small batches, too, take the way through the thread
+            self.patched.setattr(module, "INLINE_WRITE_BYTES_MAX", 600)
         self.in_flight: list[tuple[bytes, int]] = []
 
     @initialize(segment_bytes=st.sampled_from([1500, 4096, 1 << 20]), interval=st.sampled_from([0, 200, 4096]))
     def begin(self, segment_bytes: int, interval: int) -> None:
-        self.config = {"internal_segment_bytes": segment_bytes, "index_interval_bytes": interval, "retention_ms": -1}
+        self.config: ModelSettings = {
+            "internal_segment_bytes": segment_bytes,
+            "index_interval_bytes": interval,
+            "retention_ms": -1,
+        }
         self.open()
 
     def open(self) -> None:
@@ -196,7 +196,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.settle()
                 assert [base for base, _, _ in read_all(self.log)] == [base for base, _, _ in self.model]
         finally:
-            set_inline_bytes_max(self.inline_bytes_max)
+            self.patched.undo()
             if hasattr(self, "storage"):
                 self.storage.kill()
             shutil.rmtree(self.directory)

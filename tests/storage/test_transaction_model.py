@@ -25,7 +25,7 @@ from pybroker.storage.results import (
 )
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage
+from tests.storage.logs import TRANSACTIONAL_FLAG, Client, ModelSettings, Storage
 
 
 class Deed(NamedTuple):
@@ -99,7 +99,11 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @initialize(segment_bytes=st.sampled_from([300, 700, 1 << 20]))
     def begin(self, segment_bytes: int) -> None:
-        self.config = {"internal_segment_bytes": segment_bytes, "index_interval_bytes": 0, "retention_ms": -1}
+        self.config: ModelSettings = {
+            "internal_segment_bytes": segment_bytes,
+            "index_interval_bytes": 0,
+            "retention_ms": -1,
+        }
         self.open()
 
     def open(self) -> None:

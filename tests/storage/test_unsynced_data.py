@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -16,7 +16,16 @@ from tests.storage.batches import end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read
 
-IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
+
+class ProducerFields(TypedDict):
+    """What a batch says of its producer."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+IDEMPOTENT: ProducerFields = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
 
 
 @pytest.fixture
