@@ -169,10 +169,9 @@ class Member:
         if self.epoch == JOIN:
             reply = self.cluster.enter(self.member_id, *self.topics, **self.how)
         else:
-            group = {"group": self.how["group"]} if "group" in self.how else {}
-            instance = {"instance": self.how["instance"]} if "instance" in self.how else {}
-            owned = {"owned": self.owned} if self.acknowledge else {}
-            reply = self.cluster.beat(self.member_id, self.epoch, **group, **instance, **owned, **extra)
+            how = {name: self.how[name] for name in ("group", "instance") if name in self.how}
+            owned = self.owned if self.acknowledge else None
+            reply = self.cluster.beat(self.member_id, self.epoch, owned=owned, **how, **extra)
         self.acknowledge = False
         if reply.error:
             self.epoch, self.owned = JOIN, {}

@@ -21,9 +21,11 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def fetched(cluster: Cluster, **how: object) -> tuple[int, int, str, int]:
+def fetched(
+    cluster: Cluster, *, topic_id: bytes = bytes(16), require_stable: bool = False
+) -> tuple[int, int, str, int]:
     """(offset, leader epoch, metadata, error) of partition 0 of topic t."""
-    response = cluster.fetch("g", {"t": [0]}, **how).response  # type: ignore[arg-type]
+    response = cluster.fetch("g", {"t": [0]}, topic_id=topic_id, require_stable=require_stable).response
     partition = response.topics[0].partitions[0]
     return (
         partition.committed_offset,

@@ -93,8 +93,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def leave(self, name: str) -> None:
         member = self.members.pop(name, None)
         if member is not None:
-            instance = {"instance": "static"} if name == "d" else {}
-            self.cluster.beat(name, LEAVE, **instance)
+            self.cluster.beat(name, LEAVE, instance="static" if name == "d" else None)
 
     @rule()
     def leave_for_a_while(self) -> None:
@@ -267,9 +266,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert isinstance(group, ConsumerGroup)
         assert group.state_name == "Stable"
         assert set(group.members) == set(self.members)
-        for member in group.members.values():
-            owned = {topic_id(name): partitions for name, partitions in self.members[member.member_id].owned.items()}
-            assert {topic: set(epochs) for topic, epochs in member.assigned.items()} == owned
+        for served in group.members.values():
+            owned = {topic_id(name): partitions for name, partitions in self.members[served.member_id].owned.items()}
+            assert {topic: set(epochs) for topic, epochs in served.assigned.items()} == owned
         given = Counter(
             (topic, partition)
             for member in group.members.values()

@@ -55,30 +55,29 @@ def test_two_records_bring_a_member_back(member: ConsumerMember) -> None:
 @given(NAMES, MEMBERS)
 def test_keys_are_those_that_are_declared(group: str, member: ConsumerMember) -> None:
     second = member.member_id
+    of_member = {"member_id": second}
     for record, key_class, fields in (
-        (records.group_metadata_record(group, 1, 2), declared.ConsumerGroupMetadataKey, ()),
-        (records.target_metadata_record(group, 1, 2), declared.ConsumerGroupTargetAssignmentMetadataKey, ()),
-        (records.member_metadata_record(group, member), declared.ConsumerGroupMemberMetadataKey, (second,)),
-        (records.target_member_record(group, second, {}), declared.ConsumerGroupTargetAssignmentMemberKey, (second,)),
+        (records.group_metadata_record(group, 1, 2), declared.ConsumerGroupMetadataKey, {}),
+        (records.target_metadata_record(group, 1, 2), declared.ConsumerGroupTargetAssignmentMetadataKey, {}),
+        (records.member_metadata_record(group, member), declared.ConsumerGroupMemberMetadataKey, of_member),
+        (records.target_member_record(group, second, {}), declared.ConsumerGroupTargetAssignmentMemberKey, of_member),
         (
             records.current_assignment_record(group, member),
             declared.ConsumerGroupCurrentMemberAssignmentKey,
-            (second,),
+            of_member,
         ),
         (
             records.regular_expression_record(group, second, records.ResolvedRegex(frozenset(), 1, 2)),
             declared.ConsumerGroupRegularExpressionKey,
-            (second,),
+            {"regular_expression": second},
         ),
     ):
         (kind,) = struct.unpack_from(">h", record[0])
         assert kind in records.KINDS
         decoded = codec.decode(key_class, 0, memoryview(record[0])[2:])
-        assert decoded.group_id == group
-        assert records.second_of_key(record[0]) == "".join(fields)
-        if fields:
-            assert {decoded.member_id if kind != 16 else decoded.regular_expression} == set(fields)
-        assert records.tombstone(kind, group, *fields) == (record[0], None)
+        assert decoded == key_class(group_id=group, **fields)
+        assert records.second_of_key(record[0]) == "".join(fields.values())
+        assert records.tombstone(kind, group, *fields.values()) == (record[0], None)
 
 
 @given(st.dictionaries(IDS, st.frozensets(st.integers(0, 99), min_size=1, max_size=5), max_size=3))

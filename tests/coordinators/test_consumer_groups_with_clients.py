@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_partitions_are_divided_among_members_that_come_and_go(broker: Broker) -
     try:
         for count in (1, 2, 3):
             members[count - 1].subscribe(["t"])
-            poll_until(members[:count], lambda count=count: divided(members[:count]))
+            poll_until(members[:count], partial(divided, members[:count]))
         members[0].close()
         poll_until(members[1:], lambda: divided(members[1:]))
     finally:

@@ -124,7 +124,8 @@ def test_classic_group_becomes_a_consumer_group_when_such_a_member_joins(cluster
     assert old[0].beat() == REJOIN
     rounds(cluster, *old, new)
     assert divided(*old, new)
-    assert all(len(member.owned["t"]) == 2 for member in (*old, new))
+    assert [len(member.owned["t"]) for member in old] == [2, 2]
+    assert len(new.owned["t"]) == 2
     assert cluster.describe_consumer().group_state == "Stable"
     assert cluster.committed() == {("t", 0): 7}
     assert replayed(cluster).groups["g"].group_type == "consumer"

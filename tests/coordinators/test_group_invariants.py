@@ -220,7 +220,9 @@ class GroupLife(RuleBasedStateMachine):
 
     @property
     def group(self) -> ClassicGroup | None:
-        return self.shard.describe("g")
+        found = self.shard.describe("g")
+        assert found is None or isinstance(found, ClassicGroup)
+        return found
 
     @invariant()
     def generation_never_goes_back(self) -> None:
@@ -270,6 +272,7 @@ class GroupLife(RuleBasedStateMachine):
         assert stored.keys() == self.offsets.keys()
         if served is None or again is None:
             return
+        assert isinstance(again, ClassicGroup)
         assert again.generation_id <= served.generation_id
         if served.state is ClassicState.STABLE:
             assert durable(again) == durable(served)

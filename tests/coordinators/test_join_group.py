@@ -182,7 +182,7 @@ def test_protocol_with_most_votes_among_the_common_ones_is_selected(cluster: Clu
 def test_members_move_to_another_protocol_one_by_one(cluster: Cluster) -> None:
     old, both, new = (RANGE,), (ROUND_ROBIN, RANGE), (ROUND_ROBIN,)
     members, _ = cluster.stable_group(2, protocols=old)
-    spoken = dict.fromkeys(members, old)
+    spoken: dict[str, tuple[tuple[str, bytes], ...]] = dict.fromkeys(members, old)
     selected = []
     for following in (both, new):
         for member in members:

@@ -21,6 +21,7 @@ from tests.coordinators.transaction_support import COORDINATOR_EPOCH, OFFSETS, T
 
 V1 = 4  # the last version of EndTxn that clients of the first protocol send
 LAST_EPOCH = 32_766
+EVERYTHING = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
 
 
 def ended(response: Any) -> tuple[int, int]:
@@ -623,7 +624,7 @@ def test_many_partitions_are_listed_over_several_turns_of_the_loop(monkeypatch: 
     assert cluster.listed() == set("012345678")
     monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
     reply = Reply()
-    cluster.coordinator.list_transactions(ListTransactionsRequest(), reply.done)
+    cluster.coordinator.list_transactions(EVERYTHING, reply.done)
     turns = 0
     while reply.parked:
         turns += 1
@@ -707,7 +708,7 @@ def test_partitions_that_cannot_be_loaded_or_are_lost_meanwhile_are_not_listed(m
     assert {ids[1], ids[2]} < again.listed()
     monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
     reply = Reply()
-    again.coordinator.list_transactions(ListTransactionsRequest(), reply.done)
+    again.coordinator.list_transactions(EVERYTHING, reply.done)
     again.coordinator.on_leadership(set(), {2})
     again.world.advance()
     assert reply.error == 0
