@@ -19,7 +19,8 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> "ErrorCode":
+    # Every code has all three; the defaults let type checkers accept ``ErrorCode(3)``.
+    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> "ErrorCode":
         error = int.__new__(cls, code)
         error._value_ = code
         error.retriable = retriable
