@@ -162,7 +162,7 @@ def _declared(field: Field, version: int) -> Column:
 
 
 def _versions(field: Definition) -> Versions:
-    return Versions.parse(field.get("versions", field.get("taggedVersions")))
+    return Versions.parse(field.get("versions") or field["taggedVersions"])
 
 
 def _struct_of(wire_type: WireType) -> type[Struct] | None:

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from pybroker_protocol import messages
 from pybroker_protocol.api_keys import NAMES
-from pybroker_protocol.schema import DataRecord, Header, Message
+from pybroker_protocol.schema import DataRecord, Header, Message, StructT
 
 RECORD_MODULES = (
     "consumer_protocol",
@@ -43,6 +43,11 @@ def versions_of(cls: type[Message]) -> range:
     versions = cls.__declaration__.versions
     assert versions is not None
     return range(versions.lowest, versions.highest + 1)
+
+
+def with_defaults(cls: type[StructT], **fields: object) -> StructT:
+    """A struct of some fields; the others have Kafka's defaults, although the constructor's type demands them."""
+    return cls(**fields)
 
 
 def messages_and_versions() -> list[tuple[type[Message], int]]:

@@ -69,9 +69,9 @@ def test_kafka_python_has_most_messages() -> None:
 @pytest.mark.parametrize(("version", "flexible"), [(1, False), (2, True)])
 @pytest.mark.parametrize("client_id", [None, "", "client"])
 def test_request_header_is_read(version: int, flexible: bool, client_id: str | None) -> None:
-    fields = {"request_api_key": 3, "request_api_version": 12, "correlation_id": 77, "client_id": client_id}
-    encoded = bytes(TheirRequestHeader(**fields).encode(flexible=flexible))
-    assert codec.decode(RequestHeader, version, encoded) == RequestHeader(**fields)
+    ours = RequestHeader(request_api_key=3, request_api_version=12, correlation_id=77, client_id=client_id)
+    theirs = TheirRequestHeader(request_api_key=3, request_api_version=12, correlation_id=77, client_id=client_id)
+    assert codec.decode(RequestHeader, version, bytes(theirs.encode(flexible=flexible))) == ours
 
 
 @pytest.mark.parametrize(("version", "flexible"), [(0, False), (1, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import kafka.errors
+from kafka.errors import BrokerResponseError
 
 from pybroker_protocol.errors import ErrorCode
 
@@ -20,11 +21,12 @@ def test_codes_have_no_gap() -> None:
 
 
 def test_names_agree_with_kafka_python() -> None:
-    theirs = {
-        error.errno: error.message
+    errors: list[type[BrokerResponseError]] = [
+        error
         for error in vars(kafka.errors).values()
-        if isinstance(error, type) and issubclass(error, kafka.errors.BrokerResponseError) and error.errno is not None
-    }
+        if isinstance(error, type) and issubclass(error, BrokerResponseError)
+    ]
+    theirs = {error.errno: error.message for error in errors if error.errno is not None}
     shared = [code for code in ErrorCode if code > 0 and code.value in theirs]
     assert len(shared) > 80
     different = {code.name: theirs[code.value] for code in shared if code.name != theirs[code.value]}
@@ -32,8 +34,9 @@ def test_names_agree_with_kafka_python() -> None:
 
 
 def test_code_is_a_number_with_a_meaning() -> None:
-    assert ErrorCode(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == 3
+    code = ErrorCode(3)
+    assert code == 3
+    assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.retriable
     assert not ErrorCode.INVALID_TOPIC_EXCEPTION.retriable
     assert all(code.message for code in ErrorCode)

@@ -20,7 +20,7 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.produce import ProduceRequest
 from pybroker_protocol.schema import Message
 
-from .message_classes import case_id, message_classes, versions_of
+from .message_classes import case_id, message_classes, versions_of, with_defaults
 from .random_messages import random_message
 
 MUTATIONS = 30
@@ -119,13 +119,13 @@ def test_records_length_that_lies_is_refused_not_cut() -> None:
 
 def test_request_with_more_than_a_million_elements_is_refused() -> None:
     elements = 1_000_001
-    head = codec.encode(FetchRequest(), 4)[:-4]
+    head = codec.encode(with_defaults(FetchRequest), 4)[:-4]
     with pytest.raises(ProtocolError, match="1000000 elements"):
         codec.decode(FetchRequest, 4, head + pack(">i", elements) + bytes(6 * elements))
 
 
 def test_elements_of_nested_arrays_count_together() -> None:
-    head = codec.encode(FetchRequest(), 7)[:-8]
+    head = codec.encode(with_defaults(FetchRequest), 7)[:-8]
     forgotten = pack(">h1si", 1, b"t", 400_000) + bytes(4 * 400_000)
     two = head + pack(">i", 0) + pack(">i", 2) + 2 * forgotten
     assert len(codec.decode(FetchRequest, 7, two).forgotten_topics_data) == 2
@@ -145,20 +145,20 @@ def tagged(count: int) -> bytes:
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    encoded = codec.encode(HeartbeatRequest(group_id="g", member_id="m"), 4)
+    encoded = codec.encode(with_defaults(HeartbeatRequest, group_id="g", member_id="m"), 4)
     message = codec.decode(HeartbeatRequest, 4, encoded[:-1] + tagged(3))
-    assert message == HeartbeatRequest(group_id="g", member_id="m")
+    assert message == with_defaults(HeartbeatRequest, group_id="g", member_id="m")
 
 
 def test_request_with_more_than_ten_thousand_tagged_fields_is_refused() -> None:
-    encoded = codec.encode(HeartbeatRequest(), 4)
+    encoded = codec.encode(with_defaults(HeartbeatRequest), 4)
     codec.decode(HeartbeatRequest, 4, encoded[:-1] + tagged(10_000))
     with pytest.raises(ProtocolError, match="10001 tagged fields"):
         codec.decode(HeartbeatRequest, 4, encoded[:-1] + tagged(10_001))
 
 
 def test_known_tagged_field_that_is_not_as_long_as_it_says_is_refused() -> None:
-    message = FetchRequest(cluster_id="abc")
+    message = with_defaults(FetchRequest, cluster_id="abc")
     encoded = codec.encode(message, 12)
     assert encoded.endswith(b"\x01\x00\x04\x04abc")
     assert codec.decode(FetchRequest, 12, encoded) == message

@@ -50,7 +50,13 @@ def test_built_batch_is_decoded_again_by_us_and_by_kafka_python(new: list[NewRec
     batch = build_batch(new, timestamp_ms=1_700_000_000_000, base_offset=40, compression=compression)
     assert is_intact(batch)
     expected = [
-        Record(40 + i, 1_700_000_000_000 if r.timestamp_ms is None else r.timestamp_ms, r.key, r.value, list(r.headers))
+        Record(
+            40 + i,
+            1_700_000_000_000 if r.timestamp_ms is None else r.timestamp_ms,
+            None if r.key is None else bytes(r.key),
+            None if r.value is None else bytes(r.value),
+            list(r.headers),
+        )
         for i, r in enumerate(new)
     ]
     assert [record._replace(headers=list(record.headers)) for record in decode_records(batch)] == expected

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pybroker_protocol.messages.fetch import FetchRequest, LeaderIdAndEpoch, PartitionData
+from pybroker_protocol.messages.fetch import FetchRequest, FetchTopic, LeaderIdAndEpoch, PartitionData
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest
 from pybroker_protocol.messages.records_consumer_group import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
 from pybroker_protocol.schema import (
@@ -26,6 +26,8 @@ from pybroker_protocol.schema import (
     until,
 )
 
+from .message_classes import with_defaults
+
 
 class Element(Struct):
     number: Int32
@@ -40,7 +42,7 @@ class Sample(Request, key=999, versions="1-3", flexible="3+"):
 
 
 def test_constructor_has_kafkas_defaults() -> None:
-    request = FetchRequest()
+    request = with_defaults(FetchRequest)
     assert request.max_bytes == 0x7FFF_FFFF
     assert request.replica_id == -1
     assert request.cluster_id is None
@@ -49,50 +51,51 @@ def test_constructor_has_kafkas_defaults() -> None:
 
 
 def test_default_lists_are_not_shared() -> None:
-    FetchRequest().topics.append(None)  # type: ignore[arg-type]
-    assert FetchRequest().topics == []
+    with_defaults(FetchRequest).topics.append(with_defaults(FetchTopic))
+    assert with_defaults(FetchRequest).topics == []
 
 
 def test_unknown_keyword_is_an_error() -> None:
     with pytest.raises(TypeError, match="gruop_id"):
-        HeartbeatRequest(gruop_id="g")  # type: ignore[call-arg]
+        with_defaults(HeartbeatRequest, gruop_id="g")
 
 
 def test_unknown_attribute_is_an_error() -> None:
     with pytest.raises(AttributeError):
-        HeartbeatRequest().gruop_id = "g"  # type: ignore[attr-defined]
+        with_defaults(HeartbeatRequest).gruop_id = "g"  # type: ignore[attr-defined]
 
 
 def test_messages_are_equal_if_their_fields_are() -> None:
-    assert HeartbeatRequest(group_id="a") == HeartbeatRequest(group_id="a")
-    assert HeartbeatRequest(group_id="a") != HeartbeatRequest(group_id="b")
+    assert with_defaults(HeartbeatRequest, group_id="a") == with_defaults(HeartbeatRequest, group_id="a")
+    assert with_defaults(HeartbeatRequest, group_id="a") != with_defaults(HeartbeatRequest, group_id="b")
     assert Element(number=1) != LeaderIdAndEpoch(leader_id=1)
 
 
 def test_messages_are_not_hashable() -> None:
     with pytest.raises(TypeError, match="unhashable"):
-        hash(HeartbeatRequest())
+        hash(with_defaults(HeartbeatRequest))
 
 
 def test_repr_shows_what_is_not_at_its_default() -> None:
-    assert repr(HeartbeatRequest(group_id="g")) == "HeartbeatRequest(group_id='g')"
-    partition = PartitionData(partition_index=1, records=b"x" * 1000)
+    assert repr(with_defaults(HeartbeatRequest, group_id="g")) == "HeartbeatRequest(group_id='g')"
+    partition = with_defaults(PartitionData, partition_index=1, records=b"x" * 1000)
     assert repr(partition) == "PartitionData(partition_index=1, records=<1000 bytes>)"
 
 
 def test_default_struct_is_shared_and_refuses_changes() -> None:
-    partition = PartitionData()
-    assert partition.current_leader is PartitionData().current_leader
+    partition = with_defaults(PartitionData)
+    assert partition.current_leader is with_defaults(PartitionData).current_leader
     assert partition.current_leader == LeaderIdAndEpoch()
     assert isinstance(partition.current_leader, LeaderIdAndEpoch)
     with pytest.raises(AttributeError, match="assign a new one"):
         partition.current_leader.leader_id = 3
     partition.current_leader = LeaderIdAndEpoch(leader_id=3)
-    assert PartitionData().current_leader.leader_id == -1
+    assert with_defaults(PartitionData).current_leader.leader_id == -1
 
 
 def test_default_of_a_nullable_struct_may_be_a_struct() -> None:
-    assert ConsumerGroupMemberMetadataValue().classic_member_metadata == ClassicMemberMetadata()
+    value = with_defaults(ConsumerGroupMemberMetadataValue)
+    assert value.classic_member_metadata == with_defaults(ClassicMemberMetadata)
 
 
 def test_schema_says_what_was_declared() -> None:
