@@ -123,10 +123,16 @@ class Client:
             assert result.error_code == 0, result.error_message
 
 
+def read_now(log: Log, offset: int, max_bytes: int, upper: int, min_one_batch: bool = True) -> ReadResult:
+    """The result of a read that does not need the disk."""
+    result = log.read(offset, max_bytes, upper, min_one_batch)
+    assert isinstance(result, ReadResult)
+    return result
+
+
 def read(log: Log, offset: int, max_bytes: int = 1 << 20, upper: int | None = None) -> list[tuple[int, int, bytes]]:
     """The batches of one successful read up to ``upper`` (the log's end)."""
-    result = log.read(offset, max_bytes, log.log_end_offset if upper is None else upper, True)
-    assert isinstance(result, ReadResult)
+    result = read_now(log, offset, max_bytes, log.log_end_offset if upper is None else upper)
     assert result.error_code == 0
     return parse(result.records)
 

@@ -14,7 +14,7 @@ from pybroker.storage import checkpoints, log_loader, os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
 from tests.storage.batches import batch, end_marker
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, small_config
+from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, read_now, small_config
 
 
 class Disk:
@@ -193,7 +193,7 @@ def test_failing_write_takes_the_directory_offline_for_good(storage: Storage, di
     assert client.send_now().error_code == KAFKA_STORAGE_ERROR
     disk.room = None
     assert client.send_now().error_code == KAFKA_STORAGE_ERROR
-    assert log.read(0, 100, 2, True).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
+    assert read_now(log, 0, 100, 2).error_code == KAFKA_STORAGE_ERROR
     assert storage.all_failed == 1
     assert storage.manager.open("new", b"n" * 16, 0, small_config()) is None
     assert [described.offline for described in storage.manager.describe()] == [True]
@@ -306,8 +306,10 @@ def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for
     log.park()
     with no_descriptors():
         assert client.send_now().error_code == KAFKA_STORAGE_ERROR
-        assert log.read(0, 100, 60, True).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
-        assert log.append_internal(batch(), 0, client.later.append).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
+        assert read_now(log, 0, 100, 60).error_code == KAFKA_STORAGE_ERROR
+        refused = log.append_internal(batch(), 0, client.later.append)
+        assert refused is not None
+        assert refused.error_code == KAFKA_STORAGE_ERROR
         world.advance(400_000)
         assert storage.log() is log
         assert log.apply_retention() == 0

@@ -10,18 +10,18 @@ import pytest
 
 from pybroker.storage import retention
 from pybroker.storage.log import Log
-from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult
+from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampOffset
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import Client, Storage, read, read_all, small_config
+from tests.storage.logs import Client, Storage, read, read_all, read_now, small_config
 
 HOUR = 3_600_000
 CHECK_MS = 300_000  # between two looks of retention
 
 
-def timestamp_of(found: object) -> tuple[int, int, int] | None:
+def timestamp_of(found: TimestampOffset | None) -> tuple[int, int, int] | None:
     """(timestamp, offset, leader epoch) of what a search by time found."""
-    return None if found is None else (found.timestamp, found.offset, found.leader_epoch)  # type: ignore[attr-defined]
+    return None if found is None else (found.timestamp, found.offset, found.leader_epoch)
 
 
 def test_retention_by_time_drops_whole_segments_below_the_high_watermark(storage: Storage, world: FakeWorld) -> None:
@@ -38,7 +38,7 @@ def test_retention_by_time_drops_whole_segments_below_the_high_watermark(storage
     log.apply_retention()
     assert 0 < log.log_start_offset <= 60
     assert log.log_start_offset == log.segments[0].base_offset
-    assert log.read(0, 100, 80, True).error_code == OFFSET_OUT_OF_RANGE  # type: ignore[union-attr]
+    assert read_now(log, 0, 100, 80).error_code == OFFSET_OUT_OF_RANGE
     assert read_all(log)[-1][1] == 79
 
 

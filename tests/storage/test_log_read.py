@@ -19,7 +19,7 @@ from pybroker.storage.results import (
 )
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import Client, Storage, read, read_all
+from tests.storage.logs import Client, Storage, read, read_all, read_now
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def test_read_at_the_end_is_empty_and_past_it_out_of_range(storage: Storage) -> 
     log = storage.log()
     Client(log).fill(2)
     assert read(log, 2) == []
-    assert log.read(3, 100, 3, True).error_code == OFFSET_OUT_OF_RANGE  # type: ignore[union-attr]
+    assert read_now(log, 3, 100, 3).error_code == OFFSET_OUT_OF_RANGE
     log.update_high_watermark(2)
     log.increment_log_start_offset(1)
-    assert log.read(0, 100, 2, True).error_code == OFFSET_OUT_OF_RANGE  # type: ignore[union-attr]
+    assert read_now(log, 0, 100, 2).error_code == OFFSET_OUT_OF_RANGE
 
 
 def test_read_stops_below_the_upper_bound(storage: Storage) -> None:
@@ -71,8 +71,8 @@ def test_read_returns_whole_batches_up_to_max_bytes_but_at_least_one(storage: St
     for offset in range(10):
         count = len(read(log, offset, max_bytes))
         assert count == min(max(1, max_bytes // size), len(read(log, offset)))
-        result = log.read(offset, max_bytes, 10, False)
-        assert len(result.records) <= max_bytes  # type: ignore[union-attr]
+        result = read_now(log, offset, max_bytes, 10, min_one_batch=False)
+        assert len(result.records) <= max_bytes
 
 
 def test_lagging_reader_of_sealed_segments_gets_every_batch_once(storage: Storage) -> None:
@@ -188,7 +188,7 @@ def test_failing_disk_fails_a_cold_read_and_takes_the_directory_offline(
     monkeypatch.setattr(os_file, "pread", fail)
     assert read_cold(world, cold_read).error_code == KAFKA_STORAGE_ERROR
     assert storage.all_failed == 1
-    assert log.read(0, 100, 10, True).error_code == KAFKA_STORAGE_ERROR  # type: ignore[union-attr]
+    assert read_now(log, 0, 100, 10).error_code == KAFKA_STORAGE_ERROR
 
 
 def test_bytes_that_are_no_batch_are_corrupt_not_endless(storage: Storage) -> None:
@@ -196,7 +196,7 @@ def test_bytes_that_are_no_batch_are_corrupt_not_endless(storage: Storage) -> No
     Client(log).fill(30)
     sealed = log.segments[0]
     os.pwrite(sealed.fd, bytes(200), 300)
-    assert log.read(sealed.base_offset + 10, 100, 30, True).error_code == CORRUPT_MESSAGE  # type: ignore[union-attr]
+    assert read_now(log, sealed.base_offset + 10, 100, 30).error_code == CORRUPT_MESSAGE
 
 
 def test_residency_is_asked_of_the_kernel_for_old_data(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

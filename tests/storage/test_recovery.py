@@ -12,11 +12,13 @@ from zlib import crc32
 import pytest
 
 from pybroker.storage import os_file, recovery
+from pybroker.storage.log import Log
 from pybroker.storage.offset_index import OffsetIndex
+from pybroker.storage.producer_state import ProducerStateEntry
 from pybroker.storage.results import StorageError
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
+from tests.storage.logs import TOPIC_ID, Client, Storage, read_all, read_now
 
 MakeStorage = Callable[..., Storage]
 
@@ -43,8 +45,8 @@ def test_clean_stop_and_start_brings_everything_back(make_storage: MakeStorage, 
     assert not (storage.path / ".kafka_cleanshutdown").exists()
 
 
-def vars_of(entry: object) -> tuple[int, tuple[object, ...]]:
-    return entry.producer_epoch, entry.batches  # type: ignore[attr-defined]
+def vars_of(entry: ProducerStateEntry) -> tuple[int, tuple[object, ...]]:
+    return entry.producer_epoch, entry.batches
 
 
 def test_start_after_a_clean_stop_reads_no_segment(make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +289,8 @@ def test_random_crashes_lose_nothing_acknowledged(tmp_path: Path, seed: int) -> 
             tear(log.active.path(), random)
 
 
-def read_bytes(log: object, offset: int) -> bytes:
-    return parse(log.read(offset, 1, offset + 1, True).records)[0][2][21:]  # type: ignore[attr-defined]
+def read_bytes(log: Log, offset: int) -> bytes:
+    return parse(read_now(log, offset, 1, offset + 1).records)[0][2][21:]
 
 
 def tear(path: Path, random: Random) -> None:
