@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=PYBROKER,
         metavar="IMAGE",
-        help="started for the run by Docker: a confluentinc/cp-kafka image, or without a name this checkout's Dockerfile",
+        help="started for the run by Docker: a confluentinc/cp-kafka image; without a name this checkout's",
     )
     made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
     made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")

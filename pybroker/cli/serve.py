@@ -28,12 +28,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         action="append",
         default=[],
-        help="address to listen on and advertise (default: port 9092 of all); repeatable, IPv6 as [::1]:9092, 0 picks a port",
+        help="to listen on and advertise (default: port 9092 of all); repeatable, IPv6 as [::1]:9092, 0 picks a port",
     )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="directory of the log, or several with commas (default: /tmp/kafka-logs); made if missing, locked while in use",
+        help="of the log, several with commas (default: /tmp/kafka-logs); made if missing, locked while in use",
     )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file with Kafka's own settings")
     parser.add_argument(

@@ -43,8 +43,8 @@ class Broker:
 
     ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``.  Without ``data_dir`` the data
     lives in a temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.  Settings are
-    Kafka's text, or numbers and bools; anything else is a ``TypeError``.  ``data_dir`` is one
-    directory; a comma in it is a ``ValueError``.
+    Kafka's text, or numbers and bools; anything else is a ``TypeError``.  A comma in ``data_dir`` is a
+    ``ValueError``: it is one directory.
     """
 
     def __init__(
