@@ -43,8 +43,8 @@ BUSY_POLL_FAILURES = 8
 
 # How much nicer worker threads are than the loop's, out of 20.  Where more wants to run than there are processors, a
 # writer of large batches with the loop's own share kept the loop waiting for whole slices of the scheduler: small
-# requests of others had a p99 more than twice as long.  Much nicer than this and large batches become slower.
-WORKER_NICENESS = 5
+# requests of others had a p99 more than twice as long.
+WORKER_NICENESS = 10
 
 # Small Produce requests of one connection that go into the log with one write.
 PRODUCE_RUN_REQUESTS = 16
