@@ -246,10 +246,11 @@ def test_the_oldest_open_transaction_holds_readers_back(wire: Wire, producer: Pr
 def test_a_waiting_committed_reader_wakes_when_the_transaction_ends(wire: Wire, producer: Producer, topic: str) -> None:
     waiting = wire.connect()
     waiting.send("Fetch", 11, fetch_fields(topic, max_wait_ms=30_000, isolation_level=READ_COMMITTED))
-    producer.produced(topic, 0)
+    producer.produced(topic, 0, b"the fetch waits")
+    producer.produced(topic, 1, b"when this comes")  # at the latest
     producer.ended(commit=True)
     (found,) = waiting.receive("Fetch", 11)["responses"][0]["partitions"]
-    assert [stored.base_offset for stored in stored_batches(found["records"])][:1] == [0]
+    assert [stored.base_offset for stored in stored_batches(found["records"])][:2] == [0, 1]
 
 
 # --- offsets inside of transactions ----------------------------------------------------------------------------------
