@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from bench.parts.commits import commit
 from bench.process_stats import load_average, machine
 from bench.raw_load import Job, Outcome
 from bench.report import markdown_table
-from bench.subprocesses import raw_load
+from bench.subprocesses import raw_load, start_raw_load
 from bench.wire import METADATA, connect, exchange, frame
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -57,6 +58,17 @@ def produce(connections: int, in_flight: int, records: int, record_bytes: int, b
         cpu = CpuMeter(broker.pid)
         outcome = raw_load(_job(broker, name, connections, in_flight, records, record_bytes))
         return _measured(outcome, cpu)
+
+
+def tiny_beside_large(broker: PybrokerProcess) -> Measured:
+    """One client's small requests while eight connections of another pour in large batches."""
+    with topic(broker, 8) as large_name, topic(broker, 1) as name:
+        large_job = _job(broker, large_name, 8, 2, LARGE_RECORDS, LARGE_RECORD_BYTES)
+        cpu = CpuMeter(broker.pid)
+        large = start_raw_load(replace(large_job, seconds=SECONDS + 2 * WARMUP_S))
+        tiny = raw_load(_job(broker, name, 1, 1, 1, SMALL_BYTES))
+        acknowledged = tiny.acknowledged + Outcome(**large.outcome()).acknowledged
+        return Measured(tiny.requests_per_second, cpu.seconds() / acknowledged * 1e6)
 
 
 def commits(connections: int, in_flight: int, broker: PybrokerProcess) -> Measured:
@@ -101,6 +113,7 @@ LOADS: dict[str, Measure] = {
     "tiny produce 8×1": partial(produce, 8, 1, 1, SMALL_BYTES),
     "tiny produce 8×5": partial(produce, 8, 5, 1, SMALL_BYTES),
     "1 MB batches 8×2": partial(produce, 8, 2, LARGE_RECORDS, LARGE_RECORD_BYTES),
+    "tiny produce 1×1 beside 1 MB batches 8×2": tiny_beside_large,
     "commits 8×5": partial(commits, 8, 5),
     "metadata 1×1": metadata,
 }
@@ -124,6 +137,7 @@ RUNGS = (
     Rung("721affc", "commits 8×5"),
     Rung("e69e630", "commits 8×5"),
     Rung("e15d000", "commits 8×5"),
+    Rung("802416e", "tiny produce 1×1 beside 1 MB batches 8×2", "9cd930d"),
     *(Rung(THIS_BROKER, load, FIRST_BROKER) for load in LOADS if "commits" not in load),
 )
 
@@ -159,7 +173,7 @@ def climb(rung: Rung, rounds: int) -> tuple[Measured, Measured]:
 
 def title(rung: Rung) -> str:
     """What the change's commit says of it."""
-    if rung.before:
+    if rung.commit == THIS_BROKER:
         return "**from an early broker to this one**"
     shown = subprocess.run(
         ["git", "show", "--no-patch", "--format=%s", rung.commit], cwd=ROOT, capture_output=True, text=True, check=True
