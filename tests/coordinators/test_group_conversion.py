@@ -157,6 +157,32 @@ def test_requests_parked_in_a_classic_rebalance_are_sent_back_to_join(cluster: C
     assert divided(*old, new)
 
 
+@pytest.mark.parametrize("reload", [False, True], ids=["as it goes on", "after a reload"])
+def test_upgrade_of_a_rebalance_that_began_twice_leaves_to_each_what_it_holds(
+    cluster: ConsumerCluster, reload: bool
+) -> None:
+    """The generation that came to nothing took its assignments along, but members read on by those of the last."""
+    (old,) = classic_group(cluster, 1)
+    second = Classic(cluster)
+    joins = second.join(), old.join()
+    for member, join in zip((second, old), joins, strict=True):
+        member.joined(join)
+    assert cluster.state() == "CompletingRebalance"
+    assert Classic(cluster).join().parked
+    assert cluster.state() == "PreparingRebalance"
+    if reload:
+        cluster = old.cluster = ConsumerCluster(cluster.world)
+        cluster.set_topics(t=6)
+    new = Member(cluster, "new", "t")
+    rounds(cluster, new, count=3)
+    assert not any(new.owned.values())
+    old.joined(old.join())
+    old.sync()
+    rounds(cluster, old, new)
+    assert new.owned["t"]
+    assert new.owned["t"].isdisjoint(old.owned["t"])
+
+
 def test_failed_upgrade_leaves_the_classic_group_as_it_was(cluster: ConsumerCluster) -> None:
     old = classic_group(cluster, 2)
     cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS

@@ -331,7 +331,7 @@ class ClassicGroup(Group):
             self.set_protocols(member, recorded)
         member.rebalance_timeout_ms = timeout_ms
         member.session_timeout_ms = metadata.session_timeout
-        member.assignment = metadata.assignment
+        member.assignment = member.held = metadata.assignment
 
     def tombstones(self) -> list[Record]:
         return [group_metadata_tombstone(self.group_id)]

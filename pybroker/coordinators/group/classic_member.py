@@ -2,6 +2,9 @@
 
 Owns: what the member said when it joined, what it was assigned, and which of its requests are parked.
 
+``assignment`` is of the present generation, and nothing once that came to nothing; ``held`` is of the last one that the
+log has: what the member reads by until it joins again.
+
 Counterpart in Kafka: ``ClassicGroupMember``.
 """
 
@@ -21,6 +24,7 @@ class ClassicMember:
         "client_host",
         "client_id",
         "group_instance_id",
+        "held",
         "is_new",
         "join_waiter",
         "member_id",
@@ -39,7 +43,6 @@ class ClassicMember:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
         protocols: Protocols,
-        assignment: bytes = b"",
     ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
@@ -48,7 +51,8 @@ class ClassicMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
-        self.assignment = assignment
+        self.assignment = b""
+        self.held = b""
         self.is_new = False
         self.join_waiter: Waiter | None = None
         self.sync_waiter: Waiter | None = None

@@ -93,7 +93,7 @@ def _no_upgrade(classic: ClassicGroup, reason: str) -> GroupFailure:
 def _as_consumer_member(classic: ClassicGroup, member: ClassicMember, topics: Topics) -> ConsumerMember:
     """Raises ProtocolError, GroupFailure."""
     generation = classic.generation_id
-    assigned, user_data = read_assignment(member.assignment)
+    assigned, user_data = read_assignment(member.held)
     if user_data:
         reason = "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
         raise _no_upgrade(classic, f"{reason}assignor before re-attempting the upgrade")
