@@ -67,6 +67,8 @@ def _answer(
     if asked.timestamp < 0 and _SINCE.get(asked.timestamp, _NEVER) > ctx.api_version:
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     found = partition.offset_for(asked.timestamp, read_committed)
+    if found.error_code:
+        return _failed(asked, found.error_code)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=ErrorCode.NONE,

@@ -128,7 +128,7 @@ class Partition:
         return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def offset_for(self, timestamp: int, read_committed: bool) -> TimestampOffset:
-        """ListOffsets, also for the special timestamps; offset -1 where there is none."""
+        """ListOffsets, also for the special timestamps; offset -1 where there is none, or the disk does not say."""
         log = self.log
         if timestamp == LATEST:
             return TimestampOffset(-1, self.upper_bound(read_committed), self.leader_epoch)

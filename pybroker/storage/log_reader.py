@@ -6,7 +6,6 @@ Owns the way from an offset range to a file range.  The fast path, everything up
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -71,47 +70,42 @@ def read_segments(
 ) -> ReadResult | ColdRead:
     """``Log.read`` for offsets within the log and below ``upper_bound_offset``."""
     segments = log.segments
-    for i in range(segments.floor(offset), len(segments)):
-        segment = segments[i]
-        if segment.size == 0:
-            continue
-        segment_end = segments.end_offset(i, log.log_end_offset)
-        end_offset = upper_bound_offset if upper_bound_offset < segment_end else -1
-        asked = _Range(segment, offset, end_offset, max_bytes, min_one_batch)
-        try:
-            # The header behind the last batch is looked at, too.
-            warm = segment.is_warm(asked.start_floor, asked.start_floor + max_bytes + HEADER_BYTES)
-            found = _read_warm(segment, asked) if warm else _COLD
-        except OSError as error:
-            if not os_file.is_passing(error):
-                log.read_failed(error)
-                return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
-            found = _COLD  # There is no map to be had now: read the file.
-        if found is None:
-            return ReadResult(CORRUPT_MESSAGE, EMPTY)
-        if found:
-            return ReadResult(NONE, found)
-        # A compacted segment may have nothing at or past the offset; then the next one does.
-        is_last = not min_one_batch or i == len(segments) - 1 or segment_end >= upper_bound_offset
-        if found is _COLD:
-            if max_bytes > COLD_READ_BYTES_MAX:
-                asked = _Range(segment, offset, end_offset, COLD_READ_BYTES_MAX, min_one_batch)
-            go_on = None if is_last else partial(log.read, segment_end, max_bytes, upper_bound_offset, min_one_batch)
-            return _cold_read(log, segment, asked, go_on)
-        if is_last:
-            break
-    return ReadResult(NONE, EMPTY)
-
-
-def _cold_read(
-    log: Log, segment: Segment, asked: _Range, go_on: Callable[[], ReadResult | ColdRead] | None
-) -> ReadResult | ColdRead:
     try:
-        segment.open()
+        for i in range(segments.floor(offset), len(segments)):
+            segment = segments[i]
+            if segment.size == 0:
+                continue
+            segment_end = segments.end_offset(i, log.log_end_offset)
+            end_offset = upper_bound_offset if upper_bound_offset < segment_end else -1
+            asked = _Range(segment, offset, end_offset, max_bytes, min_one_batch)
+            try:
+                # The header behind the last batch is looked at, too.
+                warm = segment.is_warm(asked.start_floor, asked.start_floor + max_bytes + HEADER_BYTES)
+                found = _read_warm(segment, asked) if warm else _COLD
+            except OSError as error:
+                if not os_file.is_passing(error):
+                    raise
+                found = _COLD  # There is no map to be had now: read the file.
+            if found is None:
+                return ReadResult(CORRUPT_MESSAGE, EMPTY)
+            if found:
+                return ReadResult(NONE, found)
+            # A compacted segment may have nothing at or past the offset; then the next one does.
+            is_last = not min_one_batch or i == len(segments) - 1 or segment_end >= upper_bound_offset
+            if found is _COLD:
+                if max_bytes > COLD_READ_BYTES_MAX:
+                    asked = _Range(segment, offset, end_offset, COLD_READ_BYTES_MAX, min_one_batch)
+                go_on = (
+                    None if is_last else partial(log.read, segment_end, max_bytes, upper_bound_offset, min_one_batch)
+                )
+                segment.open()
+                return ColdRead(log, segment, asked.max_bytes, partial(_read_cold, segment, asked), go_on)
+            if is_last:
+                break
     except OSError as error:
         log.read_failed(error)
         return ReadResult(KAFKA_STORAGE_ERROR, EMPTY)
-    return ColdRead(log, segment, asked.max_bytes, lambda: _read_cold(segment, asked), go_on)
+    return ReadResult(NONE, EMPTY)
 
 
 def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:
@@ -168,17 +162,21 @@ def _read_cold(segment: Segment, asked: _Range) -> memoryview | None:
 
 
 def bytes_between(log: Log, offset: int, upper_bound_offset: int) -> int:
-    """See ``Log.bytes_between``: exact within the tail, else to the precision of the index."""
+    """See ``Log.bytes_between``: exact within the tail, else to the precision of the index; 0 if the disk fails."""
     if offset >= upper_bound_offset or offset >= log.log_end_offset:
         return 0
     segments = log.segments
     first, last = segments.floor(offset), segments.floor(upper_bound_offset)
-    start = _position_near(segments[first], offset)
-    end = (
-        segments[last].size
-        if upper_bound_offset >= log.log_end_offset
-        else _position_near(segments[last], upper_bound_offset)
-    )
+    try:
+        start = _position_near(segments[first], offset)
+        end = (
+            segments[last].size
+            if upper_bound_offset >= log.log_end_offset
+            else _position_near(segments[last], upper_bound_offset)
+        )
+    except OSError as error:
+        log.read_failed(error)
+        return 0
     between = sum(segments[i].size for i in range(first, last))
     return max(between + end - start, 0)
 

@@ -170,11 +170,12 @@ class ColdRead:
 
 
 class TimestampOffset:
-    """A record found by its timestamp; ``leader_epoch`` is -1 where it is not known."""
+    """A record found by its timestamp, or why the search failed; ``leader_epoch`` is -1 where it is not known."""
 
-    __slots__ = ("leader_epoch", "offset", "timestamp")
+    __slots__ = ("error_code", "leader_epoch", "offset", "timestamp")
 
-    def __init__(self, timestamp: int, offset: int, leader_epoch: int) -> None:
+    def __init__(self, timestamp: int, offset: int, leader_epoch: int, error_code: int = NONE) -> None:
         self.timestamp = timestamp
         self.offset = offset
         self.leader_epoch = leader_epoch
+        self.error_code = error_code

@@ -1,13 +1,14 @@
 """ListOffsets by timestamp: from the time index to the batch to the record.
 
-Owns the search; the records of one batch are decoded, because only they know which of them is the first.
+Owns the search; the records of one batch are decoded, because only they know which of them is the first.  What the disk
+does not say is KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.storage.results import TimestampOffset
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
 from pybroker.storage.retention import newest_timestamp
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
     """The first record at or past the log start whose timestamp is at least ``timestamp``."""
-    for i in range(log.segments.floor(log.log_start_offset), len(log.segments)):
-        segment = log.segments[i]
-        if segment.size and newest_timestamp(segment) >= timestamp:
-            found = _search(log, segment, timestamp)
-            if found is not None:
-                return found
+    try:
+        for i in range(log.segments.floor(log.log_start_offset), len(log.segments)):
+            segment = log.segments[i]
+            if segment.size and newest_timestamp(segment) >= timestamp:
+                found = _search(log, segment, timestamp)
+                if found is not None:
+                    return found
+    except OSError as error:
+        return _failed(log, error)
     return None
 
 
@@ -33,8 +37,16 @@ def offset_of_max_timestamp(log: Log) -> TimestampOffset | None:
     filled = [segment for segment in log.segments if segment.size]
     if not filled:
         return None
-    newest = max(filled, key=newest_timestamp)
-    return _search(log, newest, newest_timestamp(newest))
+    try:
+        newest = max(filled, key=newest_timestamp)
+        return _search(log, newest, newest_timestamp(newest))
+    except OSError as error:
+        return _failed(log, error)
+
+
+def _failed(log: Log, error: OSError) -> TimestampOffset:
+    log.read_failed(error)
+    return TimestampOffset(-1, -1, -1, KAFKA_STORAGE_ERROR)
 
 
 def _search(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
