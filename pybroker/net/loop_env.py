@@ -7,6 +7,7 @@ Does not own the loop.  Works on the standard loops and on uvloop alike.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sys
@@ -23,6 +24,8 @@ from pybroker.env import Cancellable, Env
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
+
+log = logging.getLogger(__name__)
 
 
 class LoopClock:
@@ -116,7 +119,10 @@ class ThreadExecutor:
                 done, result, error = self._finished.popleft()
             except IndexError:
                 return
-            done(result, error)
+            try:
+                done(result, error)
+            except Exception:  # nobody is left to tell, and those behind it wait for theirs
+                log.exception("a completion of %s failed", self._name)
 
 
 def give_way() -> None:

@@ -4,13 +4,15 @@ Owns: when parked operations expire.  Does not own what they wait for: whoever p
 takes it out of the wheel.
 
 Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
-never before its deadline; an operation that is removed leaves nothing, however far away its deadline was.
+never before its deadline, and keeps no other waiting if it fails then; an operation that is removed leaves nothing,
+however far away its deadline was.
 
 Kafka counterpart: DelayedOperationPurgatory and its TimingWheel.
 """
 
 from __future__ import annotations
 
+import logging
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +20,8 @@ from pybroker import limits
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
+
+log = logging.getLogger(__name__)
 
 
 class Expiring(Protocol):
@@ -82,4 +86,7 @@ class Wheel:
             due.extend(self._slots.pop(heappop(self._ticks)))
         self._schedule()
         for operation in due:
-            operation.expire()
+            try:
+                operation.expire()
+            except Exception:
+                log.exception("an operation failed when its time was over")

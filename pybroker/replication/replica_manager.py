@@ -13,6 +13,8 @@ Kafka counterpart: kafka.server.ReplicaManager.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.image import NO_LEADER, UNCHOSEN_DIRECTORIES
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 # A topic's name or its id.
 TopicKey = str | bytes
+
+logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
@@ -162,10 +166,17 @@ class ReplicaManager:
 
     def _wake(self) -> None:
         marked, self._marked = self._marked, []
-        for partition in marked:
+        self._tell_waiting(marked)
+
+    def _tell_waiting(self, partitions: Iterable[Partition]) -> None:
+        """Let the fetches that wait for the partitions look at them; one that fails keeps no other waiting."""
+        for partition in partitions:
             partition.marked = False
             for operation in list(partition.waiting):
-                operation.on_data(partition)
+                try:
+                    operation.on_data(partition)
+                except Exception:
+                    logger.exception("a fetch that waits for %s-%d failed", partition.topic, partition.index)
 
     # --- the image -------------------------------------------------------------------------------------------------
 
@@ -211,5 +222,4 @@ class ReplicaManager:
 
     def _retire(self, partition: Partition) -> None:
         partition.gone = True
-        for operation in list(partition.waiting):
-            operation.on_data(partition)
+        self._tell_waiting((partition,))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pybroker.limits import WORKER_NICENESS
-from pybroker.net.loop_env import loop_env
+from pybroker.net.loop_env import ThreadExecutor, loop_env
 
 LOWEST_PRIORITY = 19
 
@@ -43,3 +44,23 @@ def test_failure_in_a_worker_is_its_submitters() -> None:
 
     with pytest.raises(OSError, match="no"):
         asyncio.run(outcome_of(fail))
+
+
+def test_completion_that_fails_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Completions are delivered many at a time: those behind it would lie there until the next job ends."""
+    delivered: list[int] = []
+
+    def deliver(result: int | None, error: BaseException | None) -> None:
+        assert result is not None
+        delivered.append(result)
+        if result == 0:
+            raise RuntimeError("one completion among many")
+
+    wakes: list[Any] = []
+    executor = ThreadExecutor("worker", wakes.append)
+    for result in range(3):
+        executor.submit(partial(int, result), deliver)
+    executor.close()
+    assert delivered == [0, 1, 2]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert len(wakes) == 1, "one wake-up for many"

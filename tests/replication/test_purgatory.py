@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,3 +140,18 @@ def test_removed_operation_neither_expires_nor_stays_in_memory() -> None:
     time.advance(700_000)
     assert len(waiting.expired_at) == 1
     wheel.remove(waiting, tick)  # too late, and no harm
+
+
+def test_operation_that_fails_as_it_expires_keeps_nobody_else_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Waiting):
+        def expire(self) -> None:
+            super().expire()
+            raise RuntimeError("one operation among many")
+
+    time, wheel = make_wheel()
+    operations = [Failing(time), Waiting(time), Failing(time), Waiting(time)]
+    for operation in operations:
+        wheel.add(operation, 10)
+    time.advance(100)
+    assert [len(operation.expired_at) for operation in operations] == [1] * 4
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2

@@ -1,0 +1,132 @@
+"""What fails for one partition, or for one who waits for it, is nobody else's business."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.config.broker import BrokerConfig
+from pybroker.handlers import list_offsets
+from pybroker.handlers.context import RequestContext
+from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.partition import MAX_TIMESTAMP, Partition
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage import timestamp_lookup
+from pybroker.storage.segment import Segment
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.storage.batches import batch
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import TOPIC_ID, Storage
+
+COUNT = 3
+MAX_TIMESTAMP_VERSION = 7
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    return FakeWorld()
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, world: FakeWorld) -> Iterator[ReplicaManager]:
+    """A topic of three partitions with a record in each."""
+    storage = Storage(tmp_path / "data", world)
+    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * COUNT)
+    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
+    replicas = ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load())
+    for index in range(COUNT):
+        produce(replicas, index)
+    yield replicas
+    storage.close()
+
+
+class Waiting:
+    """Stands where a fetch waits."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.told = 0
+        self.fails = fails
+
+    def on_data(self, partition: Partition) -> None:
+        self.told += 1
+        if self.fails:
+            raise RuntimeError("one fetch among many")
+
+
+def led(replicas: ReplicaManager, index: int) -> Partition:
+    partition = replicas.partition("t", index)
+    assert partition is not None
+    return partition
+
+
+def produce(replicas: ReplicaManager, index: int) -> None:
+    result = led(replicas, index).append_as_leader(memoryview(batch([b"v"])), 13, lambda _: None)
+    assert result is not None
+    assert result.error_code == 0
+
+
+def wait(replicas: ReplicaManager, fails: Callable[[int], bool]) -> list[Waiting]:
+    """Two wait for each partition; ``fails`` says of which partitions the first one fails."""
+    operations = []
+    for index in range(COUNT):
+        for first in (True, False):
+            operation = Waiting(first and fails(index))
+            led(replicas, index).waiting[cast("FetchOperation", operation)] = None
+            operations.append(operation)
+    return operations
+
+
+def test_fetch_that_fails_at_an_append_keeps_nobody_else_waiting(
+    replicas: ReplicaManager, world: FakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    operations = wait(replicas, fails=lambda index: index == 0)
+    for times in (1, 2):
+        for index in range(COUNT):
+            produce(replicas, index)
+        world.advance(0)
+        assert [operation.told for operation in operations] == [times] * len(operations)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+def test_fetch_that_fails_at_a_deletion_keeps_nobody_else_waiting(replicas: ReplicaManager) -> None:
+    operations = wait(replicas, fails=lambda _: True)
+    partitions = [led(replicas, index) for index in range(COUNT)]
+    replicas._drop_topic(replicas._metadata.image.topics_by_name["t"])
+    assert [operation.told for operation in operations] == [1] * len(operations)
+    assert all(partition.gone for partition in partitions)
+
+
+def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
+    replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = timestamp_lookup.newest_timestamp
+
+    def newest_timestamp(segment: Segment) -> int:
+        if segment.directory.name == "t-1":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return newest(segment)
+
+    monkeypatch.setattr(timestamp_lookup, "newest_timestamp", newest_timestamp)
+    for timestamp in (0, MAX_TIMESTAMP):
+        asked = [
+            ListOffsetsPartition(partition_index=i, timestamp=timestamp, current_leader_epoch=-1) for i in range(COUNT)
+        ]
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=asked)], timeout_ms=1_000
+        )
+        ctx: Any = SimpleNamespace(services=SimpleNamespace(replicas=replicas), api_version=MAX_TIMESTAMP_VERSION)
+        response = list_offsets.handle(cast("RequestContext", ctx), request)
+        assert [(answer.error_code, answer.offset) for answer in response.topics[0].partitions] == [
+            (ErrorCode.NONE, 0),
+            (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+            (ErrorCode.NONE, 0),
+        ]
