@@ -117,6 +117,10 @@ KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 # otherwise fill the memory.  Kafka has no such bound; far above any real group.
 PENDING_JOINS_MAX = 10_000
 
+# A wait for static members of a classic group that begins again whenever it is over, as long as their sessions last, is
+# this long at least: a rebalance timeout is the client's to say, and one of 0 would keep the loop busy.
+REPEATED_WAIT_MIN_MS = 1_000
+
 # Hashing a group's id costs more than serving a heartbeat, so the partitions of so many groups and transactional ids
 # are remembered, except of absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
 COORDINATOR_KEYS_REMEMBERED = 32_768

@@ -112,6 +112,11 @@ class World:
                 callback(*args)
 
     @property
+    def is_due(self) -> bool:
+        """Whether something is to run at once."""
+        return any(entry[0] <= self.elapsed_ms and not entry[2].cancelled for entry in self._queue)
+
+    @property
     def timers_set(self) -> int:
         return sum(not entry[2].cancelled for entry in self._queue)
 

@@ -394,3 +394,22 @@ def test_static_members_are_waited_for_until_their_session_ends(cluster: Cluster
     rejoined = cluster.join(leader, instance="a", **how)
     cluster.world.advance(20_000)
     assert {member.member_id for member in rejoined.response.members} == {leader, follower}
+
+
+@pytest.mark.parametrize("rebalance_ms", [0, -2])
+def test_static_members_without_a_rebalance_timeout_are_waited_for_without_haste(
+    cluster: Cluster, rebalance_ms: int
+) -> None:
+    how: dict[str, Any] = {"session_ms": 100_000, "rebalance_ms": rebalance_ms}
+    joined = [cluster.join(instance=instance, **how) for instance in "ab"]
+    cluster.world.turn()  # no further: who has not asked for its assignment in the next one is out
+    leader, follower = [reply.response.member_id for reply in joined]
+    assert cluster.sync(follower, 1, instance="b").parked
+    assert cluster.sync(leader, 1, {leader: b"", follower: b""}, instance="a").error == 0
+    cluster.leave((follower, "b"))
+    cluster.world.turn()
+    assert cluster.state() == "PreparingRebalance"
+    assert not cluster.world.is_due
+    cluster.world.advance(50_000)
+    rejoined = cluster.join(leader, instance="a", **how)
+    assert [member.member_id for member in rejoined.response.members] == [leader]

@@ -8,6 +8,7 @@ Counterpart in Kafka: the classic half of ``GroupMetadataManager``.
 
 from __future__ import annotations
 
+from pybroker import limits
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_member import ClassicMember
 from pybroker.coordinators.group.classic_state import ClassicState, Event
@@ -98,7 +99,7 @@ def complete_join(group: ClassicGroup, now_ms: int, result: Result) -> None:
         become_empty(group, now_ms, result)
     elif not group.elect_joined_leader():
         # Only static members are left and none of them came: wait until one does, or their sessions end.
-        result.schedule(join_timer(group), group.rebalance_timeout_ms)
+        result.schedule(join_timer(group), max(group.rebalance_timeout_ms, limits.REPEATED_WAIT_MIN_MS))
     else:
         _form_generation(group, now_ms, result)
 
