@@ -19,7 +19,7 @@ from pybroker.handlers.context import RequestContext
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.partition import MAX_TIMESTAMP, Partition
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage import timestamp_lookup
+from pybroker.storage import retention, timestamp_lookup
 from pybroker.storage.segment import Segment
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -108,7 +108,7 @@ def test_fetch_that_fails_at_a_deletion_keeps_nobody_else_waiting(replicas: Repl
 def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
     replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = timestamp_lookup.newest_timestamp
+    newest = retention.newest_timestamp
 
     def newest_timestamp(segment: Segment) -> int:
         if segment.directory.name == "t-1":

@@ -77,7 +77,7 @@ def test_search_by_timestamp_that_cannot_see_the_index_is_a_storage_error(
     storage: Storage, log: Log, world: FakeWorld, code: int, failed: int
 ) -> None:
     def outcome(found: TimestampOffset | None) -> tuple[int, int] | None:
-        return found and (found.error_code, found.offset)
+        return None if found is None else (found.error_code, found.offset)
 
     newest = world.clock.now + RECORDS - 1
     with unreadable(code):
