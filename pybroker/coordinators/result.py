@@ -63,7 +63,7 @@ class Result:
     ``replies`` and ``timers``: answers to requests that were parked before, and changes of timers, in order; they
     belong to what the operation has changed itself, so they are carried out whatever becomes of the records, but for
     changes ``when_written``.
-    ``then``: runs after the records are replayed, before any other operation of the shard.
+    ``then``: runs after the records, if there are any, are replayed, before any other operation of the shard.
     ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code of the log
     mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
     there), that request is answered with the error.

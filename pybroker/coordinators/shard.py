@@ -162,7 +162,8 @@ class Shard(Generic[S]):
         while result is not None:
             if not result.records and result.marker is None:
                 self._publish(result, waiter)
-                return True
+                result = self._next(result, waiter, now_ms)
+                continue
             append = _Append(self, result, waiter, now_ms)
             try:
                 self._write(append)
@@ -222,6 +223,9 @@ class Shard(Generic[S]):
         if self.high_watermark < self.last_written_offset:
             self.on_high_watermark(self._writer.high_watermark(self._topic, self.partition))
         self._publish(result, waiter)
+        return self._next(result, waiter, now_ms)
+
+    def _next(self, result: Result, waiter: Waiter | None, now_ms: int) -> Result | None:
         return None if result.then is None else self._go_on(result.then, now_ms, waiter)
 
     def _go_on(self, continuation: Continuation, now_ms: int, waiter: Waiter | None) -> Result:
@@ -332,8 +336,11 @@ class Shard(Generic[S]):
             self._expiry.cancel()
         waiters = [entry.waiter for entry in self._uncommitted]
         waiters += [waiter for _, waiter in self._queue if waiter is not None]
-        if self._append is not None and self._append.waiter is not None:
-            waiters.append(self._append.waiter)
+        if self._append is not None:
+            # Its replies are to requests that the state has let go of already.
+            waiters += [waiter for waiter, _ in self._append.result.replies]
+            if self._append.waiter is not None:
+                waiters.append(self._append.waiter)
         waiters += self.state.on_unloaded(self._env.clock.now_ms())
         self._uncommitted.clear()
         self._queue.clear()

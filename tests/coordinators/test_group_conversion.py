@@ -192,6 +192,18 @@ def test_failed_upgrade_leaves_the_classic_group_as_it_was(cluster: ConsumerClus
     assert cluster.state() == "Stable"
 
 
+def test_request_parked_in_a_classic_rebalance_is_answered_when_the_partition_is_lost_during_the_upgrade(
+    cluster: ConsumerCluster,
+) -> None:
+    old = classic_group(cluster, 2)
+    parked = old[0].join()
+    cluster.world.hold_appends = True
+    assert cluster.enter("new", "t").parked
+    cluster.groups.on_leadership(set(), {0})
+    cluster.world.finish_appends()
+    assert parked.error == ErrorCode.NOT_COORDINATOR
+
+
 def test_refused_member_does_not_upgrade_the_group(cluster: ConsumerCluster) -> None:
     old = classic_group(cluster, 1)
     assert cluster.enter("new", regex="(").error == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -354,6 +366,28 @@ def test_classic_member_that_does_not_sync_in_time_is_out(cluster: ConsumerClust
     new.beat()
     old = Classic(cluster)
     old.joined(old.join())
+    for _ in range(12):
+        cluster.world.advance(5_000)
+        new.beat()
+        cluster.heartbeat(old.member_id, old.generation)
+    assert set(cluster.group().members) == {"new"}
+
+
+def test_join_that_changes_nothing_renews_the_session_and_has_to_be_followed_by_a_sync(
+    cluster: ConsumerCluster,
+) -> None:
+    new = Member(cluster, "new", "t")
+    old = Classic(cluster)
+    new.beat()
+    old.joined(old.join())
+    rounds(cluster, new, old)
+    appends = cluster.world.appends
+    for _ in range(3):
+        cluster.world.advance(6_000)
+        old.joined(old.join())
+        new.beat()
+    assert cluster.world.appends == appends
+    assert set(cluster.group().members) == {"new", old.member_id}
     for _ in range(12):
         cluster.world.advance(5_000)
         new.beat()

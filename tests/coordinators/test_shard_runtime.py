@@ -132,6 +132,16 @@ def test_leader_whose_assignment_is_being_written_is_answered_once_when_the_part
     assert [reply.error for reply in replies] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
+def test_parked_request_that_an_append_sets_free_is_answered_when_the_partition_is_lost(cluster: Cluster) -> None:
+    leader, follower = cluster.stable_group(2)[0]
+    parked = cluster.join(leader)
+    cluster.world.hold_appends = True
+    left = cluster.leave((leader, None), (follower, None))
+    cluster.groups.on_leadership(set(), {0})
+    cluster.world.finish_appends()
+    assert [reply.error for reply in (parked, left)] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
 # --- commits that wait for the high watermark ------------------------------------------------------------------------
 
 
