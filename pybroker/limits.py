@@ -195,8 +195,10 @@ SEGMENTS_OPEN_MAX = 16_384
 # Larger appends go to the writer thread: a copy of this size into the page cache is what the loop may be held up by.
 INLINE_WRITE_BYTES_MAX = 128 << 10
 
-# Where records have to be looked at, those of larger batches are decoded in a thread.
+# Where records have to be looked at, those of batches that are larger, compressed or not, or hold more of them, are
+# decoded in a thread: the loop is held up for a millisecond or two.
 INLINE_DECODE_BYTES_MAX = 64 << 10
+INLINE_DECODE_RECORDS_MAX = 1_000
 
 # Where the last batches of producers are looked for when a log is opened: what a producer can have had in flight.
 PRODUCERS_TAIL_BYTES = 256 << 10

@@ -24,7 +24,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pybroker.limits import INLINE_DECODE_BYTES_MAX, INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
+from pybroker.limits import INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
 from pybroker.storage.control_batch import replay_batch
@@ -49,6 +49,7 @@ from pybroker.storage.results import (
 from pybroker.storage.segment import DELETED_SUFFIX, Segment
 from pybroker.storage.segment_list import SegmentList
 from pybroker.storage.validator import (
+    TIMESTAMP_TOO_LATE,
     AppendRules,
     HeaderFields,
     Rejection,
@@ -380,6 +381,8 @@ class Log:
         rules = self.rules
         header = validate(records, rules, now_ms, produce_version)
         if isinstance(header, Rejection):
+            if header is TIMESTAMP_TOO_LATE:
+                return self._append_after_decoding(records, HEADER.unpack_from(records), leader_epoch, on_complete)
             return self._rejected(header)
         log_append_time_ms = -1
         if rules.needs_records:
@@ -393,7 +396,7 @@ class Log:
         self, records: memoryview, header: HeaderFields, leader_epoch: int, on_complete: OnComplete
     ) -> AppendResult | None:
         """Append a batch whose records have to be looked at, or rewritten; a large one is decoded in the thread."""
-        from pybroker.storage.record_validator import prepare_records
+        from pybroker.storage.record_validator import prepare_at_once, prepare_records
 
         rules, now_ms = self.rules, self.environment.now_ms()
         log_append_time_ms = now_ms if rules.log_append_time else -1
@@ -409,8 +412,9 @@ class Log:
             place = self._append_in_turn if in_turn else self._append
             return place(batch, fields, leader_epoch, log_append_time_ms, on_complete)
 
-        if len(records) <= INLINE_DECODE_BYTES_MAX:
-            return append(prepare_records(records, header, rules, now_ms), in_turn=False)
+        prepared_at_once = prepare_at_once(records, header, rules, now_ms)
+        if prepared_at_once is not None:
+            return append(prepared_at_once, in_turn=False)
         kept = records if len(records) > INLINE_WRITE_BYTES_MAX else memoryview(bytearray(records))
         self.queue.run_in_thread(
             lambda: prepare_records(kept, header, rules, now_ms),

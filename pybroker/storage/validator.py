@@ -6,7 +6,7 @@ compacted topics, and the rewriting that LogAppendTime and ``compression.type`` 
 
 The batch header alone decides wherever it can; records are decoded (``record_validator.py``, loaded at first need)
 only for a compacted topic's keys, a ``compression.type`` other than ``producer``, ``message.timestamp.before.max.ms``,
-and to name the records of a batch that the header has already convicted.
+and to name the records of a batch that the header has already convicted (``TIMESTAMP_TOO_LATE``).
 """
 
 from __future__ import annotations
@@ -62,6 +62,12 @@ class Rejection:
         self.record_errors = record_errors
 
 
+# A verdict that names no record yet: ``record_validator`` finds them, where it may take its time.
+TIMESTAMP_TOO_LATE = Rejection(
+    INVALID_TIMESTAMP, "The maximum timestamp of the batch is out of range, though those of its records are not"
+)
+
+
 class AppendRules:
     """A topic's settings, boiled down to what an append asks for."""
 
@@ -87,7 +93,10 @@ class AppendRules:
 
 
 def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_version: int) -> HeaderFields | Rejection:
-    """The header of an acceptable batch, or why it is none.  Reads the bytes, changes nothing."""
+    """The header of an acceptable batch, or why it is none.  Reads the bytes, changes nothing.
+
+    ``TIMESTAMP_TOO_LATE`` is to be answered only after a look at the records.
+    """
     size = len(records)
     if size < HEADER_BYTES:
         return _reject(records, rules, now_ms, produce_version) or Rejection(CORRUPT_MESSAGE, "The batch is cut short")
@@ -128,7 +137,7 @@ def _reject(records: memoryview, rules: AppendRules, now_ms: int, produce_versio
     return (
         _reject_shape(records, produce_version)
         or _reject_header(HEADER.unpack_from(records), records, rules)
-        or _reject_timestamps(HEADER.unpack_from(records), records, rules, now_ms)
+        or _reject_timestamps(HEADER.unpack_from(records), rules, now_ms)
     )
 
 
@@ -163,10 +172,7 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
     if base_offset != 0:
         return Rejection(INVALID_RECORD, f"The base offset of a produced batch must be 0, it is {base_offset}")
     if len(records) > rules.max_message_bytes:
-        return Rejection(
-            MESSAGE_TOO_LARGE,
-            f"The record batch of {len(records)} bytes exceeds max.message.bytes of {rules.max_message_bytes}",
-        )
+        return too_large(records, rules)
     if crc32c(records[ATTRIBUTES_AT:]) != crc:
         return Rejection(CORRUPT_MESSAGE, "The record batch does not match its CRC")
     if attributes & COMPRESSION_MASK > ZSTD:
@@ -182,22 +188,25 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
     return None
 
 
-def _reject_timestamps(header: HeaderFields, records: memoryview, rules: AppendRules, now_ms: int) -> Rejection | None:
-    attributes, max_timestamp = header[5], header[8]
+def too_large(records: memoryview, rules: AppendRules) -> Rejection:
+    """What a batch is told that is larger than ``max.message.bytes``."""
+    return Rejection(
+        MESSAGE_TOO_LARGE,
+        f"The record batch of {len(records)} bytes exceeds max.message.bytes of {rules.max_message_bytes}",
+    )
+
+
+def _reject_timestamps(header: HeaderFields, rules: AppendRules, now_ms: int) -> Rejection | None:
+    attributes = header[5]
     if attributes & TIMESTAMP_TYPE_FLAG:
         message = "A producer may not set the timestamp type LogAppendTime"
         return Rejection(INVALID_TIMESTAMP, message, [(i, message) for i in range(min(header[12], 1))])
-    if not rules.log_append_time and max_timestamp - now_ms > rules.timestamp_after_max_ms and not rules.needs_records:
-        return _reject_records(records, rules, now_ms)
-    return None
+    return TIMESTAMP_TOO_LATE if is_too_late(header, rules, now_ms) and not rules.needs_records else None
 
 
-def _reject_records(records: memoryview, rules: AppendRules, now_ms: int) -> Rejection:
-    from pybroker.storage.record_validator import check_records
-
-    return check_records(records, rules, now_ms) or Rejection(
-        INVALID_TIMESTAMP, "The maximum timestamp of the batch is out of range, though those of its records are not"
-    )
+def is_too_late(header: HeaderFields, rules: AppendRules, now_ms: int) -> bool:
+    """Whether the batch claims a timestamp past ``message.timestamp.after.max.ms``."""
+    return not rules.log_append_time and header[8] - now_ms > rules.timestamp_after_max_ms
 
 
 def stamp_log_append_time(records: memoryview, header: HeaderFields, now_ms: int) -> HeaderFields:

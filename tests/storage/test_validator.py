@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
+from pybroker import limits
+from pybroker.storage.log import Log
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
+    AppendResult,
 )
 from pybroker_protocol.record_codec import decode_records
 from tests.storage.batches import batch
@@ -19,6 +24,16 @@ from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read
 
 NOW = FakeWorld().clock.now
+
+
+def outcome(log: Log, world: FakeWorld, **fields: Any) -> AppendResult:
+    """The result of an append, on the loop or by the thread."""
+    client = Client(log)
+    result = client.send(**fields)
+    if result is None:
+        world.run()
+        (result,) = client.later
+    return result
 
 
 @pytest.mark.parametrize(
@@ -108,9 +123,9 @@ def test_compacted_topic_refuses_records_without_key_one_by_one(storage: Storage
     assert client.send_now(values=[(b"k", b"v"), (b"k", None)]).error_code == 0
 
 
-def test_damaged_records_of_a_compacted_topic_are_refused(storage: Storage) -> None:
-    client = Client(storage.log(cleanup_policy=frozenset({"compact", "delete"})))
-    assert client.send_now(values=[(b"k", b"v")], count=2, last_offset_delta=1).error_code == INVALID_RECORD
+def test_damaged_records_of_a_compacted_topic_are_refused(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log(cleanup_policy=frozenset({"compact", "delete"}))
+    assert outcome(log, world, values=[(b"k", b"v")], count=2, last_offset_delta=1).error_code == INVALID_RECORD
 
 
 def test_log_append_time_stamps_the_batch_and_renews_its_checksum(storage: Storage, world: FakeWorld) -> None:
@@ -179,3 +194,59 @@ def test_large_batch_is_rewritten_in_the_thread(storage: Storage, world: FakeWor
     stored = read(log, 0)[0][2]
     assert len(stored) < 1000
     assert [record.timestamp_ms for record in decode_records(stored)] == [world.clock.now] * 2
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_batch_that_the_codec_of_the_topic_makes_too_large_is_refused(
+    storage: Storage, world: FakeWorld, size: int
+) -> None:
+    """As in Kafka: some hundred bytes of a producer could otherwise become a batch that no setting allows."""
+    log = storage.log(compression_type="uncompressed", max_message_bytes=900, internal_segment_bytes=1 << 24)
+    fields: dict[str, Any] = {"attributes": 1, "producer_id": 5, "producer_epoch": 0}
+    result = outcome(log, world, values=[bytes(size)], sequence=0, **fields)
+    assert (result.error_code, result.base_offset) == (MESSAGE_TOO_LARGE, -1)
+    assert "max.message.bytes of 900" in (result.error_message or "")
+    result = outcome(log, world, values=[bytes(800)], sequence=0, **fields)
+    assert (result.error_code, result.base_offset) == (0, 0)
+    assert [len(piece) for _, _, piece in read(log, 0)] == [len(batch([bytes(800)]))]
+
+
+@pytest.mark.parametrize(
+    ("values", "codec"),
+    [
+        ([(b"k", bytes(limits.INLINE_DECODE_BYTES_MAX))], 1),
+        ([(b"k", b"")] * (limits.INLINE_DECODE_RECORDS_MAX + 1), 0),
+    ],
+    ids=["large once it is decompressed", "of many records"],
+)
+def test_small_batch_that_takes_long_to_decode_is_decoded_in_the_thread(
+    storage: Storage, world: FakeWorld, values: list[Any], codec: int
+) -> None:
+    log = storage.log(cleanup_policy=frozenset({"compact"}), internal_segment_bytes=1 << 24)
+    client = Client(log)
+    assert len(batch(values, attributes=codec)) < limits.INLINE_DECODE_BYTES_MAX
+    assert client.send(values=values, attributes=codec) is None
+    assert client.send(values=[(b"k", b"behind it")]) is None
+    world.run()
+    assert [(result.error_code, result.base_offset) for result in client.later] == [(0, 0), (0, len(values))]
+
+
+def test_records_at_fault_of_a_large_batch_are_looked_for_in_the_thread(storage: Storage, world: FakeWorld) -> None:
+    client = Client(storage.log(internal_segment_bytes=1 << 24))
+    values = [b"in time", bytes(limits.INLINE_DECODE_BYTES_MAX)]
+    assert client.send(values=values, timestamps=[NOW, NOW + 4_000_000]) is None
+    world.run()
+    (result,) = client.later
+    assert (result.error_code, [index for index, _ in result.record_errors]) == (INVALID_TIMESTAMP, [1])
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_batch_that_claims_a_later_timestamp_than_its_records_have_is_refused(
+    storage: Storage, compacted: bool
+) -> None:
+    log = storage.log(cleanup_policy=frozenset({"compact" if compacted else "delete"}))
+    data = batch([(b"k", b"v")], timestamp=NOW)
+    struct.pack_into(">q", data, 35, NOW + 4_000_000)
+    struct.pack_into(">I", data, 17, crc32c(data[21:]))
+    result = Client(log).send_now(data)
+    assert (result.error_code, list(result.record_errors)) == (INVALID_TIMESTAMP, [])
