@@ -20,7 +20,7 @@ from pathlib import Path
 from pybroker import limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage import os_file
-from pybroker.storage.results import StorageError
+from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import ZERO_UUID
 
 LOCK_FILE = ".lock"
@@ -53,6 +53,7 @@ class LogDir:
         "_refusals",
         "_removals",
         "_room_timer",
+        "before_first_file",
         "clean_broker_epoch",
         "closing",
         "directory_id",
@@ -69,6 +70,8 @@ class LogDir:
         self.offline = False
         self.closing = False  # the flusher has ended or is about to: syncs happen where they are asked for
         self.on_offline: Callable[[LogDir], None] | None = None
+        # Hears of a partition here whose first file is about to be made; raises OSError.
+        self.before_first_file: Callable[[TopicPartition], None] = lambda key: None
         self.directory_id = ZERO_UUID
         self.had_clean_shutdown = False
         self.clean_broker_epoch = -1

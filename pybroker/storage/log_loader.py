@@ -92,6 +92,7 @@ def _load(log: Log, restart_point: RestartPoint) -> bool:
     if not files:
         log.directory.check_place()
         log.become_empty(max(restart_point.log_start_offset, 0))
+        log.recovery_point = min(log.recovery_point, log.log_end_offset)  # a crash may have taken more
         return True
     log.leader_epochs.load()
     environment = log.environment

@@ -130,6 +130,7 @@ class LogManager:
         directory.take_clean_shutdown_marker()
         state.load()
         keys = self._places.take_in(state)
+        state.keep_only(keys)
         if not directory.had_clean_shutdown:
             self._recover(state, keys)
         state.ready = True
@@ -149,13 +150,13 @@ class LogManager:
             logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), state.directory.path)
         for key in keys:
             path = state.path_of(key)
-            recovery_point = state.recovery_points.get(key, 0)
-            log_start_offset = state.log_start_offsets.get(key, 0)
+            recovery_point = state.recovery_points.offsets.get(key, 0)
+            log_start_offset = state.log_start_offsets.offsets.get(key, 0)
             recovered = recover_partition(path, recovery_point, log_start_offset, settings.producer_id_expiration_ms)
             if settings.fsync_before_ack and settings.sync:
                 # A killed process left what it had not synced: it is shown from now on, so it has to stay.
                 sync_partition(path, recovered.from_offset)
-                state.recovery_points[key] = recovered.end_offset
+                state.recovery_points.offsets[key] = recovered.end_offset
             elif settings.sync:
                 sync_transaction_indexes(path, recovered.from_offset, recovery_point)
                 if recovered.end_offset > recovery_point:
@@ -253,6 +254,13 @@ class LogManager:
                     self._delete_log(key, log)
             else:
                 self._places.delete_of_topic(key, topic_id)
+        if "deletion" not in self._timers:  # once for all the topics that go in this turn of the loop
+            self._timers["deletion"] = self._env.timers.call_soon(self._checkpoint_deletions)
+
+    def _checkpoint_deletions(self) -> None:
+        del self._timers["deletion"]
+        for state in self._online():
+            state.write_without_gone()
 
     def _delete_log(self, key: TopicPartition, log: Log) -> None:
         del self._logs[key]
@@ -330,7 +338,8 @@ class LogManager:
         log = self.open_unused(*key) if due and self.open_unused is not None else None
         if log is not None:
             log.apply_retention()
-            self._places[key].note_offsets(key, log)
+            if log.on_disk:
+                self._places[key].note_offsets(key, log)
             log.park()
 
     def _expire_producers(self) -> None:
@@ -366,7 +375,7 @@ class LogManager:
     def _checkpoint_high_watermarks(self) -> None:
         for key, log in self._logs.items():
             if log.is_open and log.on_disk:
-                self._places[key].high_watermarks[key] = log.high_watermark
+                self._places[key].high_watermarks.offsets[key] = log.high_watermark
         # Kafka writes this checkpoint every time, and so notices when a directory is gone; one look does as well.
         for state in self._online():
             state.directory.look_for_it()
@@ -441,7 +450,7 @@ class LogManager:
         for key, log in logs:
             log.close_cleanly(directory.sync and not at_once)
             state.note_offsets(key, log)
-            state.high_watermarks[key] = log.high_watermark
+            state.high_watermarks.offsets[key] = log.high_watermark
         if at_once:
             directory.sync_file_system()
         else:

@@ -41,6 +41,7 @@ def make_room(log: Log, size: int) -> AppendResult | None:
 def make_files(log: Log) -> None:
     """Make the partition's directory and its first segment.  Raises OSError, and may be tried again."""
     log.directory.check_place()
+    log.directory.before_first_file((log.topic, log.partition))
     log.path.mkdir(exist_ok=True)
     if log.topic_id is not None:
         write_partition_metadata(log.path, log.topic_id)
