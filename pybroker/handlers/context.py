@@ -26,6 +26,10 @@ class HeldRequest(Protocol):
     def release(self) -> None: ...
 
 
+# What a parked request without a reply completes with: it keeps its place until it is done, and nothing is sent.
+NO_REPLY: Any = object()
+
+
 class Parked:
     """A reply that comes later.  The connection is muted (as in Kafka) until it completes.
 
@@ -45,7 +49,7 @@ class Parked:
         self._deliver: Callable[[Any], None] | None = None
 
     def complete(self, response: Any) -> None:
-        """Hand over the response message (``None``: close the connection without one)."""
+        """Hand over the response message (``None``: close the connection without one; or ``NO_REPLY``)."""
         if self.abandoned:
             return
         assert not self.completed, "a parked reply completes exactly once"

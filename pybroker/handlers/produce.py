@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from pybroker import limits
 from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
-from pybroker.handlers.context import CloseConnection, HeldRequest, Parked, RequestContext
+from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -43,7 +44,7 @@ _REFUSALS = {int(ErrorCode.INVALID_PRODUCER_ID_MAPPING): "One request may write 
 class Produce:
     """One request under way: the reply as far as it is known, and how many appends are still at the disk."""
 
-    __slots__ = ("api_version", "held", "on_complete", "pending", "response")
+    __slots__ = ("api_version", "held", "needs_request", "on_complete", "pending", "response")
 
     def __init__(self, api_version: int) -> None:
         self.api_version = api_version
@@ -51,6 +52,7 @@ class Produce:
         self.pending = 0
         self.on_complete: Callable[[ProduceResponse], None] | None = None
         self.held: HeldRequest | None = None
+        self.needs_request = False  # a log reads a batch from the request's bytes till it is done with it
 
     def append(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
         """Append a batch; its reply is filled in now or later."""
@@ -63,6 +65,8 @@ class Produce:
         result = partition.append_as_leader(records, self.api_version, written)
         if result is None:
             self.pending += 1
+            if len(records) > limits.INLINE_WRITE_BYTES_MAX:
+                self.needs_request = True
         else:
             fill(reply, result)
 
@@ -84,14 +88,18 @@ class Produce:
             if (reason := reason_to_close(self.response)) is not None:
                 raise CloseConnection(reason)
             return None
-        # Also before a connection is closed: the writer thread reads the records from the request.
-        self.held = ctx.connection.hold_request()
+        if self.needs_request:
+            # Also before a connection is closed: the writer thread reads the records from the request.
+            self.held = ctx.connection.hold_request()
         return self.wait(ctx, acks)
 
-    def wait(self, ctx: RequestContext, acks: int) -> Parked | None:
-        """The handler's answer while something is missing; whoever needs the request's bytes till then holds them."""
+    def wait(self, ctx: RequestContext, acks: int) -> Parked:
+        """The handler's answer while something is missing; whoever needs the request's bytes till then holds them.
+
+        Also with acks=0: a request that waits without a place among the others would be bounded by nothing.
+        """
+        parked = Parked()
         if acks:
-            parked = Parked()
             self.on_complete = parked.complete
             return parked
         connection = ctx.connection
@@ -99,9 +107,11 @@ class Produce:
         def close_on_error(response: ProduceResponse) -> None:
             if (reason := reason_to_close(response)) is not None:
                 connection.refuse(reason)
+            else:
+                parked.complete(NO_REPLY)
 
         self.on_complete = close_on_error
-        return None
+        return parked
 
 
 def reason_to_close(response: ProduceResponse) -> str | None:

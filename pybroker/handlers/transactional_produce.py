@@ -64,7 +64,7 @@ class TransactionalProduce:
             verification = ctx.services.transaction_verification
             verification.verify(producer, batches, self._operation, self._append, retries=True)
 
-    def wait(self, ctx: RequestContext, acks: int) -> Parked | None:
+    def wait(self, ctx: RequestContext, acks: int) -> Parked:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
         produce = self._produce
         if sum(len(records) for _, records, _ in self._places) > limits.INLINE_WRITE_BYTES_MAX:
@@ -72,8 +72,7 @@ class TransactionalProduce:
         else:
             self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
         parked = produce.wait(ctx, acks)
-        if parked is not None:
-            parked.holds_back = True
+        parked.holds_back = True
         return parked
 
     def _append(self, errors: PartitionErrors) -> None:

@@ -6,7 +6,8 @@ directions.  Does not own what a request means (``dispatch`` and the handlers do
 Invariants
 - Replies leave in the order of their requests.  While a reply is parked no later request is started, except
   Produce behind Produce: those are appended at once and answered in order through ``_waiting`` (not behind one that
-  waits for the transaction coordinator before it is appended).
+  waits for the transaction coordinator before it is appended).  A Produce without a reply (acks=0) that is not
+  written yet waits among them, so that its client is read no further than any other.
 - An idle connection owns no buffer: it reads into the server's shared buffer, and only unserved bytes move to a
   buffer of its own, which grows as bytes arrive and is never sized by the length that the peer declares.
 - A view of a request dies when its handler returns, unless the handler holds the buffer (``hold_request``).
@@ -25,7 +26,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from pybroker import limits
-from pybroker.handlers.context import CloseConnection, Parked, RequestContext
+from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
 from pybroker.net.dispatch import (
     API_VERSIONS_KEY,
     OFFSET_COMMIT_KEY,
@@ -402,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         if response.__class__ is Parked:
-            if not response.completed or response.response is None:
+            if not response.completed or response.response is None or response.response is NO_REPLY:
                 self.park(api, correlation_id, response, len(frame))
                 return
             response = response.response  # parked, but completed before the handler returned
@@ -460,7 +461,8 @@ class Connection(asyncio.BufferedProtocol):
             if reply.response is None:
                 self.refuse("the request cannot be answered")
                 return
-            self._send(reply.api, reply.correlation_id, reply.response)
+            if reply.response is not NO_REPLY:
+                self._send(reply.api, reply.correlation_id, reply.response)
         if not self._serving:
             self._serve_on()
             if self._out:

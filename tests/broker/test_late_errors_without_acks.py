@@ -1,4 +1,4 @@
-"""Produce with acks=0 whose write fails, or succeeds, only after the handler has returned."""
+"""Produce with acks=0 whose write ends, well or not, only after the handler has returned; and what stands behind it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import errno
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from pybroker import limits
+from pybroker.net.connection import Connection as ServedConnection
 from pybroker.storage import os_file
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tests.broker.batches import batch
 from tests.broker.conftest import eventually
-from tests.broker.wire_client import WireClient, produce_request
+from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 PATIENCE_S = 30
 VERSION = 9
@@ -71,6 +73,14 @@ def send(client: WireClient, request: ProduceRequest) -> None:
     client.connection.send_bytes(0, VERSION, codec.encode(request, VERSION), True)
 
 
+def served(broker: Broker, count: int) -> list[ServedConnection]:
+    """The broker's side of all connections, once there are ``count``."""
+    sockets = broker._running()._sockets
+    assert sockets is not None
+    eventually(lambda: len(sockets._connections) == count, f"{count} connections")
+    return list(sockets._connections)
+
+
 def large_batch(fill: bytes) -> bytes:
     return batch(fill * LARGE)
 
@@ -117,10 +127,49 @@ def test_an_error_of_one_partition_spares_the_bytes_that_are_still_being_written
         send(client, request)
         assert writer.begun.wait(PATIENCE_S)
         send(other, produce_request(TOPIC, large_batch(b"z"), acks=0))
-        assert other.produce(TOPIC, batch(b"x"), partition=MISSING_PARTITION).error_code  # so the large one is here
+        eventually(lambda: all(connection._waiting for connection in served(broker, 2)), "both requests are here")
         writer.go_on.set()
         assert client.connection.receive_payload() is None
     with connect(broker) as reader:
         data = reader.fetch(TOPIC, 0, partition_max_bytes=4 * LARGE, max_bytes=4 * LARGE)
     records = bytes(data.responses[0].partitions[0].records or b"")
     assert records[16 : len(sent)] == sent[16:]
+
+
+def test_a_client_that_writes_faster_than_the_disk_is_read_no_further(
+    broker: Broker, writer: WriterThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a reply, and yet what is received and not written stays within the bound on waiting requests."""
+    ahead, sent = 3, 24
+    monkeypatch.setattr(limits, "PIPELINED_PRODUCE_BYTES", ahead * LARGE)
+    partition = broker._running().services.replicas.partition(TOPIC, 0)
+    assert partition is not None
+    with connect(broker) as client, ThreadPoolExecutor(1) as sender:
+        (connection,) = served(broker, 1)
+
+        def send_all() -> None:
+            for _ in range(sent):
+                send(client, produce_request(TOPIC, large_batch(b"a"), acks=0))
+
+        sending = sender.submit(send_all)
+        try:
+            eventually(
+                lambda: partition.log.next_offset >= ahead and connection._reading_paused and not connection._queued,
+                "the broker reads no further",
+            )
+            assert partition.log.next_offset == ahead
+        finally:
+            writer.go_on.set()
+        sending.result(PATIENCE_S)
+        assert client.produce(TOPIC, batch(b"b")).base_offset == sent
+
+
+def test_what_is_asked_behind_a_write_sees_what_was_written(broker: Broker, writer: WriterThread) -> None:
+    with connect(broker) as client:
+        send(client, produce_request(TOPIC, large_batch(b"a"), acks=0))
+        client.send(fetch_request(TOPIC, 0), 12)
+        assert writer.begun.wait(PATIENCE_S)
+        (connection,) = served(broker, 1)
+        eventually(lambda: connection._reading_paused, "the fetch is here, and waits")
+        writer.go_on.set()
+        assert client.receive().responses[0].partitions[0].high_watermark == 1

@@ -1,18 +1,27 @@
-"""A connection that is over is gone: nothing waits for the garbage collector, which comes rarely in a broker."""
+"""What connections keep: nothing once they are over, and no buffer for a request that waits and is written already."""
 
 from __future__ import annotations
 
 import gc
+import threading
+from contextlib import ExitStack
 
+import pytest
 from comparator.wire import Connection
 
+from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.net.socket_server import SocketServer
+from pybroker.storage import os_file
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from tests.broker.batches import batch
 from tests.broker.conftest import eventually
-from tests.broker.wire_client import produce_request
+from tests.broker.wire_client import WireClient, produce_request
+
+CLIENTS = 5
+PATIENCE_S = 30
+SYNCED = {"pybroker.fsync.enable": True, "pybroker.fsync.before.ack": True}
 
 
 def alive(server: SocketServer) -> int:
@@ -37,3 +46,36 @@ def test_closed_connection_leaves_no_cycle() -> None:
             eventually(lambda: alive(server) == 0, "the connection to be forgotten")
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch: pytest.MonkeyPatch, acks: int) -> None:
+    """It is written already, or copied: were its request held, each connection would take a buffer that all share."""
+    begun, go_on = threading.Event(), threading.Event()
+    fdatasync = os_file.fdatasync
+
+    def slow_fdatasync(fd: int) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        fdatasync(fd)
+
+    with Broker(SYNCED) as broker, ExitStack() as stack:
+        broker.create_topic("t")
+        stack.callback(go_on.set)
+        clients = [stack.enter_context(WireClient((broker.host, broker.port))) for _ in range(CLIENTS)]
+        assert [client.produce("t", batch(b"first")).base_offset for client in clients] == list(range(CLIENTS))
+        server = broker._running()._sockets
+        assert server is not None
+        assert server.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        monkeypatch.setattr(os_file, "fdatasync", slow_fdatasync)
+        for client in clients:
+            client.send(produce_request("t", batch(b"second"), acks=acks), 9)
+        assert begun.wait(PATIENCE_S)
+        partition = broker._running().services.replicas.partition("t", 0)
+        assert partition is not None
+        log = partition.log
+        eventually(lambda: log.log_end_offset == 2 * CLIENTS, "all are written")
+        assert log.recovery_point == CLIENTS
+        assert server.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        go_on.set()
+        eventually(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")
