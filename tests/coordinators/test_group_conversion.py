@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pybroker.coordinators.group.classic_group import ClassicGroup
+from pybroker.coordinators.group.consumer_member import MemberState
 from pybroker.coordinators.group.consumer_protocol import read_assignment, write_assignment
+from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from pybroker_protocol.messages.consumer_protocol import (
+    ConsumerProtocolSubscriptionTopicPartition as OwnedPartition,
+)
 from tests.coordinators.consumer_support import (
     ASSIGNMENT_INTERVAL_MS,
     LEAVE,
@@ -29,19 +35,32 @@ def cluster() -> ConsumerCluster:
     return made
 
 
-class Classic:
-    """A client of the classic protocol: joins, syncs, beats; an eager one, that has nothing when it joins."""
+def cooperative(owned: dict[str, set[int]]) -> tuple[tuple[str, bytes], ...]:
+    """The protocols of a member that says what it has."""
+    topics = [
+        OwnedPartition(topic=topic, partitions=sorted(partitions)) for topic, partitions in owned.items() if partitions
+    ]
+    said = ConsumerProtocolSubscription(topics=["t"], user_data=None, owned_partitions=topics)
+    metadata = b"\x00\x01" + codec.encode(said, 1)
+    return tuple((name, metadata) for name, _ in PROTOCOLS)
 
-    def __init__(self, cluster: ConsumerCluster, instance: str | None = None) -> None:
+
+class Classic:
+    """A client of the classic protocol: joins, syncs, beats; an eager one has nothing when it joins."""
+
+    def __init__(self, cluster: ConsumerCluster, instance: str | None = None, eager: bool = True) -> None:
         self.cluster = cluster
         self.instance = instance
+        self.eager = eager
         self.member_id = ""
         self.generation = -1
         self.owned: dict[str, set[int]] = {}
 
     def join(self, version: int = 9) -> Reply:
-        self.owned = {}
-        reply = self.cluster.join(self.member_id, protocols=PROTOCOLS, instance=self.instance, version=version)
+        if self.eager:
+            self.owned = {}
+        protocols = PROTOCOLS if self.eager else cooperative(self.owned)
+        reply = self.cluster.join(self.member_id, protocols=protocols, instance=self.instance, version=version)
         if not reply.parked and reply.error == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = reply.response.member_id
             return self.join()
@@ -409,6 +428,53 @@ def test_classic_member_that_does_not_rejoin_in_time_is_out(cluster: ConsumerClu
         new.beat()
         old.beat()
     assert set(cluster.group().members) == {"new"}
+
+
+def test_time_to_give_partitions_up_that_a_reload_began_ends_when_they_are_given_up(cluster: ConsumerCluster) -> None:
+    first, second, old = Member(cluster, "a", "t"), Member(cluster, "b", "t"), Classic(cluster, eager=False)
+    first.beat()
+    old.joined(old.join())
+    rounds(cluster, first, old)
+    second.beat()
+    cluster.world.advance(ASSIGNMENT_INTERVAL_MS)
+    first.beat()
+    assert old.beat() == REJOIN
+    old.joined(old.join())
+    assert cluster.group().members[old.member_id].state is MemberState.UNREVOKED_PARTITIONS
+    again = ConsumerCluster(cluster.world)
+    again.set_topics(t=6)
+    first.cluster = second.cluster = old.cluster = again
+    old.sync()
+    rounds(again, first, second, old)
+    assert divided(first, second, old)
+    rounds(again, first, second, old, count=45)
+    others = [Member(again, name, "t") for name in "cde"]
+    for member in others:
+        member.beat()
+    again.world.advance(ASSIGNMENT_INTERVAL_MS)
+    others[0].beat()
+    assert old.beat() == REJOIN
+    old.joined(old.join())
+    for _ in range(10):
+        again.world.advance(1_000)
+        old.beat()
+    assert again.group().members[old.member_id].state is MemberState.UNREVOKED_PARTITIONS
+
+
+def test_time_to_join_again_does_not_outlast_a_downgrade(cluster: ConsumerCluster) -> None:
+    (old,) = classic_group(cluster, 1)
+    new = Member(cluster, "new", "t")
+    new.beat()
+    assert old.beat() == REJOIN
+    assert cluster.beat("new", LEAVE).error == 0
+    old.joined(old.join())
+    old.sync({old.member_id: write_assignment({"t": range(6)}, 1)})
+    for _ in range(11):
+        cluster.world.advance(5_000)
+        assert old.beat() == 0
+    Member(cluster, "newer", "t").beat()
+    cluster.world.advance(8_000)
+    assert old.member_id in cluster.group().members
 
 
 def test_classic_requests_are_refused_with_classic_errors(cluster: ConsumerCluster) -> None:

@@ -21,6 +21,7 @@ from pybroker.coordinators.group.classic_rebalance import (
     renew_session,
     sync_timer,
 )
+from pybroker.coordinators.group.consumer_departure import cancel_timers
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, topic_names
 from pybroker.coordinators.group.consumer_protocol import (
@@ -205,6 +206,7 @@ def downgrade(
         now_classic = live()
         for member in now_classic.members.values():
             now_classic.set_protocols(member, protocols[member.member_id])
+            cancel_timers(group, member.member_id, done)
             renew_session(now_classic, member, done)
         now_classic.learn_subscribed_topics()
         if rebalance:

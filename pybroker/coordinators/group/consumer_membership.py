@@ -214,13 +214,12 @@ def step(group: ConsumerGroup, member: ConsumerMember, situation: Situation, res
     if after == member:
         return member
     result.records.append(current_assignment_record(group.group_id, after))
-    # Members of the classic protocol have other timers.
-    if after.classic is None:
-        key = rebalance_timer(group, after.member_id)
-        if after.state is MemberState.UNREVOKED_PARTITIONS:
-            result.schedule(key, after.rebalance_timeout_ms)
-        else:
-            result.cancel(key, when_written=True)
+    key = rebalance_timer(group, after.member_id)
+    if after.state is not MemberState.UNREVOKED_PARTITIONS:
+        result.cancel(key, when_written=True)
+    elif after.classic is None:
+        # Members of the classic protocol have other timers, except after a reload.
+        result.schedule(key, after.rebalance_timeout_ms)
     return after
 
 
