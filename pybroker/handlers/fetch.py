@@ -42,12 +42,13 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     session, partitions, error = _session(ctx, request, by_id)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
+    max_bytes = min(request.max_bytes, ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
     parked = Parked()
     operation = FetchOperation(
         ctx.services.replicas,
         partitions,
-        min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES),
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
         read_committed=request.isolation_level == _READ_COMMITTED,
         done=lambda: parked.complete(_response(session, partitions, by_id, request.session_epoch)),
     )

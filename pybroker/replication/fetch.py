@@ -9,7 +9,7 @@ of its partitions, and in none afterwards; records of one partition are one view
 least one batch, whatever the limits are (KIP-74).
 
 A waiting fetch completes when any of these holds
-  A  ``min_bytes`` are there to be read,
+  A  there is enough: ``min_bytes`` are there to be read, or a partition is behind by a segment,
   B  a partition of it is gone, led by somebody else, or its leader epoch changed,
   C  its time is over,
   D  its session's connection is gone (then nobody is answered).
@@ -91,7 +91,7 @@ class FetchOperation:
             return
         # Whatever is appended is more for a reader of everything, but not for one that stops at an open transaction.
         anything_will_do = self._min_bytes <= 1 and not self._read_committed
-        if partition.gone or anything_will_do or self._available_bytes() >= max(self._min_bytes, 1):
+        if partition.gone or anything_will_do or self._is_enough():
             self.expire()
 
     def expire(self) -> None:
@@ -122,7 +122,7 @@ class FetchOperation:
             fetched.partition.waiting[self] = None
         self._tick = self._replicas.wheel.add(self, max_wait_ms)
         if self._has_news and (
-            self._available_bytes() >= max(self._min_bytes, 1)
+            self._is_enough()
             or any(fetched.partition is not None and fetched.partition.gone for fetched in self._partitions)
         ):
             self.expire()
@@ -133,16 +133,23 @@ class FetchOperation:
         self._finished = True
         self._done()
 
-    def _available_bytes(self) -> int:
-        """Bytes that a reader would get now, over all partitions."""
+    def _is_enough(self) -> bool:
+        """Whether the log holds ``min_bytes``, over all partitions, or goes on in another segment.
+
+        A read ends with its segment and cuts no batch, so that it may bring less than this counts; a wait would bring
+        no more.
+        """
         total = 0
         for fetched in self._partitions:
             partition = fetched.partition
             if partition is not None and not partition.gone:
-                upper = partition.upper_bound(self._read_committed)
-                if fetched.fetch_offset < upper:
-                    total += min(partition.log.bytes_between(fetched.fetch_offset, upper), fetched.max_bytes)
-        return total
+                offset, upper = fetched.fetch_offset, partition.upper_bound(self._read_committed)
+                if offset < upper:
+                    log = partition.log
+                    if offset < log.active.base_offset and log.segments.floor(offset) < log.segments.floor(upper):
+                        return True
+                    total += min(log.bytes_between(offset, upper), fetched.max_bytes)
+        return total >= max(self._min_bytes, 1)
 
     def _read_all(self, max_wait_ms: int) -> None:
         """Read every partition in order, then complete or wait."""
@@ -178,8 +185,10 @@ class FetchOperation:
             self._finished = True
         elif failed or total >= self._min_bytes or max_wait_ms <= 0 or not self._partitions:
             self._finish()
-        else:
+        elif not total or not self._is_enough():
             self._wait(max_wait_ms)
+        else:
+            self._finish()
 
     def _read_some(self, partitions: list[FetchPartition], total: int) -> tuple[int, bool]:
         """Read partitions after ``total`` bytes of others; the bytes then, and whether any of them failed."""

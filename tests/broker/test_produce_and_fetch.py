@@ -91,6 +91,15 @@ def test_waiting_fetch_waits_for_min_bytes(wire: WireClient, address: tuple[str,
         assert base_offsets(fetched(wire.receive())) == [0, 1]
 
 
+def test_minimum_above_what_a_reply_may_carry_is_met_by_as_much(wire: WireClient, kafka_topic: str) -> None:
+    """Else a consumer with much to read gets one full reply per longest wait."""
+    one = batch(b"x" * 100)
+    for _ in range(5):
+        wire.produce(kafka_topic, one)
+    data = fetched(wire.fetch(kafka_topic, 0, max_wait_ms=300_000, min_bytes=1 << 20, max_bytes=3 * len(one) + 10))
+    assert base_offsets(data) == [0, 1, 2]
+
+
 def test_waiting_fetch_ends_empty_when_its_time_is_over(wire: WireClient, kafka_topic: str) -> None:
     data = fetched(wire.fetch(kafka_topic, 0, max_wait_ms=20))
     assert (data.error_code, data.records) == (ErrorCode.NONE, b"")
