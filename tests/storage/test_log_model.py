@@ -1,4 +1,4 @@
-"""The log against a model: appends, reads, rolls, truncations, restarts, crashes and full disks, in any order."""
+"""The log against a model: appends, reads, rolls, cuts, deletions, restarts, crashes, full disks, in any order."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class LogMachine(RuleBasedStateMachine):
         self.start_offset = 0
         self.epoch = 0
         self.counter = 0
+        self.topics = 0
+        self.lives = 0
         self.patched = pytest.MonkeyPatch()
         for module in (append_module, log_module):  # so that small batches, too, take the way through the thread
             self.patched.setattr(module, "INLINE_WRITE_BYTES_MAX", 600)
@@ -41,6 +43,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize(segment_bytes=st.sampled_from([1500, 4096, 1 << 20]), interval=st.sampled_from([0, 200, 4096]))
     def begin(self, segment_bytes: int, interval: int) -> None:
+        self.topics = 1
         self.config: ModelSettings = {
             "internal_segment_bytes": segment_bytes,
             "index_interval_bytes": interval,
@@ -49,9 +52,10 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.world = FakeWorld()
+        self.lives += 1
+        self.world = FakeWorld(seed=self.lives)  # no two directories that are deleted have one name
         self.storage = Storage(self.directory / "data", self.world)
-        self.log: Log = self.storage.log(**self.config)
+        self.log: Log = self.storage.log(topic_id=self.topics.to_bytes(16, "big"), **self.config)
         self.client = Client(self.log, self.epoch)
 
     @property
@@ -166,6 +170,36 @@ class LogMachine(RuleBasedStateMachine):
         self.settle()
         if self.log.on_disk:
             self.log.roll()
+
+    @rule(delivered=st.booleans())
+    def checkpoint(self, delivered: bool) -> None:
+        self.settle()
+        self.log.update_high_watermark(self.end_offset)
+        self.storage.manager._checkpoint_offsets()
+        self.storage.manager._checkpoint_high_watermarks()
+        flusher = next((flusher for name, flusher in self.world.executors.items() if "-flusher-" in name), None)
+        if delivered:
+            self.world.run()
+        elif flusher is not None and flusher.jobs:
+            flusher.work()
+
+    @rule(flusher_works=st.booleans())
+    def recreate_topic(self, flusher_works: bool) -> None:
+        # What the checkpoints say of the former topic has to be such that it would do harm to the next one.
+        for _ in range(3):
+            self.append(10, 1)
+        self.settle()
+        self.log.update_high_watermark(self.end_offset)
+        assert self.log.increment_log_start_offset(self.model[-1][0]) == 0
+        self.storage.manager._checkpoint_offsets()
+        self.world.run()
+        self.storage.manager.delete("t", self.topics.to_bytes(16, "big"))
+        if flusher_works:
+            self.world.advance(0)
+        self.topics += 1
+        self.model, self.start_offset, self.epoch = [], 0, 0
+        self.log = self.storage.log(topic_id=self.topics.to_bytes(16, "big"), **self.config)
+        self.client = Client(self.log, self.epoch)
 
     @rule()
     def stop_and_start(self) -> None:
