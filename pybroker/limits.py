@@ -159,8 +159,9 @@ MARKER_SLICE_MS = 2
 # groups of a broker that are not all alike.
 SUBSCRIPTIONS_REMEMBERED = 1_024
 
-# How often a slice of resolving a group's regular expressions matches one of them against one topic's name: about two
-# milliseconds of the loop's time.
+# A slice of resolving a group's regular expressions holds the loop for about this long; and how often it matches one of
+# them against one topic's name, where they are ordinary ones, in that time.
+REGEX_SLICE_MS = 2
 REGEX_MATCHES_PER_SLICE = 2_000
 
 # How many subscriptions and partitions a slice of working out a consumer group's target assignment goes through: about
@@ -230,6 +231,9 @@ WARM_TAIL_BYTES = 4 << 20
 
 # Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
 PARTITIONS_PER_TURN = 20
+
+# Partitions whose files DescribeLogDirs looks at before the next cold read has its turn: a few milliseconds.
+PARTITIONS_DESCRIBED_AT_ONCE = 100
 
 # A full disk is reported when it begins and, with the number of refusals, when nothing was refused for this long: one
 # line per refused append would fill what room there is.

@@ -31,7 +31,7 @@ Partitions = Mapping[str, set[int]]
 def new_shard(image: ClusterImage | None = None, **settings: Any) -> GroupShard:
     """An empty shard, to be filled by replaying a log."""
     topics = Topics(ClusterImage() if image is None else image)
-    world = ConsumerWorld(ConsumerSettings(config(**settings), topics), topics, lambda: "new")
+    world = ConsumerWorld(ConsumerSettings(config(**settings), topics), topics, lambda: "new", lambda: 0)
     return GroupShard(GroupSettings(), world)
 
 

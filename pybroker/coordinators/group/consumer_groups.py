@@ -46,14 +46,24 @@ REGEX_TIMER = "regex"
 
 
 class ConsumerWorld:
-    """What the consumer groups of all partitions have in common; ``new_member_id()`` makes an id that nobody has."""
+    """What the consumer groups of all partitions have in common.
 
-    __slots__ = ("new_member_id", "settings", "topics")
+    ``new_member_id()`` makes an id that nobody has; ``monotonic_ms()`` is the clock that long work is sliced by.
+    """
 
-    def __init__(self, settings: ConsumerSettings, topics: Topics, new_member_id: Callable[[], str]) -> None:
+    __slots__ = ("monotonic_ms", "new_member_id", "settings", "topics")
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        topics: Topics,
+        new_member_id: Callable[[], str],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
         self.settings = settings
         self.topics = topics
         self.new_member_id = new_member_id
+        self.monotonic_ms = monotonic_ms
 
 
 class ConsumerGroups:
@@ -241,7 +251,7 @@ class ConsumerGroups:
         result = Result()
         if resolution is None:
             return result
-        if not resolution.advance():
+        if not resolution.advance(self._world.monotonic_ms):
             result.schedule((REGEX_TIMER, group_id, ""), 0)
             return result
         del self._resolutions[group_id]

@@ -11,6 +11,7 @@ Counterpart in Kafka: ``TopicRegexResolver``, and ``maybeUpdateRegularExpression
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from pybroker import limits
@@ -26,7 +27,7 @@ from pybroker.coordinators.group.consumer_records import (
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.topics import Topics
-from pybroker.coordinators.regular_expressions import CompiledRegex, InvalidRegularExpression, compile_regex
+from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
 
@@ -36,6 +37,9 @@ logger = logging.getLogger(__name__)
 REFRESH_INTERVAL_MIN_MS = 10_000
 NEVER_MS = -1_000_000_000_000
 NO_VERSION = -1
+# Compiling an ordinary expression takes about as long as so many matches, and reading the clock less than these do.
+MATCHES_PER_COMPILATION = 50
+MATCHES_PER_CLOCK_READ = 8
 
 
 class RegexChange(Enum):
@@ -105,34 +109,46 @@ def regexes_to_resolve(
 
 
 class Resolution:
-    """One resolution on its way: expressions against the topics of the image in which it began."""
+    """One resolution on its way: expressions against the topics of the image in which it began.
 
-    __slots__ = ("_names", "_patterns", "_position", "_version", "matches")
+    One expression at a time is compiled and matched, and given up then: a group may have thousands of them.
+    """
 
-    def __init__(self, regexes: list[str], topics: Topics) -> None:
-        self._names = list(topics.image.topics_by_name)
+    __slots__ = ("_steps", "_version", "matches")
+
+    def __init__(self, regexes: Iterable[str], topics: Topics) -> None:
         self._version = topics.image.epoch
-        self._position = 0
-        self._patterns: list[CompiledRegex] = []
         self.matches: dict[str, set[str]] = {regex: set() for regex in regexes}
-        for regex in regexes:
-            try:
-                self._patterns.append(compile_regex(regex))
-            except InvalidRegularExpression as error:
-                # It was accepted once; it matches nothing until it is accepted again.
-                logger.error("SubscribedTopicRegex %s", error)
+        self._steps = _resolve(list(topics.image.topics_by_name), self.matches)
 
-    def advance(self) -> bool:
-        """Match a slice of the names; True when all are done."""
-        names_per_slice = max(1, limits.REGEX_MATCHES_PER_SLICE // max(1, len(self._patterns)))
-        names = self._names[self._position : self._position + names_per_slice]
-        for pattern in self._patterns:
-            self.matches[pattern.pattern] |= pattern.matches(names)
-        self._position += len(names)
-        return self._position >= len(self._names)
+    def advance(self, monotonic_ms: Callable[[], int]) -> bool:
+        """Work on it for a slice of the loop's time, by that clock; True when it is done."""
+        end_ms = monotonic_ms() + limits.REGEX_SLICE_MS
+        left = limits.REGEX_MATCHES_PER_SLICE
+        for matched in self._steps:
+            left -= matched
+            if left <= 0 or monotonic_ms() >= end_ms:
+                return False
+        return True
 
     def resolved(self, now_ms: int) -> dict[str, ResolvedRegex]:
         return {regex: ResolvedRegex(frozenset(names), self._version, now_ms) for regex, names in self.matches.items()}
+
+
+def _resolve(names: Sequence[str], matches: Mapping[str, set[str]]) -> Iterator[int]:
+    """Pauses often, with the number of matches that would have taken as long as what was done since."""
+    for regex, found in matches.items():
+        yield MATCHES_PER_COMPILATION
+        try:
+            compiled = compile_regex(regex)
+        except InvalidRegularExpression as error:
+            # It was accepted once; it matches nothing until it is accepted again.
+            logger.error("SubscribedTopicRegex %s", error)
+            continue
+        for begin in range(0, len(names), MATCHES_PER_CLOCK_READ):
+            some = names[begin : begin + MATCHES_PER_CLOCK_READ]
+            found.update(compiled.matches(some))
+            yield len(some)
 
 
 def take_over(group: ConsumerGroup, topics: Topics, resolved: dict[str, ResolvedRegex]) -> Result:

@@ -89,7 +89,7 @@ class GroupCoordinator:
         self._topics = Topics(metadata.image)
         self._allows_consumer_groups = "consumer" in config.get_list("group.coordinator.rebalance.protocols")
         self._consumer_settings = ConsumerSettings(config, self._topics)
-        world = ConsumerWorld(self._consumer_settings, self._topics, self._new_uuid)
+        world = ConsumerWorld(self._consumer_settings, self._topics, self._new_uuid, self._env.clock.monotonic_ms)
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             env,
             GROUP_METADATA_TOPIC,
