@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), versions 1 to 5.
 
 Behaviour: every log dir with the partitions asked for (null means all), their sizes, and from 4 the volume's size and
-free space (KIP-827); an offline directory is answered with KAFKA_STORAGE_ERROR.
+free space (KIP-827); a directory that is offline, or cannot be read, is answered with KAFKA_STORAGE_ERROR.
 Not done: cordoned directories (KIP-1066) and moves between directories, so no replica is a future one.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.handlers.context import RequestContext
-from pybroker_protocol.errors import ErrorCode
+from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -22,33 +21,38 @@ from pybroker_protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from pybroker.storage.log_dir_description import LogDirDescription
 
-Wanted = dict[str, set[int]] | None
 
-
-def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Parked:
     """Describe the directories; what is asked for and not here is left out."""
-    wanted: Wanted = None
+    wanted = None
     if request.topics is not None:
-        wanted = {topic.topic: set(topic.partitions) for topic in request.topics}
-    return DescribeLogDirsResponse(
-        throttle_time_ms=0, results=[_result(directory, wanted) for directory in ctx.services.logs.describe()]
-    )
+        # Once each, in the order of the request.
+        wanted = dict.fromkeys((topic.topic, index) for topic in request.topics for index in topic.partitions)
+    parked = Parked()
+
+    def described(directories: list[LogDirDescription]) -> None:
+        results = [_result(directory) for directory in directories]
+        parked.complete(DescribeLogDirsResponse(throttle_time_ms=0, results=results))
+
+    description = ctx.services.logs.describe(wanted, described)
+    if not parked.completed:
+        parked.on_abandon = description.abandon
+    return parked
 
 
-def _result(directory: LogDirDescription, wanted: Wanted) -> DescribeLogDirsResult:
+def _result(directory: LogDirDescription) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in directory.partitions:
-        if wanted is None or partition.index in wanted.get(partition.topic, ()):
-            topics.setdefault(partition.topic, []).append(
-                DescribeLogDirsPartition(
-                    partition_index=partition.index,
-                    partition_size=partition.size_bytes,
-                    offset_lag=partition.offset_lag,
-                    is_future_key=False,
-                )
+        topics.setdefault(partition.topic, []).append(
+            DescribeLogDirsPartition(
+                partition_index=partition.index,
+                partition_size=partition.size_bytes,
+                offset_lag=partition.offset_lag,
+                is_future_key=False,
             )
+        )
     return DescribeLogDirsResult(
-        error_code=ErrorCode.KAFKA_STORAGE_ERROR if directory.offline else ErrorCode.NONE,
+        error_code=directory.error_code,
         log_dir=directory.path,
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=directory.total_bytes,

@@ -12,7 +12,7 @@ restart, and with the last one, or that of the metadata, ``on_all_dirs_failed`` 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
     from pybroker.env import Cancellable, Env
     from pybroker.storage.cleaner.log_cleaner import LogCleaner
-    from pybroker.storage.log_dir_description import LogDirDescription
+    from pybroker.storage.log_dir_description import LogDirDescription, LogDirsDescription
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -272,11 +272,15 @@ class LogManager:
         """The logs that are in use."""
         return list(self._logs.values())
 
-    def describe(self) -> list[LogDirDescription]:
-        """Every directory with the partitions in it, for DescribeLogDirs."""
-        from pybroker.storage.log_dir_description import describe
+    def describe(
+        self, wanted: Iterable[TopicPartition] | None, done: Callable[[list[LogDirDescription]], None]
+    ) -> LogDirsDescription:
+        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``."""
+        from pybroker.storage.log_dir_description import LogDirsDescription
 
-        return describe([state.directory for state in self._states], self._places, self._logs)
+        description = LogDirsDescription(self._logs, done)
+        description.start(self._states, self._places, wanted)
+        return description
 
     # Housekeeping -----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from typing import Any, TypedDict
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
 from pybroker.storage.log import Log
+from pybroker.storage.log_dir_description import LogDirDescription
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.results import AppendResult, ReadResult
+from pybroker.storage.results import AppendResult, ReadResult, TopicPartition
 from tests.storage.batches import batch, end_marker, parse
 from tests.storage.fake_env import FakeWorld
 
@@ -54,6 +55,14 @@ class Storage:
         log = self.manager.open(topic, topic_id, partition, small_config(**attributes))
         assert log is not None
         return log
+
+    def describe(self, *wanted: TopicPartition) -> list[LogDirDescription]:
+        """What DescribeLogDirs tells of some partitions, or of all."""
+        described: list[list[LogDirDescription]] = []
+        self.manager.describe(wanted or None, described.append)
+        while not described:
+            assert [name for name, executor in self.world.executors.items() if "-reader-" in name and executor.run()]
+        return described.pop()
 
     def close(self) -> None:
         """Stop cleanly."""

@@ -196,7 +196,7 @@ def test_failing_write_takes_the_directory_offline_for_good(storage: Storage, di
     assert read_now(log, 0, 100, 2).error_code == KAFKA_STORAGE_ERROR
     assert storage.all_failed == 1
     assert storage.manager.open("new", b"n" * 16, 0, small_config()) is None
-    assert [described.offline for described in storage.manager.describe()] == [True]
+    assert [described.error_code for described in storage.describe()] == [KAFKA_STORAGE_ERROR]
 
 
 def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Storage], disk: Disk) -> None:

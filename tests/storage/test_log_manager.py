@@ -150,7 +150,7 @@ def test_partition_of_one_topic_in_two_directories_takes_the_second_offline(make
     _, again = two_homes(make_storage)
     first, second = again.manager.directory_ids()
     assert again.manager.settle(lambda topic, index: (TOPIC_ID, first)) == {}
-    assert [described.offline for described in again.manager.describe()] == [False, True]
+    assert [described.error_code for described in again.describe()] == [0, KAFKA_STORAGE_ERROR]
     assert again.manager.directory_ids() == [first] != [second]
     assert len(read_all(again.log())) == 1
 
@@ -225,7 +225,7 @@ def test_directory_that_cannot_be_used_is_offline_unless_it_is_the_metadatas(mak
         path.write_text("not a directory")
         if name == "data1":
             again = make_storage(dirs=2)
-            assert [described.offline for described in again.manager.describe()] == [False, True]
+            assert [described.error_code for described in again.describe()] == [0, KAFKA_STORAGE_ERROR]
             again.close()
     with pytest.raises(StorageError, match="data0 cannot be used"):
         make_storage(dirs=2)
@@ -298,7 +298,7 @@ def test_describe_counts_bytes_of_open_and_unopened_logs(make_storage: MakeStora
     storage.close()
     again = make_storage()
     again.log(partition=1).open()
-    (described,) = again.manager.describe()
+    (described,) = again.describe()
     assert sorted((p.topic, p.index, p.size_bytes) for p in described.partitions) == [("t", 0, size), ("t", 1, size)]
     assert 0 < described.usable_bytes <= described.total_bytes
 
