@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pybroker.coordinators.group.consumer_records import KINDS
+from pybroker.coordinators.group.consumer_records import KINDS, ResolvedRegex, regular_expression_record
 from pybroker.coordinators.group.records import key_kind
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.record_codec import decode_records
+from pybroker_protocol.record_codec import build_batch, decode_records
 from pybroker_protocol.records import batches
 from tests.coordinators.consumer_support import (
     ASSIGNMENT_INTERVAL_MS,
@@ -213,6 +213,20 @@ def test_regular_expression_matches_whole_names_that_come_later(cluster: Consume
     cluster.set_topics(u7=1)
     settle(cluster, member, rounds=15)
     assert member.owned == {"u7": {0}}
+
+
+def test_regular_expression_resolved_in_a_version_yet_to_come_is_resolved_anew(cluster: ConsumerCluster) -> None:
+    """A Kafka whose directory was taken over counted its metadata by another measure, and far beyond this one."""
+    member = Member(cluster, "a", regex="u[0-9]*")
+    settle(cluster, member)
+    theirs = ResolvedRegex(frozenset({"u"}), 500_000, cluster.world.now_ms())
+    record = regular_expression_record("g", "u[0-9]*", theirs)
+    cluster.world.write(0, build_batch([record], timestamp_ms=cluster.world.now_ms()))
+    member.cluster = again = ConsumerCluster(cluster.world)
+    again.set_topics(t=6, u=2, u7=1)
+    settle(again, member, rounds=15)
+    assert member.owned == {"u": {0, 1}, "u7": {0}}
+    assert again.group().resolved["u[0-9]*"].version == again.metadata.image.epoch
 
 
 def test_regular_expression_and_names_add_up(cluster: ConsumerCluster) -> None:

@@ -98,7 +98,7 @@ def regexes_to_resolve(
         if regex:
             counts[regex] = counts.get(regex, 0) + by
     wanted = [regex for regex, count in counts.items() if count > 0]
-    version = min((resolved.version for resolved in group.resolved.values()), default=NO_VERSION)
+    version = min((_version(resolved, topics) for resolved in group.resolved.values()), default=NO_VERSION)
     is_due = (
         is_new
         or len(wanted) != len(group.resolved)
@@ -106,6 +106,11 @@ def regexes_to_resolve(
         or now_ms > last_ms + settings.regex_refresh_ms
     )
     return wanted if is_due else []
+
+
+def _version(resolved: ResolvedRegex, topics: Topics) -> int:
+    """A version that is yet to come was counted by a Kafka whose directory was taken over: it says nothing here."""
+    return resolved.version if resolved.version <= topics.image.epoch else NO_VERSION
 
 
 class Resolution:
