@@ -60,13 +60,14 @@ class Executor(Protocol):
 class Env:
     """Everything of the outside world that a broker is handed.
 
-    ``executor(name)`` makes a new single-thread executor; its owner closes it.
+    ``executor(name, niceness)`` makes a new single-thread executor; its owner closes it.  Its thread is that much nicer
+    than the loop's where processors are short, as far as the system knows a niceness of threads; 0 is as important.
     ``call_threadsafe(fn, *args)`` may be called from any thread and runs ``fn`` on the loop.
     """
 
     clock: Clock
     timers: Timers
-    executor: Callable[[str], Executor]
+    executor: Callable[[str, int], Executor]
     call_threadsafe: Callable[..., None]
     random: Random
 

@@ -41,9 +41,9 @@ TURN_NS = 1_000_000
 # After so many failures of busy polling more than successes, 2 ** this many requests pass between two tries.
 BUSY_POLL_FAILURES = 8
 
-# How much nicer worker threads are than the loop's, out of 20.  Where more wants to run than there are processors, a
-# writer of large batches with the loop's own share kept the loop waiting for whole slices of the scheduler: small
-# requests of others had a p99 more than twice as long.
+# How much nicer threads that work for long are than the loop's, out of 20.  Where more wants to run than there are
+# processors, a writer of large batches with the loop's own share kept the loop waiting for whole slices of the
+# scheduler: small requests of others had a p99 more than twice as long.
 WORKER_NICENESS = 10
 
 # Small Produce requests of one connection that go into the log with one write.

@@ -137,7 +137,7 @@ class SqliteStore:
         """The store's thread, started at the first write after the start."""
         assert self._connection is not None, "the store is open"
         if self._executor is None:
-            self._executor = self._env.executor("metadata-store")
+            self._executor = self._env.executor("metadata-store", 0)
         return self._executor
 
     def _commit(self, transaction: Transaction) -> CommitResult:

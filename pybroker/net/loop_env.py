@@ -19,7 +19,6 @@ from contextlib import suppress
 from random import SystemRandom
 from typing import Any, TypeVar
 
-from pybroker import limits
 from pybroker.env import Cancellable, Env
 
 T = TypeVar("T")
@@ -58,12 +57,12 @@ class LoopTimers:
 class ThreadExecutor:
     """One worker thread; completions are handed to the loop in batches, one wake-up for many.
 
-    The thread is started by the first job, so that a broker that never needs it never has it.  It gives way to the loop
-    where processors are short.
+    The thread is started by the first job, so that a broker that never needs it never has it.
     """
 
-    def __init__(self, name: str, call_threadsafe: Callable[..., None]) -> None:
+    def __init__(self, name: str, niceness: int, call_threadsafe: Callable[..., None]) -> None:
         self._name = name
+        self._niceness = niceness
         self._call_threadsafe = call_threadsafe
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
         self._finished: deque[tuple[Done, Any, BaseException | None]] = deque()
@@ -91,7 +90,8 @@ class ThreadExecutor:
         self._deliver()
 
     def _run(self) -> None:
-        give_way()
+        if self._niceness:
+            give_way(self._niceness)
         while (job := self._jobs.get()) is not None:
             work, done = job
             try:
@@ -125,11 +125,11 @@ class ThreadExecutor:
                 log.exception("a completion of %s failed", self._name)
 
 
-def give_way() -> None:
+def give_way(niceness: int) -> None:
     """Make the calling thread nicer than the one that started it, where threads have a niceness of their own."""
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
-            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + limits.WORKER_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
 
 
 def loop_env() -> Env:
@@ -142,7 +142,7 @@ def loop_env() -> Env:
     return Env(
         clock=LoopClock(),
         timers=LoopTimers(loop),
-        executor=lambda name: ThreadExecutor(name, call_threadsafe),
+        executor=lambda name, niceness: ThreadExecutor(name, niceness, call_threadsafe),
         call_threadsafe=call_threadsafe,
         random=SystemRandom(),
     )

@@ -30,6 +30,14 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 # broker in this process must be refused before it opens the file.
 _locked_here: set[Path] = set()
 
+# The flusher takes next to no processor time, and acknowledgements wait for it.
+_NICENESS = {
+    "writer": limits.WORKER_NICENESS,
+    "reader": limits.WORKER_NICENESS,
+    "remover": limits.WORKER_NICENESS,
+    "flusher": 0,
+}
+
 logger = logging.getLogger("pybroker.storage")
 
 
@@ -86,7 +94,7 @@ class LogDir:
     def _executor(self, role: str) -> Executor:
         executor = self._executors.get(role)
         if executor is None:
-            executor = self._executors[role] = self._env.executor(f"log-{role}-{self.path.name}")
+            executor = self._executors[role] = self._env.executor(f"log-{role}-{self.path.name}", _NICENESS[role])
         return executor
 
     @property

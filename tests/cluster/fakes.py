@@ -101,7 +101,11 @@ def fake_env(loop: ManualLoop, seed: int = 1) -> Env:
         loop.call_soon(callback, *args)
 
     return Env(
-        clock=loop, timers=loop, executor=lambda name: loop, call_threadsafe=call_threadsafe, random=Random(seed)
+        clock=loop,
+        timers=loop,
+        executor=lambda name, niceness: loop,
+        call_threadsafe=call_threadsafe,
+        random=Random(seed),
     )
 
 

@@ -123,7 +123,7 @@ class World:
     def _no_threads(self, *_: Any) -> None:
         raise AssertionError("a coordinator has one thread")
 
-    def _no_executor(self, name: str) -> Any:
+    def _no_executor(self, name: str, _niceness: int) -> Any:
         raise AssertionError(f"a coordinator needs no thread, {name} was asked for")
 
     # --- the log --------------------------------------------------------------------------------------------------

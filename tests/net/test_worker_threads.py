@@ -20,9 +20,9 @@ def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
-async def outcome_of(work: Any) -> Any:
+async def outcome_of(work: Any, more_niceness: int = 0) -> Any:
     """What ``work`` comes to in a worker thread."""
-    executor = loop_env().executor("worker")
+    executor = loop_env().executor("worker", more_niceness)
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     executor.submit(work, lambda result, error: done.set_exception(error) if error else done.set_result(result))
     try:
@@ -32,9 +32,10 @@ async def outcome_of(work: Any) -> Any:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own")
-def test_worker_gives_way_to_the_loop_and_the_loop_to_nobody() -> None:
+@pytest.mark.parametrize("more", [0, WORKER_NICENESS])
+def test_worker_gives_way_to_the_loop_as_far_as_asked_and_the_loop_to_nobody(more: int) -> None:
     before = niceness()
-    assert asyncio.run(outcome_of(niceness)) == min(before + WORKER_NICENESS, LOWEST_PRIORITY)
+    assert asyncio.run(outcome_of(niceness, more)) == min(before + more, LOWEST_PRIORITY)
     assert niceness() == before
 
 

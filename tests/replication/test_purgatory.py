@@ -73,7 +73,7 @@ class Waiting:
 def make_wheel() -> tuple[VirtualTime, Wheel]:
     time = VirtualTime()
 
-    def no_executor(name: str) -> Any:
+    def no_executor(name: str, _niceness: int) -> Any:
         raise AssertionError("the wheel needs no thread")
 
     return time, Wheel(Env(time, time, no_executor, lambda *args: None, Random(0)))

@@ -165,7 +165,7 @@ class Process:
         return Env(
             clock=scheduler,
             timers=SimulatedTimers(scheduler, life),
-            executor=lambda name: SimulatedExecutor(self, name, life),
+            executor=lambda name, niceness: SimulatedExecutor(self, name, life),
             call_threadsafe=call_threadsafe,
             random=Random(self.random.getrandbits(64)),
         )

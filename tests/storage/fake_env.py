@@ -116,7 +116,7 @@ class FakeWorld:
     def _call_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
         self.timers.call_soon(callback, *args)
 
-    def _executor(self, name: str) -> FakeExecutor:
+    def _executor(self, name: str, _niceness: int) -> FakeExecutor:
         self.executors[name] = FakeExecutor()
         return self.executors[name]
 

@@ -157,7 +157,8 @@ class LogCleaner:
         for worker in self._workers:
             if worker.round is None:
                 return worker
-        self._workers.append(_Worker(self._env.executor(f"log-cleaner-{len(self._workers)}"), self._make_runner()))
+        executor = self._env.executor(f"log-cleaner-{len(self._workers)}", limits.WORKER_NICENESS)
+        self._workers.append(_Worker(executor, self._make_runner()))
         return self._workers[-1]
 
     def _next_due(self) -> LogToClean | None:
