@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class _Plan:
-    """What one sync covers: descriptors to sync, paths to sync, and up to which offset the log is then safe."""
+    """What one sync covers: descriptors to sync, paths to sync, and up to which offset the log is then safe.
+
+    Its segments are pinned, so that their descriptors stay theirs, until ``release``.
+    """
 
     __slots__ = ("directory", "paths", "segments", "target_offset", "txn_indexes")
 
@@ -37,6 +40,17 @@ class _Plan:
         self.paths: list[Path] = []
         self.txn_indexes: list[TransactionIndex] = []  # whose paths are among them
         self.directory: Path | None = None
+
+    def add(self, segment: Segment) -> None:
+        """Cover what is written of a segment.  Raises OSError."""
+        segment.open()
+        segment.pins += 1
+        self.segments.append((segment, segment.fd, segment.size))
+
+    def release(self) -> None:
+        """It has run, or will not."""
+        for segment, _, _ in self.segments:
+            segment.unpin()
 
     def run(self) -> None:
         """On the flusher thread."""
@@ -93,18 +107,16 @@ class FlushQueue:
             log.environment.env.timers.call_soon(self._planning_failed, error)
             return
         if not log.directory.sync:
+            plan.release()
             self._finish(plan, None)
             return
         if log.directory.closing:
             self._run_here(plan)
             return
         self._in_flight = True
-        for segment, _, _ in plan.segments:
-            segment.pins += 1
 
         def synced(_result: None, error: BaseException | None) -> None:
-            for pinned, _, _ in plan.segments:
-                pinned.unpin()
+            plan.release()
             self._in_flight = False
             self._finish(plan, error)
 
@@ -127,28 +139,44 @@ class FlushQueue:
     def flush_now(self, sync: bool) -> None:
         """Write what is not yet, here and now, for the clean stop, and ``sync`` it.  Raises OSError."""
         plan = self._plan()
-        if sync:
-            plan.run()
+        try:
+            if sync:
+                plan.run()
+        finally:
+            plan.release()
         self._finish(plan, None)
 
     def _run_here(self, plan: _Plan) -> None:
+        failure = None
         try:
             plan.run()
         except OSError as error:
-            self._finish(plan, error)
-        else:
-            self._finish(plan, None)
+            failure = error
+        plan.release()
+        self._finish(plan, failure)
 
     def _plan(self) -> _Plan:
         log = self._log
         log.leader_epochs.write()
         plan = _Plan(log.log_end_offset)
+        try:
+            self._cover(plan)
+        except OSError:
+            plan.release()
+            raise
+        # Only now: where the plan cannot be made, all of this is due still.
+        self.files_changed = False
+        for index in plan.txn_indexes:
+            index.unsynced = False
+        return plan
+
+    def _cover(self, plan: _Plan) -> None:
+        log = self._log
         for segment in log.segments:
             if segment.size > segment.synced_bytes:
-                segment.open()
+                plan.add(segment)
                 segment.txn_index.persist()
                 self._persist_indexes(segment)
-                plan.segments.append((segment, segment.fd, segment.size))
                 if segment.txn_index.unsynced and not segment.sealed:
                     # Recovery does not look below the recovery point: without it aborted records would be shown.
                     plan.paths.append(segment.path(TXN_INDEX_SUFFIX))
@@ -161,11 +189,6 @@ class FlushQueue:
             # Without the latter a start takes the partition for a stray.
             plan.paths += (log.leader_epochs.path, log.path / PARTITION_METADATA)
             plan.directory = log.path
-        # Only now: where the plan cannot be made, all of this is due still.
-        self.files_changed = False
-        for index in plan.txn_indexes:
-            index.unsynced = False
-        return plan
 
     @staticmethod
     def _persist_indexes(segment: Segment) -> None:

@@ -519,7 +519,7 @@ class SegmentCache:
     def _evict(self, keep: Segment) -> None:
         for _ in range(2 * len(self._open)):
             if not self._hand:
-                self._hand = list(self._open)
+                self._hand = list(reversed(self._open))  # taken from its end: what was opened first goes first
             candidate = self._hand.pop()
             if candidate is keep or candidate.pins or candidate not in self._open:
                 continue
@@ -527,4 +527,5 @@ class SegmentCache:
                 candidate.referenced = False
             else:
                 candidate.close()
-                return
+                if len(self._open) <= self.open_max:  # it may be more after many were pinned
+                    return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -227,3 +228,66 @@ def test_a_sealed_segment_is_mapped_without_growing_its_file(storage: Storage, m
 
     monkeypatch.setattr(os_file, "ftruncate", ftruncate)
     assert read(log, 0, max_bytes=1)[0][0] == 0
+
+
+@pytest.mark.parametrize("open_max", [1, 2, 3])
+@pytest.mark.parametrize("stops", [False, True], ids=["in the background", "at the stop"])
+def test_all_segments_of_a_sync_are_synced_though_fewer_may_be_open(
+    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str], open_max: int, stops: bool
+) -> None:
+    storage = make_storage()
+    Client(storage.log()).fill(150)
+    storage.kill()
+    again = make_storage()
+    cache = again.manager._environment.segments
+    cache.open_max = open_max
+    log = again.log()
+    names = [segment.path().name for segment in log.segments]
+    assert len(names) > 3
+    synced.clear()
+    if stops:
+        again.close()
+    else:
+        log.flushes.flush()
+        world.run()
+        assert all(segment.synced_bytes == segment.size for segment in log.segments)
+        assert not any(segment.pins for segment in log.segments)
+        log.segments[0].close()
+        log.segments[0].open()
+        assert len(cache) <= open_max
+    assert [name for name in synced if name.endswith(".log")] == names
+    assert again.all_failed == 0
+
+
+def test_plan_that_fails_leaves_no_segment_pinned(
+    make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = make_storage()
+    Client(storage.log()).fill(150)
+    storage.kill()
+    log = make_storage().log()
+    last = log.segments[-2].path()
+    real_open = os_file.open_for_append
+
+    def open_for_append(path: Any) -> int:
+        if path == last:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real_open(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os_file, "open_for_append", open_for_append)
+        log.flushes.flush()
+    assert not any(segment.pins for segment in log.segments)
+
+
+def test_the_segment_that_is_closed_is_the_one_that_was_opened_first(storage: Storage, world: FakeWorld) -> None:
+    log = storage.log()
+    Client(log).fill(150)
+    world.run()  # what is being synced is not closed
+    storage.manager._environment.segments.open_max = 3
+    for segment in log.segments:
+        segment.close()
+    first = list(log.segments)[:4]
+    for segment in first:
+        segment.open()
+    assert [segment.fd >= 0 for segment in first] == [False, True, True, True]
