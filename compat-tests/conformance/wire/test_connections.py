@@ -153,6 +153,13 @@ def test_a_request_without_acks_is_not_answered(wire: Wire, topic: str) -> None:
     assert offsets(wire, topic) == [0, 1, 2]
 
 
+def test_what_is_asked_behind_a_write_without_acks_sees_what_was_written(wire: Wire, topic: str) -> None:
+    connection = wire.connect()
+    connection.send("Produce", 9, produce_fields(topic, batch(b"x" * 1_000_000), acks=0))
+    connection.send("Fetch", 11, fetch_fields(topic))
+    assert connection.receive("Fetch", 11)["responses"][0]["partitions"][0]["high_watermark"] == 1
+
+
 def test_an_error_without_acks_closes_the_connection(wire: Wire, topic: str) -> None:
     connection = wire.connect()
     connection.send("Produce", 9, produce_fields(topic, batch(), acks=0, index=9))

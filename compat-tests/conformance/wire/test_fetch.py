@@ -138,7 +138,10 @@ def test_the_end_of_a_leader_epoch_is_told(wire: Wire, topic: str) -> None:
 
 def test_a_fetch_at_the_end_waits_for_data(wire: Wire, topic: str) -> None:
     waiting = wire.connect()
+    waiting.send("ApiVersions", 0, {})
+    waiting.receive("ApiVersions", 0)  # so that nothing overtakes its fetch before it is accepted
     waiting.send("Fetch", 11, fetch_fields(topic, max_wait_ms=NEVER_MS))
+    wire.ask("ApiVersions", 0)  # so that the fetch, most likely, waits by now
     produced(wire, topic, b"awaited")
     (found,) = waiting.receive("Fetch", 11)["responses"][0]["partitions"]
     assert [stored.base_offset for stored in stored_batches(found["records"])] == [0]
@@ -159,6 +162,29 @@ def test_a_fetch_that_wants_nothing_does_not_wait(wire: Wire, topic: str) -> Non
     hasty = wire.connect()
     hasty.send("Fetch", 11, fetch_fields(topic, max_wait_ms=NEVER_MS, min_bytes=0))
     assert not hasty.receive("Fetch", 11)["responses"][0]["partitions"][0]["records"]
+
+
+def offsets_without_a_wait(wire: Wire, topic: str, **limits: int) -> list[int]:
+    """What a Fetch brings that might wait for far longer than anybody's patience lasts."""
+    hasty = wire.connect()
+    hasty.send("Fetch", 11, fetch_fields(topic, max_wait_ms=10 * NEVER_MS, **limits))
+    (found,) = hasty.receive("Fetch", 11)["responses"][0]["partitions"]
+    return [stored.base_offset for stored in stored_batches(found["records"])]
+
+
+def test_a_minimum_above_the_limit_is_no_more_than_the_limit(wire: Wire, topic: str) -> None:
+    """Else a consumer with much to read waits for as long as it may with every fetch."""
+    for _ in range(3):
+        produced(wire, topic, b"x" * 1000)
+    assert offsets_without_a_wait(wire, topic, min_bytes=1 << 20, max_bytes=len(batch(b"x" * 1000)) + 10) == [0]
+
+
+def test_a_fetch_of_an_earlier_segment_does_not_wait(wire: Wire) -> None:
+    """It ends with the segment, so that a wait would bring nothing."""
+    topic = wire.topic(segment_bytes=str(1 << 20))
+    for _ in range(2):
+        produced(wire, topic, b"x" * 600_000)
+    assert offsets_without_a_wait(wire, topic, min_bytes=1 << 24) == [0]
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------

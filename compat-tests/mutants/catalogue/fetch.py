@@ -197,6 +197,18 @@ MUTANTS = (
         ),
         ("test_transactions.py::test_a_waiting_committed_reader_wakes_when_the_transaction_ends",),
     ),
+    Mutant(
+        "minimum-without-a-limit",
+        "A fetch that wants more than its reply may carry waits for as long as it may, with much to be read.",
+        (Edit(_HANDLER, "min_bytes=min(request.min_bytes, max_bytes),", "min_bytes=request.min_bytes,"),),
+        ("test_fetch.py::test_a_minimum_above_the_limit_is_no_more_than_the_limit",),
+    ),
+    Mutant(
+        "wait-at-the-end-of-a-segment",
+        "A fetch waits for its minimum where an earlier segment ends, though it would bring nothing of the next one.",
+        (Edit(_FETCH, "if offset < log.active.base_offset and", "if offset < 0 and"),),
+        ("test_fetch.py::test_a_fetch_of_an_earlier_segment_does_not_wait",),
+    ),
     # --- isolation
     Mutant(
         "open-transaction-shown",
