@@ -96,6 +96,7 @@ class ProcessRunner:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed: subprocess.Popen[bytes] | None = None
         self._line = _NEXT
         self._aborted = False
 
@@ -107,8 +108,11 @@ class ProcessRunner:
     def step(self) -> Step:
         """See ``Runner``."""
         line, self._line = self._line, _NEXT
-        if self._process is None and line is not _NEXT:
-            self._process = _start()
+        if line is not _NEXT:
+            if self._is_gone():
+                self._end()
+            if self._process is None and not self._aborted:
+                self._process = _start()
         process = self._process
         if self._aborted or process is None:
             self._end()
@@ -131,7 +135,16 @@ class ProcessRunner:
         self._aborted = True
         process = self._process
         if process is not None:
+            self._killed = process
             process.kill()
+
+    def _is_gone(self) -> bool:
+        """Whether the process of the rounds before has ended, or is about to: that is no fault of the next round.
+
+        An abort may kill it when its last answer is on its way to the loop, and no step follows that would notice.
+        """
+        process = self._process
+        return process is not None and (process is self._killed or process.poll() is not None)
 
     def rest(self) -> None:
         """See ``Runner``: the process ends with its standard input."""
