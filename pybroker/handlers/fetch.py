@@ -1,8 +1,8 @@
 """Fetch (key 1), versions 4 to 18.
 
 Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
-``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74).  ``read_committed``
-stops at the last stable offset.
+``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74); a negative limit is
+none.  ``read_committed`` stops at the last stable offset.
 Not done: followers.  A request with a replica id is refused with CLUSTER_AUTHORIZATION_FAILED.
 """
 
@@ -42,7 +42,9 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     session, partitions, error = _session(ctx, request, by_id)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
-    max_bytes = min(request.max_bytes, ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
+    max_bytes = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
+    if 0 <= request.max_bytes < max_bytes:
+        max_bytes = request.max_bytes
     parked = Parked()
     operation = FetchOperation(
         ctx.services.replicas,
@@ -90,7 +92,10 @@ def _asked(ctx: RequestContext, request: FetchRequest, by_id: bool) -> list[Fetc
             name = image.name if image is not None else None
         for wanted in topic.partitions:
             fetched = FetchPartition(name, topic.topic_id, wanted.partition)
-            fetched.ask(wanted.fetch_offset, wanted.partition_max_bytes, wanted.current_leader_epoch)
+            limit = wanted.partition_max_bytes
+            if limit < 0:
+                limit = limits.FETCH_REPLY_BYTES
+            fetched.ask(wanted.fetch_offset, limit, wanted.current_leader_epoch)
             asked.append(fetched)
     return asked
 

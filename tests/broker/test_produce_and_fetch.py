@@ -91,6 +91,16 @@ def test_waiting_fetch_waits_for_min_bytes(wire: WireClient, address: tuple[str,
         assert base_offsets(fetched(wire.receive())) == [0, 1]
 
 
+@pytest.mark.parametrize("limit", ["partition_max_bytes", "max_bytes"])
+@pytest.mark.parametrize("negative", [-1, -(2**31)])
+def test_negative_limit_is_none(wire: WireClient, kafka_topic: str, limit: str, negative: int) -> None:
+    for _ in range(4):
+        wire.produce(kafka_topic, batch(b"x" * 100))
+    for offset in range(4):
+        data = fetched(wire.fetch(kafka_topic, offset, **{limit: negative}))
+        assert base_offsets(data) == list(range(offset, 4))
+
+
 def test_minimum_above_what_a_reply_may_carry_is_met_by_as_much(wire: WireClient, kafka_topic: str) -> None:
     """Else a consumer with much to read gets one full reply per longest wait."""
     one = batch(b"x" * 100)
