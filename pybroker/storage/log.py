@@ -44,6 +44,7 @@ from pybroker.storage.results import (
     ColdRead,
     ReadResult,
     StorageError,
+    TimestampLookup,
     TimestampOffset,
 )
 from pybroker.storage.segment import DELETED_SUFFIX, Segment
@@ -744,13 +745,13 @@ class Log:
                     return ReadResult(NONE, view[start:size])
         return read_segments(self, offset, max_bytes, upper_bound_offset, min_one_batch)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | TimestampLookup | None:
         """ListOffsets: the first record whose timestamp is at least ``timestamp``, ``None`` if there is none."""
         from pybroker.storage.timestamp_lookup import offset_for_timestamp
 
         return offset_for_timestamp(self, timestamp)
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+    def offset_of_max_timestamp(self) -> TimestampOffset | TimestampLookup | None:
         """ListOffsets: the first record that has the log's largest timestamp, ``None`` in an empty log (KIP-734)."""
         from pybroker.storage.timestamp_lookup import offset_of_max_timestamp
 

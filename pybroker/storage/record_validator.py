@@ -7,7 +7,7 @@ Loaded at first need: an ordinary topic never decodes a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pybroker.limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX
 from pybroker.storage.results import INVALID_RECORD, INVALID_TIMESTAMP
@@ -87,9 +87,3 @@ def _timestamp_error(timestamp: int, rules: AppendRules, now_ms: int) -> str | N
     if earliest <= timestamp <= latest:
         return None
     return f"The timestamp {timestamp} is not within [{earliest}, {latest}]"
-
-
-def record_timestamps(batch: memoryview) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp in ms) of a stored batch's records."""
-    for record in decode_records(batch):
-        yield record.offset, record.timestamp_ms

@@ -22,7 +22,12 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import retention, timestamp_lookup
 from pybroker.storage.segment import Segment
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pybroker_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
@@ -125,6 +130,7 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
         )
         ctx: Any = SimpleNamespace(services=SimpleNamespace(replicas=replicas), api_version=MAX_TIMESTAMP_VERSION)
         response = list_offsets.handle(cast("RequestContext", ctx), request)
+        assert isinstance(response, ListOffsetsResponse)
         assert [(answer.error_code, answer.offset) for answer in response.topics[0].partitions] == [
             (ErrorCode.NONE, 0),
             (ErrorCode.KAFKA_STORAGE_ERROR, -1),

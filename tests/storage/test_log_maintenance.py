@@ -10,7 +10,7 @@ import pytest
 
 from pybroker.storage import retention
 from pybroker.storage.log import Log
-from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampOffset
+from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampLookup, TimestampOffset
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now, small_config
@@ -19,8 +19,9 @@ HOUR = 3_600_000
 CHECK_MS = 300_000  # between two looks of retention
 
 
-def timestamp_of(found: TimestampOffset | None) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch) of what a search by time found."""
+def timestamp_of(found: TimestampOffset | TimestampLookup | None) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of what a search by time found at once."""
+    assert not isinstance(found, TimestampLookup)
     return None if found is None else (found.timestamp, found.offset, found.leader_epoch)
 
 

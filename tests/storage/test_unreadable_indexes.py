@@ -12,7 +12,7 @@ import pytest
 
 from pybroker.storage import os_file
 from pybroker.storage.log import Log
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampLookup, TimestampOffset
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_now
 
@@ -76,7 +76,8 @@ def test_bytes_that_cannot_be_counted_do_not_count(storage: Storage, log: Log, c
 def test_search_by_timestamp_that_cannot_see_the_index_is_a_storage_error(
     storage: Storage, log: Log, world: FakeWorld, code: int, failed: int
 ) -> None:
-    def outcome(found: TimestampOffset | None) -> tuple[int, int] | None:
+    def outcome(found: TimestampOffset | TimestampLookup | None) -> tuple[int, int] | None:
+        assert not isinstance(found, TimestampLookup)
         return None if found is None else (found.error_code, found.offset)
 
     newest = world.clock.now + RECORDS - 1

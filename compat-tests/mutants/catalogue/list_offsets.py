@@ -40,8 +40,8 @@ MUTANTS = (
         (
             Edit(
                 _LOOKUP,
-                "if record_timestamp >= timestamp and offset >= log.log_start_offset:",
-                "if offset >= log.log_start_offset:",
+                "if record.timestamp_ms >= timestamp and record.offset >= start_offset:",
+                "if record.offset >= start_offset:",
             ),
         ),
         ("test_list_offsets.py::test_a_timestamp_finds_the_first_record_that_is_not_older",),
@@ -52,8 +52,8 @@ MUTANTS = (
         (
             Edit(
                 _LOOKUP,
-                "if record_timestamp >= timestamp and offset >= log.log_start_offset:",
-                "if record_timestamp > timestamp and offset >= log.log_start_offset:",
+                "if record.timestamp_ms >= timestamp and record.offset >= start_offset:",
+                "if record.timestamp_ms > timestamp and record.offset >= start_offset:",
             ),
         ),
         ("test_list_offsets.py::test_a_timestamp_finds_the_first_record_that_is_not_older",),
