@@ -9,6 +9,7 @@ import pytest
 from pybroker import limits
 from pybroker.coordinators.group.assignors import ASSIGNORS, Assignor
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker_protocol.errors import ErrorCode
 from tests.coordinators.assignor_specs import Topics, group, member
 from tests.coordinators.consumer_support import (
     ASSIGNMENT_INTERVAL_MS,
@@ -144,6 +145,19 @@ def test_a_topic_that_goes_meanwhile_is_in_no_assignment(cluster: ConsumerCluste
     settle(cluster, a, b)
     assert sorted(map(len, (a.owned["t"], b.owned["t"]))) == [3, 3]
     assert "u" not in {*a.owned, *b.owned}
+
+
+def test_a_target_for_a_member_that_could_not_be_written_does_not_become_that_of_another(
+    cluster: ConsumerCluster, slow: pytest.MonkeyPatch
+) -> None:
+    a, b = Member(cluster, "a", "t"), Member(cluster, "b", "t")
+    settle(cluster, a)
+    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.enter("nobody", "t").error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.world.append_error = 0
+    b.beat()
+    settle(cluster, a, b)
+    assert a.owned["t"] | b.owned["t"] == set(range(6))
 
 
 def test_a_target_that_could_not_be_written_is_worked_out_again(

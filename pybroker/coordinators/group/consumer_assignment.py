@@ -85,6 +85,13 @@ def update_target(
         return group_epoch, coming.shares.get(after.member_id, NOTHING)
     group.coming_target = coming
     result.schedule(assignment_timer(group), 0)
+
+    def on_failure(_failed_ms: int, _code: int) -> Result:
+        # It is for a member, and an epoch, that the group does not have.
+        group.coming_target = None
+        return Result()
+
+    result.on_failure = on_failure
     return group.assignment_epoch, group.target_of(after)
 
 
