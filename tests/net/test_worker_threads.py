@@ -58,7 +58,7 @@ def test_completion_that_fails_holds_up_no_other(caplog: pytest.LogCaptureFixtur
             raise RuntimeError("one completion among many")
 
     async def deliver_three() -> None:
-        executor = loop_env().executor("worker")
+        executor = loop_env().executor("worker", 0)
         for result in range(3):
             executor.submit(partial(int, result), deliver)
         executor.close()  # the loop had no turn: all are delivered here
