@@ -254,6 +254,7 @@ class Segment:
         if self.sealed or self.retired:
             self._offset_index = None
             self._time_index = None
+            self.txn_index.forget_entries()
             self.tail = array("Q")
 
     def retire(self) -> None:
@@ -285,6 +286,7 @@ class Segment:
         self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.persist_indexes()
         self.sealed = True
+        self._time_index = None
         self.tail = array("Q")
         self.warm_from = self.size
 
@@ -323,12 +325,13 @@ class Segment:
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, loaded at first use."""
+        """The time index; that of a sealed segment, which few ask for, is read each time and not kept."""
         index = self._time_index
         if index is None:
             path = self.path(TIME_INDEX_SUFFIX)
             index = TimeIndex.load(path, self.base_offset) or TimeIndex(path, self.base_offset)
-            self._time_index = index
+            if not self.sealed:
+                self._time_index = index
         return index
 
     def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
@@ -338,7 +341,9 @@ class Segment:
 
     def load_max_timestamp(self) -> None:
         """Take the segment's maximum timestamp from the end of its time index."""
-        self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last()
+        index = self._time_index
+        last = TimeIndex.read_last(self.path(TIME_INDEX_SUFFIX), self.base_offset) if index is None else index.last()
+        self.max_timestamp, self.offset_of_max_timestamp = last
 
     # Appending --------------------------------------------------------------------------------------------------------
 
@@ -410,7 +415,8 @@ class Segment:
         self.synced_bytes = min(self.synced_bytes, position)
         self.warm_from = min(self.warm_from, position)
         self.offset_index.truncate(position)
-        self.time_index.truncate(offset)
+        self._time_index = self.time_index  # kept from now on: it is appended to
+        self._time_index.truncate(offset)
         self.txn_index.truncate(offset)
         self.bytes_since_index = 0
         self.tail = array("Q")

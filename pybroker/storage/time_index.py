@@ -60,6 +60,25 @@ class TimeIndex:
             index.last_timestamp = last[0]
         return index
 
+    @classmethod
+    def read_last(cls, path: Path, base_offset: int) -> tuple[int, int]:
+        """What ``last`` says of an index file, mostly by a look at its ends; a missing or corrupt one has no entry."""
+        try:
+            with path.open("rb", buffering=0) as file:
+                size = file.seek(0, os.SEEK_END)
+                first, last = (os_file.pread(file.fileno(), ENTRY_BYTES, at) for at in (0, max(size - ENTRY_BYTES, 0)))
+        except FileNotFoundError:
+            return -1, base_offset
+        if not size:
+            return -1, base_offset
+        if size % ENTRY_BYTES == 0 and any(last):
+            first_timestamp = _ENTRY.unpack(first)[0]
+            timestamp, relative = _ENTRY.unpack(last)
+            if timestamp >= first_timestamp and relative >= 0:
+                return timestamp, base_offset + relative
+            return -1, base_offset
+        return (cls.load(path, base_offset) or cls(path, base_offset)).last()
+
     def __len__(self) -> int:
         return len(self._data) // ENTRY_BYTES
 

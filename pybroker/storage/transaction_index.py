@@ -56,6 +56,11 @@ class TransactionIndex:
             self._persisted = len(self._entries)
         return self._entries
 
+    def forget_entries(self) -> None:
+        """Let go of the entries if the file has them all; the next use reads them."""
+        if self._entries is not None and self._persisted == len(self._entries):
+            self._entries = None
+
     def append(self, aborted: AbortedTransaction) -> None:
         """Add an entry; ``persist`` writes it."""
         self.entries.append(aborted)
