@@ -43,8 +43,8 @@ class Broker:
 
     ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``.  Without ``data_dir`` the data
     lives in a temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.  Settings are
-    Kafka's text, or numbers and bools; anything else is a ``TypeError``.  A comma in ``data_dir`` is a
-    ``ValueError``: it is one directory.
+    Kafka's text, or numbers and bools; anything else is a ``TypeError``.  ``data_dir`` may name several
+    directories with commas, as ``--data-dir`` does.
     """
 
     def __init__(
@@ -56,8 +56,6 @@ class Broker:
         loop_factory: LoopFactory | None = None,
     ) -> None:
         self._settings = _texts(settings)
-        if data_dir is not None and "," in str(data_dir):
-            raise ValueError(f"data_dir is one directory; Kafka's log.dirs would be several: {str(data_dir)!r}")
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._listen = listen
         self._loop_factory = loop_factory or _fast_loop
