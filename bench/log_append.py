@@ -53,7 +53,7 @@ def environment() -> tuple[Env, queue.SimpleQueue[Any]]:
         completions.put((function, args))
 
     timers = NoTimers()
-    executor = lambda name: ThreadExecutor(name, call_threadsafe)  # noqa: E731
+    executor = lambda name, niceness: ThreadExecutor(name, niceness, call_threadsafe)  # noqa: E731
     return Env(LoopClock(), timers, executor, call_threadsafe, Random()), completions
 
 
