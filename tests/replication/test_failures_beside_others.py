@@ -11,9 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import RequestContext
 from pybroker.replication.fetch import FetchOperation
@@ -28,9 +25,10 @@ from pybroker_protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Storage
+from tests.storage.logs import Storage
 
 COUNT = 3
 MAX_TIMESTAMP_VERSION = 7
@@ -45,9 +43,7 @@ def world() -> FakeWorld:
 def replicas(tmp_path: Path, world: FakeWorld) -> Iterator[ReplicaManager]:
     """A topic of three partitions with a record in each."""
     storage = Storage(tmp_path / "data", world)
-    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * COUNT)
-    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
-    replicas = ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load())
+    replicas = leader_of(world, storage, COUNT)
     for index in range(COUNT):
         produce(replicas, index)
     yield replicas

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.config.broker import BrokerConfig
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.partition import Partition
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log_rolling import roll
+from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage
@@ -33,9 +31,7 @@ def world() -> FakeWorld:
 def replicas(tmp_path: Path, world: FakeWorld) -> Iterator[ReplicaManager]:
     """A topic of two partitions."""
     storage = Storage(tmp_path / "data", world)
-    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * 2)
-    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
-    yield ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load())
+    yield leader_of(world, storage, 2)
     storage.close()
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.config.broker import BrokerConfig
+from pybroker.cluster.image import ClusterImage
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log import Log
 from pybroker.storage.results import ColdRead, ReadResult
+from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
@@ -36,9 +35,7 @@ def replicas(tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(limits, "FETCH_PARTITIONS_AT_ONCE", 2)
     monkeypatch.setattr(limits, "FETCH_SLICE_MS", 0)
     storage = Storage(tmp_path / "data", world)
-    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * COUNT)
-    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
-    yield ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load())
+    yield leader_of(world, storage, COUNT)
     storage.close()
 
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import log_loader
 from pybroker_protocol.errors import ErrorCode
+from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Client, Storage
+from tests.storage.logs import Client, Storage
 
 CHECK_MS = 300_000  # between two looks of retention
 DAY_MS = 86_400_000
@@ -38,11 +37,9 @@ def start(tmp_path: Path, world: FakeWorld) -> Iterator[Start]:
     def make(**settings: Any) -> tuple[Storage, ReplicaManager]:
         storage = Storage(tmp_path / "data", world, **settings)
         started.append(storage)
-        topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * 2)
-        image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
         named = [(name.replace("_", "."), str(value)) for name, value in settings.items()]
         config = BrokerConfig.load(settings=named)
-        return storage, ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, config)
+        return storage, leader_of(world, storage, 2, config)
 
     yield make
     for storage in started:

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.config.broker import BrokerConfig
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.results import TransactionMarker
+from tests.replication.replicas import leader_of
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Storage
+from tests.storage.logs import Storage
 
 COUNT = 7
 MARKER = TransactionMarker(1, 0, 0, True, 2)
@@ -53,9 +51,7 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
     world = FakeWorld()
     storage = Storage(tmp_path / "data", world)
     world.timers.pending.clear()
-    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * COUNT)
-    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
-    yield Writer(world, ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load()))
+    yield Writer(world, leader_of(world, storage, COUNT))
     storage.close()
 
 

@@ -10,12 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampLookup, TimestampOffset
 from pybroker_protocol.messages.list_offsets import (
@@ -24,9 +20,10 @@ from pybroker_protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID, Client, Storage
+from tests.storage.logs import Client, Storage
 
 NOW = FakeWorld().clock.now
 LARGE = bytes(limits.INLINE_DECODE_BYTES_MAX)
@@ -133,9 +130,7 @@ def test_search_that_has_to_go_on_while_the_broker_stops_is_a_storage_error(stor
 
 
 def test_request_is_answered_once_its_last_search_has_ended(storage: Storage, world: FakeWorld) -> None:
-    topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * 4)
-    image = ClusterImage(topics_by_name={"t": topic}, topics_by_id={TOPIC_ID: topic})
-    replicas = ReplicaManager(world.env, 1, MetadataCache(image), storage.manager, BrokerConfig.load())
+    replicas = leader_of(world, storage, 4)
     for index, value in enumerate([LARGE, b"small", LARGE, LARGE]):
         partition = replicas.partition("t", index)
         assert partition is not None
