@@ -37,12 +37,17 @@ def prepare_records(records: memoryview, header: HeaderFields, rules: AppendRule
 
 def prepare_at_once(records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int) -> Prepared | None:
     """The same on the loop; ``None`` where it would hold the loop up: then it is a thread's."""
-    if len(records) > INLINE_DECODE_BYTES_MAX or header[12] > INLINE_DECODE_RECORDS_MAX:
+    if not looks_quick_to_decode(records, header):
         return None
     try:
         return _prepare(records, header, rules, now_ms, INLINE_DECODE_BYTES_MAX)
     except ProtocolError:
         return None  # large once it is decompressed, or damaged: the thread finds out which
+
+
+def looks_quick_to_decode(batch: memoryview, header: HeaderFields) -> bool:
+    """Whether the loop may try to decode the records; how large they are decompressed, only that shows."""
+    return len(batch) <= INLINE_DECODE_BYTES_MAX and header[12] <= INLINE_DECODE_RECORDS_MAX
 
 
 def _prepare(

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX
+from pybroker.limits import INLINE_DECODE_BYTES_MAX
+from pybroker.storage.record_validator import looks_quick_to_decode
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampLookup, TimestampOffset
 from pybroker.storage.retention import newest_timestamp
 from pybroker_protocol.compression import DECOMPRESSED_BYTES_MAX
@@ -76,7 +77,7 @@ def _search(
         if header[8] >= timestamp and last_offset >= start_offset:
             batch = view[position:end]
             try:
-                if len(batch) > INLINE_DECODE_BYTES_MAX or header[12] > INLINE_DECODE_RECORDS_MAX:
+                if not looks_quick_to_decode(batch, header):
                     raise ProtocolError("more than the loop has time for")
                 found = _find_in(batch, timestamp, start_offset, INLINE_DECODE_BYTES_MAX)
             except ProtocolError:
