@@ -41,6 +41,13 @@ need_java() {
     fi
 }
 
+# kafka_jars_if_asked_for ARGUMENT...: what a command with these arguments needs to start Apache Kafka.
+kafka_jars_if_asked_for() {
+    if [[ " $* " == *" --apache "* || " $* " == *" --report"* ]]; then
+        "$root/scripts/kafka-jars"
+    fi
+}
+
 # copy_jars POM DIRECTORY: resolve a pom's jars with Maven into a directory, all or nothing, once.
 copy_jars() {
     local pom="$1" directory="$2" stamp partial
