@@ -207,8 +207,9 @@ PRODUCERS_TAIL_BYTES = 256 << 10
 # Producers per partition whose first batch found no room and is waited for: they come back within their time-outs.
 UNWRITTEN_PRODUCERS_MAX = 10_000
 
-# A file with this much unsynced data is synced in the background, so that the kernel never throttles writers.
-WRITE_BACK_BYTES = 64 << 20
+# So much of a segment the kernel may hold before it is asked to begin to write it: a burst goes to memory, and what is
+# sustained does not pile up until the kernel throttles its writers, nor for the sync at the segment's end.
+WRITE_BACK_BYTES = 256 << 20
 
 # Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
 COLD_BUFFER_BYTES_MAX = 64 << 20

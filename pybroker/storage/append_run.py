@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from pybroker.limits import INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
+from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
 from pybroker.storage.validator import Rejection, validate
 from pybroker_protocol.records import LOG_OVERHEAD, TRANSACTIONAL_FLAG
@@ -97,7 +97,7 @@ def append_run(log: Log, batches: Sequence[memoryview], leader_epoch: int, produ
     for place in placed:
         account(*place)
     log.log_end_offset = log.next_offset = next_offset
-    if position - segment.synced_bytes > WRITE_BACK_BYTES:
+    if position >= segment.write_back_at:
         log.write_back_if_due()
     return [place[2] for place in placed]
 

@@ -206,7 +206,7 @@ class FlushQueue:
         stale, self._stale = self._stale, False
         if plan is not None and error is None and not stale:
             for segment, _, size in plan.segments:
-                segment.synced_bytes = max(segment.synced_bytes, min(size, segment.size))
+                segment.note_synced(min(size, segment.size))
             log.flushed_to(plan.target_offset)
         self._answer(failed=error is not None or self._retired)
         if self._waiters or self._again:

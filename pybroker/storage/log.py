@@ -24,7 +24,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pybroker.limits import INLINE_WRITE_BYTES_MAX, WRITE_BACK_BYTES
+from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
 from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
 from pybroker.storage.control_batch import replay_batch
@@ -545,7 +545,7 @@ class Log:
         self.log_end_offset = self.next_offset = last_offset + 1
         if producer_id >= 0:
             self.note_producer(header, base_offset, records)
-        if last_offset >= self.sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+        if last_offset >= self.sync_at_offset or segment.size >= segment.write_back_at:
             return self._acknowledge(result, on_complete)
         return result
 
@@ -586,7 +586,7 @@ class Log:
         base_offset, last_offset = result.base_offset, result.last_offset
         segment.account(pending.position, pending.length, base_offset, last_offset, pending.max_timestamp)
         self.log_end_offset = last_offset + 1
-        if last_offset >= self.sync_at_offset or segment.size - segment.synced_bytes > WRITE_BACK_BYTES:
+        if last_offset >= self.sync_at_offset or segment.size >= segment.write_back_at:
             acknowledged = self._acknowledge(result, pending.on_complete)
             if acknowledged is None:
                 return
@@ -601,9 +601,14 @@ class Log:
         return result
 
     def write_back_if_due(self) -> None:
-        """Sync in the background once much is unsynced, and no sync is under way."""
-        if self.active.size - self.active.synced_bytes > WRITE_BACK_BYTES and not self.flushes.in_flight:
-            self.flushes.flush()
+        """Once the kernel holds much of the active segment, have it begin to write that; nobody waits for it."""
+        segment, directory = self.active, self.directory
+        if segment.size < segment.write_back_at:
+            return
+        write_back = segment.begin_write_back()
+        if directory.sync and not directory.closing:
+            segment.pins += 1  # its descriptor stays its own meanwhile
+            directory.flusher.submit(write_back, lambda _result, _error: segment.unpin())
 
     def _answer_verdict(
         self,

@@ -17,12 +17,13 @@ import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, WARM_TAIL_BYTES
+from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, WARM_TAIL_BYTES, WRITE_BACK_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.time_index import TimeIndex
@@ -122,6 +123,7 @@ class Segment:
         "txn_index",
         "view",
         "warm_from",
+        "write_back_at",
         "writes_in_flight",
     )
 
@@ -153,6 +155,7 @@ class Segment:
         self.exposed_end = 0
         self.warm_from = size
         self.synced_bytes = size
+        self.write_back_at = size + WRITE_BACK_BYTES
         self.pins = 0
         self.writes_in_flight = 0
         self._replaced_fds: list[int] = []
@@ -262,6 +265,17 @@ class Segment:
         self.retired = True
         if not self.pins:
             self.close()
+
+    def note_synced(self, size: int) -> None:
+        """So many bytes have been synced."""
+        self.synced_bytes = max(self.synced_bytes, size)
+        self.write_back_at = max(self.write_back_at, size + WRITE_BACK_BYTES)
+
+    def begin_write_back(self) -> Callable[[], None]:
+        """What has the kernel begin to write what it was not asked to yet; for a thread, with the segment pinned."""
+        start = self.write_back_at - WRITE_BACK_BYTES
+        self.write_back_at = self.size + WRITE_BACK_BYTES
+        return partial(os_file.begin_write_back, self.fd, start, self.size - start)
 
     def unpin(self) -> None:
         """An operation that used the descriptor in a thread has ended."""
@@ -413,6 +427,7 @@ class Segment:
             self._replace_by_prefix(position)
         self.size = position
         self.synced_bytes = min(self.synced_bytes, position)
+        self.write_back_at = min(self.write_back_at, position + WRITE_BACK_BYTES)
         self.warm_from = min(self.warm_from, position)
         self.offset_index.truncate(position)
         self._time_index = self.time_index  # kept from now on: it is appended to

@@ -99,6 +99,7 @@ class Disk:
             "ftruncate": self._ftruncate,
             "rename": self._rename,
             "fdatasync": self._fsync,
+            "begin_write_back": lambda _fd, _start, _length: None,
             "is_resident": self._is_resident,
             "raise_open_files_limit": lambda: 4096,
             "can_sync_file_system": lambda _directory: self.syncs_whole,
