@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from bench.contestants import KAFKA, PYBROKER
-from bench.measurements import Measurements, Metric
+from bench.measurements import Measurements, Metric, ratio_text
 
 
 class Kind(Enum):
@@ -179,7 +179,7 @@ def judge_bar(bar: Bar, measurements: Measurements) -> Verdict:
     if value is None:
         figure = "not measured"
     else:
-        figure = f"{value:.3g} {unit}" if bar.kind is Kind.AT_MOST else f"{value:.2f}×"
+        figure = f"{value:.3g} {unit}" if bar.kind is Kind.AT_MOST else f"{ratio_text(value)}×"
 
     def judged(limit: float | None) -> Judgement | None:
         if limit is None:

@@ -11,6 +11,11 @@ from statistics import median
 from typing import Any
 
 
+def ratio_text(ratio: float) -> str:
+    """Two decimals, or two digits where those would say next to nothing."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
 @dataclass(slots=True)
 class Metric:
     """One figure of one part; the samples of each broker, one per round."""

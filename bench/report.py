@@ -14,7 +14,7 @@ from apache_kafka import KAFKA_VERSION
 
 from bench.bars import Judgement, judge
 from bench.contestants import KAFKA, PYBROKER
-from bench.measurements import Measurements
+from bench.measurements import Measurements, ratio_text
 from bench.process_stats import load_average, machine
 
 DIRECTORY = Path(__file__).resolve().parent
@@ -73,7 +73,7 @@ def figure_rows(measurements: Measurements) -> Iterator[tuple[str, ...]]:
             metric.unit,
             figure(metric.median(KAFKA)),
             figure(metric.median(PYBROKER)),
-            "–" if ratio is None else f"{ratio:.2f}",
+            "–" if ratio is None else ratio_text(ratio),
         )
 
 

@@ -10,7 +10,7 @@ from bench import commit_load, group_load, latency_load
 from bench.bars import BARS, Bar, Judgement, judge, judge_bar
 from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
-from bench.measurements import Measurements
+from bench.measurements import Measurements, ratio_text
 from bench.parts import FULL_ONLY, PARTS
 from bench.raw_load import Job
 from bench.wire import OFFSET_COMMIT, VERSIONS, Client
@@ -131,6 +131,16 @@ def test_consumers_share_the_partitions_without_overlap(kafka_broker: Broker) ->
     owned = [partition for consumer in run.consumers for partition in consumer.offsets]
     assert sorted(owned) == list(range(7))
     assert {len(consumer.offsets) for consumer in run.consumers} == {2, 3}
+
+
+def test_small_ratio_is_told_in_digits_that_say_something() -> None:
+    assert [ratio_text(ratio) for ratio in (17.717, 1.0, 0.104, 0.0381, 0.003776)] == [
+        "17.72",
+        "1.00",
+        "0.10",
+        "0.038",
+        "0.0038",
+    ]
 
 
 def test_bar_is_judged_as_it_was_set_first_and_as_it_was_raised() -> None:
