@@ -1,18 +1,14 @@
 """How long the compiled codec takes per message, in microseconds: the best of several rounds.
 
-Run: ``python bench/codec.py [--rounds N]``.  Figures of one machine only compare with each other.
+Run: ``.venv/bin/python -m bench.codec [--rounds N]``.  Figures of one machine only compare with each other.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from timeit import Timer
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "protocol"))
 
 from pybroker_protocol import codec
 from pybroker_protocol.messages import fetch, heartbeat, metadata, offset_commit, produce

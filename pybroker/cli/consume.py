@@ -17,7 +17,7 @@ from pybroker.cli.connection import consumer, retried
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, repeated
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Record, compile_format, to_json
 
@@ -236,18 +236,9 @@ def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC…")],
     offsets: Annotated[
         list[str],
-        typer.Option(
-            "--offset",
-            "-o",
-            help="beginning, end, stored, N, -N (before the end), @TIME; e@TIME stops there.",
-            default_factory=list,
-            show_default=False,
-        ),
+        repeated("--offset", "-o", help="beginning, end, stored, N, -N (before the end), @TIME; e@TIME stops there."),
     ],
-    partitions: Annotated[
-        list[str],
-        typer.Option("--partitions", "-p", help="Only these: N, N,M or N-M.", default_factory=list, show_default=False),
-    ],
+    partitions: Annotated[list[str], repeated("--partitions", "-p", help="Only these: N, N,M or N-M.")],
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end instead of waiting.")] = False,
     form: Annotated[

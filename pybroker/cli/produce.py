@@ -17,7 +17,7 @@ import typer
 
 from pybroker.cli.connection import parse_pairs, producer
 from pybroker.cli.failure import CommandFailed, describe_error
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties, repeated
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Header, NewRecord, from_json, unescape
 
@@ -201,14 +201,7 @@ def produce(
     ] = None,
     headers: Annotated[
         list[str],
-        typer.Option(
-            "--header",
-            "-H",
-            metavar="NAME=VALUE",
-            help="A header for every record.",
-            default_factory=list,
-            show_default=False,
-        ),
+        repeated("--header", "-H", metavar="NAME=VALUE", help="A header for every record."),
     ],
     empty_as_null: Annotated[
         bool, typer.Option("--null", "-Z", "-t", help="An empty key or value is null (a tombstone).")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
+import pytest
 import typer
 
 from pybroker.cli.app import app
+from tests.cli.command import COMMAND
 
 
 def helps() -> Iterator[tuple[str, str]]:
@@ -25,3 +29,11 @@ def test_no_help_shows_python_instead_of_a_default() -> None:
     texts = dict(helps())
     assert "pybroker consume" in texts
     assert [name for name, text in texts.items() if "<class" in text] == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["--version"]])
+def test_the_module_is_the_command(arguments: list[str]) -> None:
+    def said(*command: str) -> bytes:
+        return subprocess.run([*command, *arguments], capture_output=True, check=True, timeout=60).stdout
+
+    assert said(sys.executable, "-m", "pybroker") == said(COMMAND)

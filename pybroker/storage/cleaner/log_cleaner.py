@@ -52,11 +52,11 @@ class _Worker:
     def __init__(self, executor: Executor, runner: Runner) -> None:
         self.executor = executor
         self.runner = runner
-        self.round: _Round | None = None
+        self.round: _RunningRound | None = None
         self.resting = True
 
 
-class _Round:
+class _RunningRound:
     """A round under way."""
 
     def __init__(self, chosen: LogToClean, sources: list[Segment], worker: _Worker, now_ms: int) -> None:
@@ -86,7 +86,7 @@ class LogCleaner:
         self._make_runner = make_runner
         self._checkpoints = CleanerCheckpoints()
         self._workers: list[_Worker] = []
-        self._rounds: dict[Log, _Round] = {}
+        self._rounds: dict[Log, _RunningRound] = {}
         self._deaths: dict[Log, int] = {}
         self._uncleanable: set[Log] = set()
         self._due: list[LogToClean] = []
@@ -179,7 +179,7 @@ class LogCleaner:
         except Exception as error:
             self._on_failure(log, error)
             return
-        worker.round = round_ = _Round(chosen, sources, worker, self._env.clock.monotonic_ms())
+        worker.round = round_ = _RunningRound(chosen, sources, worker, self._env.clock.monotonic_ms())
         worker.resting = False
         self._rounds[log] = round_
         worker.runner.begin(job)
@@ -222,13 +222,13 @@ class LogCleaner:
     def _bytes_per_second(self) -> float:
         return max(self._config.get_float("log.cleaner.io.max.bytes.per.second"), 1.0)
 
-    def _submit_step(self, round_: _Round) -> None:
+    def _submit_step(self, round_: _RunningRound) -> None:
         round_.pause = None
         round_.step_started_ms = self._env.clock.monotonic_ms()
         worker = round_.worker
         worker.executor.submit(worker.runner.step, lambda step, error: self._on_step(round_, step, error))
 
-    def _on_step(self, round_: _Round, step: Step | None, error: BaseException | None) -> None:
+    def _on_step(self, round_: _RunningRound, step: Step | None, error: BaseException | None) -> None:
         if error is not None:
             self._on_error(round_, error)
         elif round_.aborted or round_.log.refuses:
@@ -243,13 +243,13 @@ class LogCleaner:
         elif isinstance(step, RoundEnd):
             self._finish(round_, step)
 
-    def _pause_ms(self, round_: _Round, progress: Progress) -> float:
+    def _pause_ms(self, round_: _RunningRound, progress: Progress) -> float:
         """How long the thread rests, so that the broker has the interpreter, and the disk is not used too fast."""
         took_ms = self._env.clock.monotonic_ms() - round_.step_started_ms
         throttled_ms = 1000 * progress.bytes / self._bytes_per_second()
         return max(limits.IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
 
-    def _swap(self, round_: _Round, group: CleanedGroup) -> bool:
+    def _swap(self, round_: _RunningRound, group: CleanedGroup) -> bool:
         """Put a cleaned segment in its place; whether the round goes on."""
         log = round_.log
         replaced = [round_.sources[base_offset] for base_offset in group.replaced]
@@ -265,7 +265,7 @@ class LogCleaner:
             return True
         return False
 
-    def _finish(self, round_: _Round, end: RoundEnd) -> None:
+    def _finish(self, round_: _RunningRound, end: RoundEnd) -> None:
         log, stats = round_.log, end.stats
         self._deaths.pop(log, None)
         self._checkpoints.set(log.directory, (log.topic, log.partition), end.clean_offset)
@@ -287,11 +287,11 @@ class LogCleaner:
         self._due += self._examine(log)
         self._employ()
 
-    def _end(self, round_: _Round) -> None:
+    def _end(self, round_: _RunningRound) -> None:
         round_.worker.round = None
         del self._rounds[round_.log]
 
-    def _give_up(self, round_: _Round) -> None:
+    def _give_up(self, round_: _RunningRound) -> None:
         """End a round in the middle, and remove what it left half written before anybody cleans the log again."""
         path = round_.log.path
 
@@ -313,7 +313,7 @@ class LogCleaner:
 
     # Failures and aborts ----------------------------------------------------------------------------------------------
 
-    def _on_error(self, round_: _Round, error: BaseException) -> None:
+    def _on_error(self, round_: _RunningRound, error: BaseException) -> None:
         if not round_.aborted:
             self._on_failure(round_.log, error)
         self._give_up(round_)
