@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,9 @@ from bench import contestants
 from bench.contestants import Contestant
 from bench.measurements import Measurements
 from bench.process_stats import cpu_seconds, load_average
+
+# Apache Kafka first looks for what is to be removed half a minute after its start.
+REMOVAL_S_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,20 @@ class Context:
         names = list(brokers)
         for number in range(self.volume.rounds if rounds is None else rounds):
             for name in names if number % 2 == 0 else reversed(names):
-                settle()
+                settle(brokers.values())
                 measure(name, brokers[name])
 
 
-def settle() -> None:
-    """Let the last measurement's dirty pages go to disk, so that they do not slow the next one down."""
+def settle(brokers: Collection[Contestant] = ()) -> None:
+    """Let what the last measurement left go to disk, and its topics' files from it: both slow down the next one."""
     os.sync()
-    time.sleep(0.3)
+    time.sleep(0.3)  # a deleted topic's directories are renamed by now
+    deadline = time.monotonic() + REMOVAL_S_MAX
+    while any(next(broker.data_directory.glob("*-delete"), None) for broker in brokers):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"a deleted topic's files are still there after {REMOVAL_S_MAX} s")
+        time.sleep(0.05)
+    os.sync()
 
 
 class CpuMeter:

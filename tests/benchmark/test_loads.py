@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pybroker_process import PybrokerProcess
 
-from bench import commit_load, group_load, latency_load
+from bench import commit_load, context, group_load, latency_load
 from bench.bars import BARS, Bar, Judgement, judge, judge_bar
 from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
@@ -141,6 +143,25 @@ def test_small_ratio_is_told_in_digits_that_say_something() -> None:
         "0.038",
         "0.0038",
     ]
+
+
+def test_next_measurement_begins_when_the_files_of_deleted_topics_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = PybrokerProcess(tmp_path, {})
+    deleted = [broker.data_directory / f"t-{n}.{n:032x}-delete" for n in range(3)]
+    for directory in deleted:
+        directory.mkdir(parents=True)
+    synced_beside: list[int] = []
+
+    def remove_one(_seconds: float) -> None:
+        if deleted:
+            deleted.pop().rmdir()
+
+    monkeypatch.setattr("os.sync", lambda: synced_beside.append(len(deleted)))
+    monkeypatch.setattr("time.sleep", remove_one)
+    context.settle([broker])
+    assert (deleted, synced_beside) == ([], [3, 0])
 
 
 def test_bar_is_judged_as_it_was_set_first_and_as_it_was_raised() -> None:
