@@ -10,6 +10,7 @@ import pytest
 
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import append_run, os_file, segment
+from pybroker.storage.log import Log
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage
@@ -31,11 +32,16 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     return ranges
 
 
+@pytest.fixture
+def log(make_storage: Callable[..., Storage], begun: list[tuple[str, int, int]]) -> Log:
+    """A log of one large segment, made when ``begun`` listens already."""
+    return make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
+
+
 @pytest.mark.parametrize("size", [500, INLINE_WRITE_BYTES_MAX])
 def test_a_segment_is_written_back_piece_by_piece_without_gaps_and_without_a_sync(
-    make_storage: Callable[..., Storage], world: FakeWorld, begun: list[tuple[str, int, int]], size: int
+    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]], size: int
 ) -> None:
-    log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
     client = Client(log)
     while len(begun) < 3:
         client.send(values=[bytes(size)])
@@ -50,9 +56,8 @@ def test_a_segment_is_written_back_piece_by_piece_without_gaps_and_without_a_syn
 
 
 def test_batches_that_are_appended_together_count_as_well(
-    make_storage: Callable[..., Storage], world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
 ) -> None:
-    log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
     batches = [memoryview(batch(values=[bytes(3000)])) for _ in range(4)]
     client = Client(log)
     client.send_now()
@@ -63,9 +68,8 @@ def test_batches_that_are_appended_together_count_as_well(
 
 
 def test_what_was_synced_is_not_written_back_again(
-    make_storage: Callable[..., Storage], world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
 ) -> None:
-    log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
     client = Client(log)
     client.fill(8, size=1000)
     log.flushes.flush()
@@ -80,9 +84,8 @@ def test_what_was_synced_is_not_written_back_again(
 
 
 def test_a_cut_log_is_written_back_from_the_cut_on(
-    make_storage: Callable[..., Storage], world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
 ) -> None:
-    log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
     client = Client(log)
     client.fill(15, size=1000)
     world.run()
@@ -95,10 +98,8 @@ def test_a_cut_log_is_written_back_from_the_cut_on(
 
 
 def test_a_log_whose_syncs_are_off_is_left_to_the_kernel(
-    make_storage: Callable[..., Storage], world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
 ) -> None:
-    storage = make_storage()
-    log = storage.log(internal_segment_bytes=SEGMENT_BYTES)
     log.directory.sync = False
     Client(log).fill(15, size=1000)
     world.run()
