@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from bench import cold_load
 from bench.contestants import Contestant, topic
-from bench.context import Context, settle
+from bench.context import Context
 from bench.raw_load import Job
 from bench.subprocesses import Generator, raw_load
 
@@ -26,5 +26,4 @@ def warm_up(context: Context, brokers: dict[str, Contestant]) -> None:
             for _ in range(2):
                 job = cold_load.Job(broker.bootstrap, name, large.connections, 10**9, seconds=2.0)
                 Generator("bench.cold_load", asdict(job)).outcome()
-    settle(brokers.values())
     context.say(f"{context.part:>10}  warmed up")
