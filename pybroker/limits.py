@@ -38,6 +38,11 @@ STARVED_FRAME_MS = 4_000
 REQUESTS_PER_TURN = 64
 TURN_NS = 1_000_000
 
+# How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
+# request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.
+BUSY_POLL_US = 200
+BUSY_POLL_BYTES = 4 << 10
+
 # After so many failures of busy polling more than successes, 2 ** this many requests pass between two tries.
 BUSY_POLL_FAILURES = 8
 

@@ -54,14 +54,15 @@ class BrokerServer:
     """One broker on the running loop.  ``start`` and ``stop`` are each called once.
 
     ``on_failure()`` is called when no log dir is left: then the process must end with exit code 1.
-    ``cleaner_process``: logs are cleaned in a process of its own, else on a thread with a small budget.
+    ``own_process``: the process is there for the broker alone.  Then logs are cleaned by a process beside it, else on
+    a thread with a small budget; and the loop may keep a processor awake for a client (``net/busy_poll``).
     """
 
     def __init__(
-        self, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None, *, cleaner_process: bool = False
+        self, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None, *, own_process: bool = False
     ) -> None:
         self.config = config
-        self._cleaner_process = cleaner_process
+        self._own_process = own_process
         self.services = Services()
         self.endpoints: list[AdvertisedListener] = []
         self._on_failure = on_failure
@@ -83,7 +84,7 @@ class BrokerServer:
         config, services = self.config, self.services
         env = loop_env()
         listeners = listeners_of(config)
-        self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._cleaner_process)
+        self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
         self._broker_epoch = logs.clean_broker_epoch()
         metadata = MetadataCache()
@@ -100,7 +101,7 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = controller
-        self._sockets = sockets = SocketServer(env, services, config)
+        self._sockets = sockets = SocketServer(env, services, config, self._own_process)
         endpoints: dict[str, Endpoint] = {}
         for listener in listeners:
             bound = await sockets.listen(listener.name, listener.host, listener.port)

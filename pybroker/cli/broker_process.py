@@ -58,7 +58,7 @@ async def _serve(config: BrokerConfig) -> int:
         exit_code = 1
         stopping.set()
 
-    server = BrokerServer(config, on_failure=fail, cleaner_process=True)
+    server = BrokerServer(config, on_failure=fail, own_process=True)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)

@@ -405,7 +405,10 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "follower.replication.throttled.rate": "Bytes per second that throttled followers fetch.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between log directories.",
     # --- pybroker's own --------------------------------------------------------------------------------------------
-    "pybroker.busy.poll.us": "How many microseconds to look for the next small request before sleeping; 0 for never.",
+    "pybroker.busy.poll.us": (
+        "How many microseconds to look for the next small request of a lone client before sleeping; 0 for never, -1 for"
+        " 200 where the broker has a process of its own and more than one processor."
+    ),
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
 }

@@ -1,8 +1,11 @@
-"""Looking for the next small request instead of sleeping, as long as one is likely to come in a moment.
+"""Looking for a lone client's next small request instead of sleeping, as long as one is likely to come in a moment.
 
 Owns: whether the loop goes round without sleeping, and for how long.  A client with one request in flight answers
 within microseconds; a thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to
 100 µs on a virtual machine, half of it the processor time of whoever wakes it.
+
+Only for small requests of one client in a row: several keep the loop awake as it is, or leave it pauses that are
+nobody's wait, and who sends or gets much waits for bytes.
 
 Invariants: nothing is asked of a broker without requests; when nothing comes in the time allowed the loop sleeps, and
 more and more requests have to come before it is tried again, until tries succeed more often than not; whoever else
@@ -13,8 +16,8 @@ Kafka has no counterpart; the idea is the kernel's ``net.core.busy_read`` and ``
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from os import sched_yield
 from time import monotonic_ns
 from typing import Any
 
@@ -24,12 +27,24 @@ from pybroker import limits
 class BusyPoll:
     """``microseconds`` is how long to look for a request after the last one."""
 
-    __slots__ = ("_call_soon", "_failures", "_now_ns", "_ns", "_pause", "_requests", "_seen", "_until_ns", "active")
+    __slots__ = (
+        "_call_soon",
+        "_client",
+        "_failures",
+        "_now_ns",
+        "_ns",
+        "_pause",
+        "_requests",
+        "_seen",
+        "_until_ns",
+        "active",
+    )
 
     def __init__(
         self, microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
     ) -> None:
         self.active = False
+        self._client = 0
         self._requests = 0
         self._call_soon = call_soon
         self._now_ns = now_ns
@@ -39,8 +54,15 @@ class BusyPoll:
         self._failures = 0
         self._pause = 0
 
-    def on_request(self) -> None:
-        """A request came: look for the next one, unless that was in vain lately."""
+    def on_request(self, client: int, size: int) -> None:
+        """Requests came: look for the next one, unless that was in vain lately, or another ``client`` came before.
+
+        ``client`` is any number that connections differ in, ``size`` the bytes of requests and immediate replies.
+        """
+        if client != self._client or size > limits.BUSY_POLL_BYTES:
+            self._client = client
+            self._until_ns = 0
+            return
         self._requests += 1
         if self.active:
             return
@@ -64,12 +86,18 @@ class BusyPoll:
             self._failures = min(self._failures + 1, limits.BUSY_POLL_FAILURES)
             self._pause = 1 << self._failures
             return
-        sched_yield()
+        os.sched_yield()
         self._call_soon(self._look)
 
 
 def busy_poll(
-    microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
+    microseconds: int, own_process: bool, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
 ) -> BusyPoll | None:
-    """``pybroker.busy.poll.us``: None for 0, so that requests pay nothing for what is off."""
+    """``pybroker.busy.poll.us``: None where the loop always sleeps, so that requests pay nothing for what is off.
+
+    Without a process of its own the loop shares the interpreter with its client, and on the only processor the
+    processor: there it would take what it waits for, so that -1 means 0.
+    """
+    if microseconds < 0:
+        microseconds = limits.BUSY_POLL_US if own_process and len(os.sched_getaffinity(0)) > 1 else 0
     return BusyPoll(microseconds, call_soon, now_ns) if microseconds else None

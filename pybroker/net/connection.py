@@ -171,14 +171,14 @@ class Connection(asyncio.BufferedProtocol):
             self._end += nbytes
             self._serve_own()
         else:
-            if server.busy_poll is not None:
-                server.busy_poll.on_request()
             shared = server.shared
             pos = self._serve(shared, 0, nbytes)
             if pos < nbytes and not self.closed:
                 self._keep(shared, pos, nbytes)
             if shared.holds > 1:
                 server.replace_shared()
+            if server.busy_poll is not None:
+                server.busy_poll.on_request(id(self), nbytes + self._out_bytes)
         if self._out:
             self._flush()
 

@@ -50,13 +50,14 @@ class SocketServer:
         env: Env,
         services: Services,
         config: BrokerConfig,
+        own_process: bool = False,
     ) -> None:
         self.services = services
         self.frame_bytes_max = config.get_int("socket.request.max.bytes")
         self.pool = BufferPool()
         self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
         self.dispatcher = Dispatcher()
-        self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), env.timers.call_soon)
+        self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self._env = env
         self._config = config

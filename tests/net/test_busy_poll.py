@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 
-from pybroker.limits import BUSY_POLL_FAILURES
-from pybroker.net.busy_poll import busy_poll
+import pytest
+
+from pybroker.limits import BUSY_POLL_BYTES, BUSY_POLL_FAILURES
+from pybroker.net.busy_poll import BusyPoll, busy_poll
 
 TURN_US = 10
 ALLOWED_US = 200
+CLIENT, OTHER_CLIENT = 1, 2
+SMALL = 100
 
 
 class Loop:
@@ -19,11 +24,12 @@ class Loop:
         self.now_us = 0
         self.turns = 0
         self._ready: deque[Callable[[], None]] = deque()
-        self.poll = busy_poll(allowed_us, self._ready.append, lambda: self.now_us * 1_000)
+        self.poll = busy_poll(allowed_us, False, self._ready.append, lambda: self.now_us * 1_000)
+        self.request()  # the first one says who the client is
 
-    def request(self) -> None:
+    def request(self, client: int = CLIENT, size: int = SMALL) -> None:
         if self.poll is not None:
-            self.poll.on_request()
+            self.poll.on_request(client, size)
 
     def pass_time(self, us: int) -> None:
         """Go round for as long as that, then sleep for the rest of it."""
@@ -80,3 +86,38 @@ def test_requests_that_come_quickly_again_are_looked_for_again() -> None:
 def test_loop_never_goes_round_where_that_is_not_allowed() -> None:
     loop = Loop(allowed_us=0)
     assert loop.turns_after_requests_every(1, 1_000) == 0
+
+
+def test_loop_sleeps_between_requests_of_several_clients() -> None:
+    loop = Loop()
+    for _ in range(1_000):
+        for client in (OTHER_CLIENT, CLIENT):
+            loop.request(client)
+            loop.pass_time(50)
+    assert loop.turns == 0
+
+
+def test_loop_goes_to_sleep_when_another_client_comes() -> None:
+    loop = Loop()
+    loop.request()
+    loop.request(OTHER_CLIENT)
+    loop.pass_time(ALLOWED_US)
+    assert loop.turns == 1
+
+
+def test_loop_sleeps_between_requests_that_move_much() -> None:
+    loop = Loop()
+    for _ in range(1_000):
+        loop.request(size=BUSY_POLL_BYTES + 1)
+        loop.pass_time(50)
+    assert loop.turns == 0
+
+
+@pytest.mark.parametrize(
+    ("own_process", "processors", "allowed"), [(True, 2, True), (True, 1, False), (False, 2, False)]
+)
+def test_where_nobody_says_it_takes_a_process_of_its_own_and_two_processors(
+    monkeypatch: pytest.MonkeyPatch, own_process: bool, processors: int, allowed: bool
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    assert isinstance(busy_poll(-1, own_process, lambda _: None), BusyPoll) is allowed
