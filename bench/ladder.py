@@ -140,6 +140,7 @@ RUNGS = (
     Rung("802416e", "tiny produce 1×1 beside 1 MB batches 8×2", "9cd930d"),
     Rung("5a19b82", "1 MB batches 8×2"),
     Rung("5a19b82", "tiny produce 1×1 beside 1 MB batches 8×2"),
+    Rung("72d3e89", "tiny produce 1×1"),
     *(Rung(THIS_BROKER, load, FIRST_BROKER) for load in LOADS if "commits" not in load),
 )
 
