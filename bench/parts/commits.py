@@ -7,6 +7,7 @@ from functools import partial
 
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
+from bench.parts.warmup import SECONDS, highest_rate
 from bench.raw_load import Job, Outcome
 from bench.subprocesses import Generator
 
@@ -14,16 +15,16 @@ SHAPES = ((1, 1), (8, 1), (8, 5))
 # The last shape goes on until so many are committed, or the time is over.
 MILLION_SHAPE = (8, 5)
 TIMEOUT_S = 200.0
-WARMUP_S = 6.0
 NO_LIMIT = 2**62
 
 
 def run(context: Context) -> None:
     """Every shape, in every round."""
     with context.running() as brokers:
-        for broker in brokers.values():
-            with topic(broker, 8) as name:
-                commit(Job(broker.bootstrap, name, connections=8, in_flight=5, seconds=WARMUP_S, warmup_seconds=0))
+        for name, broker in brokers.items():
+            with topic(broker, 8) as topic_name:
+                job = Job(broker.bootstrap, topic_name, connections=8, in_flight=5, seconds=SECONDS, warmup_seconds=0)
+                highest_rate(context, name, partial(rate, job))
         for connections, in_flight in SHAPES:
             context.alternate(brokers, partial(measure, context, connections, in_flight))
 
@@ -50,6 +51,11 @@ def measure(context: Context, connections: int, in_flight: int, name: str, broke
     context.add(f"{shape} p50", "µs", name, outcome.p50_us)
     context.add(f"{shape} p99", "µs", name, outcome.p99_us)
     context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
+
+
+def rate(job: Job) -> float:
+    """Commits per second in one run of the warm-up."""
+    return commit(job).requests_per_second
 
 
 def commit(job: Job) -> Outcome:

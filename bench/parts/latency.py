@@ -6,11 +6,10 @@ from dataclasses import asdict
 from functools import partial
 
 from bench.contestants import KAFKA, Contestant, topic
-from bench.context import Context, settle
+from bench.context import Context
 from bench.latency_load import Job, Outcome
 from bench.parts.warmup import warm_up
-from bench.raw_load import Job as RawJob
-from bench.subprocesses import Generator, raw_load
+from bench.subprocesses import Generator
 
 SHARES = (0.2, 0.5)
 CONNECTIONS = 8
@@ -18,26 +17,14 @@ CLIENT_CPU_SHARE_MAX = 0.9
 
 
 def run(context: Context) -> None:
-    """Find Kafka's highest rate, then load both at shares of it."""
+    """Load both at shares of the highest rate of Kafka (of what runs, if Kafka does not)."""
     with context.running() as brokers:
-        warm_up(context, brokers)
-        rate = highest_rate(context, brokers)
+        rates = warm_up(context, brokers)
+        name = KAFKA if KAFKA in rates else next(iter(rates))
+        rate = rates[name]
+        context.add("highest rate", "1/s", name, rate)
         for share in SHARES:
             context.alternate(brokers, partial(measure, context, share, share * rate))
-
-
-def highest_rate(context: Context, brokers: dict[str, Contestant]) -> float:
-    """Tiny requests per second of Kafka over 8 connections with 5 in flight each (of what runs, if Kafka does not)."""
-    name, broker = (KAFKA, brokers[KAFKA]) if KAFKA in brokers else next(iter(brokers.items()))
-    rates = []
-    for _ in range(3):
-        settle(brokers.values())
-        with topic(broker, CONNECTIONS) as topic_name:
-            job = RawJob(broker.bootstrap, topic_name, connections=CONNECTIONS, in_flight=5, seconds=2.0)
-            rates.append(raw_load(job).requests_per_second)
-    highest = max(rates)
-    context.add("highest rate", "1/s", name, highest)
-    return highest
 
 
 def measure(context: Context, share: float, rate: float, name: str, broker: Contestant) -> None:

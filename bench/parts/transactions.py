@@ -7,19 +7,18 @@ from functools import partial
 
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
+from bench.parts.warmup import SECONDS, highest_rate
 from bench.subprocesses import Generator
 from bench.transaction_load import Job, Outcome
 from bench.wire import ADD_PARTITIONS_TO_TXN, Client
-
-WARMUP_S = 6.0
 
 
 def run(context: Context) -> None:
     """The brokers that serve transactions, in alternation."""
     with context.running() as brokers:
         serving = {name: broker for name, broker in brokers.items() if serves_transactions(broker)}
-        for broker in serving.values():
-            transact(broker, WARMUP_S, 0)
+        for name, broker in serving.items():
+            highest_rate(context, name, partial(rate, broker))
         context.alternate(serving, partial(measure, context))
 
 
@@ -34,6 +33,12 @@ def transact(broker: Contestant, seconds: float, warmup_seconds: float) -> Outco
     with topic(broker, 1) as name:
         job = Job(broker.bootstrap, name, seconds, warmup_seconds)
         return Outcome(**Generator("bench.transaction_load", asdict(job)).outcome())
+
+
+def rate(broker: Contestant) -> float:
+    """Transactions per second in one run of the warm-up."""
+    outcome = transact(broker, SECONDS, 0)
+    return outcome.transactions / outcome.seconds
 
 
 def measure(context: Context, name: str, broker: Contestant) -> None:
