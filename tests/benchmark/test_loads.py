@@ -14,6 +14,7 @@ from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements, ratio_text
 from bench.parts import FULL_ONLY, PARTS
+from bench.parts.warmup import RUNS_IN_VAIN, RUNS_MAX, highest_rate
 from bench.raw_load import Job
 from bench.wire import OFFSET_COMMIT, VERSIONS, Client
 from pybroker.testing import Broker
@@ -198,3 +199,27 @@ def test_member_whose_broker_goes_says_so() -> None:
     with pytest.raises((EOFError, OSError)):
         first.read()
     group.close()
+
+
+def warm(rates: Iterator[float]) -> tuple[float, int]:
+    """The highest rate, and how many runs it took to find it."""
+    runs = 0
+
+    def rate_of_a_run() -> float:
+        nonlocal runs
+        runs += 1
+        return next(rates)
+
+    quiet = context.Context([], context.QUICK, Path())
+    return highest_rate(quiet, PYBROKER, rate_of_a_run), runs
+
+
+def test_a_broker_is_warm_once_it_has_not_become_faster_for_a_while() -> None:
+    growing = [100.0, 200.0, 150.0, 190.0, 400.0]
+    last = [410.0, 300.0, 405.0]
+    assert len(last) == RUNS_IN_VAIN
+    assert warm(iter([*growing, *last, 9_999.0])) == (410.0, len(growing) + len(last))
+
+
+def test_a_broker_that_becomes_faster_for_ever_is_warm_some_day() -> None:
+    assert warm(2.0**run for run in range(100)) == (2.0 ** (RUNS_MAX - 1), RUNS_MAX)
