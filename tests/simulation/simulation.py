@@ -202,7 +202,9 @@ class Simulation:
                 yield
         finally:
             logger.removeHandler(self._complaints)
-            logger.level, logger.propagate = before
+            # Not by assignment: what the loggers below remember of the level would stay.
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
 
     def _run(self) -> None:
         self.disk.adopt()

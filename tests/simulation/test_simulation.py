@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -67,3 +68,11 @@ def test_many_seeds_violate_no_invariant() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{SEEDS} seeds, " in done.stdout
     assert done.stdout.endswith("violated by: none\n")
+
+
+def test_a_run_leaves_the_loggers_of_the_broker_as_they_were() -> None:
+    logger = logging.getLogger("pybroker.storage.log_dir")
+    simulation = Simulation(8)
+    with simulation._installed():
+        assert not logger.isEnabledFor(logging.WARNING)
+    assert logger.isEnabledFor(logging.WARNING)
