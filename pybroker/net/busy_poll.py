@@ -99,5 +99,10 @@ def busy_poll(
     processor: there it would take what it waits for, so that -1 means 0.
     """
     if microseconds < 0:
-        microseconds = limits.BUSY_POLL_US if own_process and len(os.sched_getaffinity(0)) > 1 else 0
+        microseconds = limits.BUSY_POLL_US if own_process and _processors() > 1 else 0
     return BusyPoll(microseconds, call_soon, now_ns) if microseconds else None
+
+
+def _processors() -> int:
+    """How many processors this process may use; where nobody can say (macOS), how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

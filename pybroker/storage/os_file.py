@@ -15,6 +15,7 @@ import mmap
 import os
 import re
 import resource
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -29,7 +30,7 @@ pread = os.pread
 ftruncate = os.ftruncate
 rename = os.rename
 
-# macOS has no fdatasync and no cache advice; its fsync is the nearest thing.
+# macOS has no fdatasync; its fsync is the nearest thing.
 fdatasync = getattr(os, "fdatasync", os.fsync)
 
 _LOWEST_PRIORITY = 19
@@ -138,7 +139,7 @@ def read_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:
 
 def advise_will_need(fd: int, position: int, length: int) -> None:
     """Ask the kernel to read the range ahead; a hint."""
-    if hasattr(os, "posix_fadvise"):
+    if sys.platform == "linux":
         os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
 
 
@@ -270,13 +271,13 @@ def run_when_idle() -> None:
     The lowest niceness alone lets it finish its slice of some milliseconds first.
     """
     os.nice(_LOWEST_PRIORITY)
-    if hasattr(os, "SCHED_IDLE"):
+    if sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def run_among_others() -> None:
     """Take back ``run_when_idle``: a share of the processors again, the smallest there is."""
-    if hasattr(os, "SCHED_OTHER"):
+    if sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
