@@ -167,6 +167,7 @@ def test_a_created_topic_is_told_with_its_id_and_settings(wire: Wire) -> None:
     reply = wire.ask("CreateTopics", 7, topics=[new(name, 2, retention_ms="60000")], timeout_ms=TIMEOUT_MS)
     (found,) = reply["topics"]
     assert (found["num_partitions"], found["replication_factor"]) == (2, 1)
+    wire.wait_for_leaders(name, 2)
     assert found["topic_id"] == wire.topic_id(name)
     settings = {entry["name"]: (entry["value"], entry["config_source"]) for entry in found["configs"]}
     assert settings["retention.ms"] == ("60000", FROM_TOPIC)

@@ -205,6 +205,13 @@ export class Consumer {
       this.revocations++
       this.assigned = []
     })
+    this.client.on(this.client.events.CRASH, ({ payload: { error, restart } }) => {
+      // A broker that stops closes the connection that asks it for the coordinator.  kafkajs leaves the next step to
+      // the application here, as it does with errors that no repetition mends.
+      if (restart || this.closed || error.cause?.name !== 'KafkaJSGroupCoordinatorNotFound') return
+      this.assigned = []
+      this.#start(topics).catch(failure => console.error(failure))
+    })
     await this.client.connect()
     await this.client.subscribe({ topics, fromBeginning: options.offset_reset === 'earliest' })
     await this.client.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch: batch => this.#take(batch) })
@@ -307,6 +314,7 @@ export class Consumer {
   }
 
   async close() {
+    this.closed = true
     await this.client?.disconnect()
     await this.admin.disconnect()
   }
