@@ -281,15 +281,18 @@ class Group:
         owned = frozenset[int]().union(*(member.partitions for member in self.members))
         return len(owned) == self.job.partitions and len({member.epoch for member in self.members}) == 1
 
-    def lose_one(self) -> None:
-        """A member, neither the first nor the last, is gone without a word, just when its session began anew."""
+    def lose_one(self) -> float:
+        """A member, neither the first nor the last, is gone without a word behind its last heartbeat; returns the time
+        when that was sent, so that a session is never found shorter than it was."""
         member = self.members[len(self.members) // 2]
-        if member.heartbeat_due is not None:
-            member.heartbeat()
+        self._drive(lambda: member.heartbeat_due is not None)
+        sent = time.perf_counter()
+        member.heartbeat()
         self._drive(lambda: member.heartbeat_due is not None)
         self.members.remove(member)
         self._poll.unregister(member.socket.fileno())
         member.socket.close()
+        return sent
 
 
 def run(job: Job) -> Outcome:
@@ -301,8 +304,7 @@ def run(job: Job) -> Outcome:
         joined = group.settle()
         # Every session has begun anew by then, in both protocols.
         group.rest(2 * job.heartbeat_ms / 1000)
-        group.lose_one()
-        died = time.perf_counter()
+        died = group.lose_one()
         settled = group.settle()
     return Outcome(joined - started, settled - died)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import uvloop
 
-from bench.commit_path import CountingTransport, with_server
 from bench.wire import (
     API_VERSIONS,
     FIND_COORDINATOR,
@@ -32,6 +31,7 @@ from bench.wire import (
     produce_frame,
     record_batch,
 )
+from bench.without_sockets import TOPIC, CountingTransport, receive, with_server
 from pybroker.cluster.operations import NewTopic
 from pybroker.net.connection import Connection
 from pybroker.server import BrokerServer
@@ -43,7 +43,7 @@ from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 
 ROUNDS = 9
 REQUESTS = 2_000
-GROUP, TOPIC, WIDE_TOPIC, WIDE = "g", "t", "wide", 100
+GROUP, WIDE_TOPIC, WIDE = "g", "wide", 100
 MEMBER_ID_REQUIRED = 79
 BATCHES = 20
 FETCHED = 20
@@ -74,9 +74,8 @@ class Caller:
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def send(self, request: bytes) -> None:
-        """What the loop does when a socket is readable."""
-        self.connection.get_buffer(-1)[: len(request)] = request
-        self.connection.buffer_updated(len(request))
+        """Hand it to the broker."""
+        receive(self.connection, request)
 
     async def exchange(self, request: bytes) -> bytes:
         """The reply without its length."""

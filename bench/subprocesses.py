@@ -28,10 +28,12 @@ class Generator:
         """What the generator printed; raises ``RuntimeError`` when it failed or did not end in time."""
         try:
             output, _ = self._process.communicate(timeout=timeout_s)
-        except BaseException:
-            self._process.kill()
-            self._process.communicate()
-            raise
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"a generator did not end in {timeout_s:.0f} s") from error
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
+                self._process.communicate()
         if self._process.returncode:
             raise RuntimeError(f"a generator exited with {self._process.returncode}")
         result: dict[str, Any] = json.loads(output)

@@ -62,13 +62,13 @@ COORDINATOR_COMING_UP = {14, 15, 16}
 TOPIC_READY_S = 60
 
 
-def frame(api_key: int, message: Any, correlation_id: int = 1) -> bytes:
+def frame(api_key: int, message: Any) -> bytes:
     """A whole request frame, its length first."""
     version = VERSIONS[api_key]
     header = RequestHeader(
         request_api_key=api_key,
         request_api_version=version,
-        correlation_id=correlation_id,
+        correlation_id=1,
         client_id="bench",
     )
     body = codec.encode(header, request_header_version(api_key, version)) + codec.encode(message, version)

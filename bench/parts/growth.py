@@ -20,7 +20,9 @@ RETENTION = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
 
 
 def run(context: Context) -> None:
-    """pybroker alone: rounds of tiny, large and tail load, and topics that come and go."""
+    """pybroker alone, if it is measured at all: rounds of tiny, large and tail load, and topics that come and go."""
+    if PYBROKER not in context.brokers:
+        return
     with context.running_one(PYBROKER) as broker:
         samples = []
         for _ in range(max(6, int(context.volume.growth_seconds / ROUND_S))):
