@@ -60,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Latencies in µs, of what was scheduled after the warm-up; ``lost`` were never consumed.
+    """Latencies in µs, of what was scheduled after the warm-up; ``lost`` were never consumed, or never answered.
 
     A ``client_cpu_share`` near 1 says that the generator was the limit and the figures mean nothing.
     """
@@ -154,6 +154,7 @@ class Run:
         self.due: list[list[float]] = [[] for _ in partitions]
         self.produce: list[float] = []
         self.end_to_end: list[float] = []
+        self.answered = 0
         self.consumed = 0
         self.scheduled = 0
 
@@ -169,7 +170,7 @@ class Run:
         measured_from = started + job.warmup_seconds
         deadline = started + job.warmup_seconds + job.seconds + DRAIN_S
         blocked: set[socket] = set()
-        while (now := time.perf_counter()) < deadline and (self.scheduled < total or self.consumed < total):
+        while (now := time.perf_counter()) < deadline and min(self.answered, self.consumed) < total:
             while self.scheduled < total and started + self.scheduled * interval <= now:
                 self.send(self.scheduled % job.partition_count, started + self.scheduled * interval, blocked)
                 self.scheduled += 1
@@ -203,6 +204,7 @@ class Run:
         """Take the replies of one connection."""
         replies = producer.count_replies()
         now = time.perf_counter()
+        self.answered += replies
         for _ in range(replies):
             due = producer.sent.popleft()
             if due >= measured_from:
@@ -224,7 +226,7 @@ class Run:
         produce, end_to_end = sorted(self.produce), sorted(self.end_to_end)
         return Outcome(
             requests=len(produce),
-            lost=total - self.consumed,
+            lost=total - min(self.answered, self.consumed),
             produce_p50_us=percentile(produce, 0.5) * 1e6,
             produce_p99_us=percentile(produce, 0.99) * 1e6,
             produce_p999_us=percentile(produce, 0.999) * 1e6,

@@ -34,7 +34,9 @@ SMALL_FRAME_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run; it ends after ``seconds``, or when ``requests`` have been acknowledged, whichever comes first."""
+    """One run; it ends ``seconds`` after its warm-up, or when so many ``requests`` that were sent after it have been
+    acknowledged, whichever comes first: two brokers are measured over as much, whatever they did while they warmed up.
+    """
 
     bootstrap: str
     topic: str
@@ -85,7 +87,7 @@ class Recorder:
 
     def is_over(self, now: float) -> bool:
         """Whether no further request is to be sent."""
-        return now >= self._ends or self.acknowledged >= self._requests
+        return now >= self._ends or len(self.latencies) >= self._requests
 
 
 class Connection:
@@ -254,6 +256,8 @@ def drive(job: Job, connections: Sequence[Connection], batch_bytes: int) -> Outc
     seconds = time.perf_counter() - recorder.measured_from
     for connection in connections:
         connection.socket.close()
+    if not recorder.latencies:
+        raise RuntimeError("no request that was sent after the warm-up was acknowledged")
     ordered = sorted(recorder.latencies)
     return Outcome(
         requests=len(ordered),

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import results
 from apache_kafka import KAFKA_VERSION
 
 from bench.bars import Judgement, judge
@@ -136,9 +137,11 @@ def write_markdown(info: RunInfo, measurements: Measurements) -> Path:
 
 
 def write_json(info: RunInfo, measurements: Measurements) -> Path:
-    """Write every sample to ``bench/results``; returns the file."""
+    """Write every sample to ``bench/results``, and for the report; returns the file that is kept."""
     directory = DIRECTORY / "results"
     directory.mkdir(exist_ok=True)
     path = directory / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}.json"
-    path.write_text(json.dumps({"run": asdict(info), "metrics": measurements.to_json()}, indent=1) + "\n")
+    document = {"run": asdict(info), "metrics": measurements.to_json()}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    results.write("bench", document)
     return path

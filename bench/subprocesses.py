@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from bench import latency_load
 from bench.raw_load import Job, Outcome
 
 TIMEOUT_S = 300
@@ -48,3 +49,12 @@ def start_raw_load(job: Job) -> Generator:
 def raw_load(job: Job) -> Outcome:
     """A raw producer, run to its end."""
     return Outcome(**start_raw_load(job).outcome())
+
+
+def latencies(job: latency_load.Job) -> latency_load.Outcome:
+    """Requests at a fixed rate, run to their end; raises ``RuntimeError`` when one was never answered or consumed:
+    what is lost has no latency, so that the rest would look the better for it."""
+    outcome = latency_load.Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+    if outcome.lost:
+        raise RuntimeError(f"{outcome.lost} records did not come back at {job.rate:,.0f} requests/s")
+    return outcome

@@ -12,7 +12,7 @@ from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
 from bench.parts.large import RECORDS, large_job
 from bench.parts.warmup import warm_up
-from bench.subprocesses import Generator, raw_load
+from bench.subprocesses import Generator, latencies, raw_load
 
 PARTITIONS = 8
 # A rate at which neither the broker nor the generator is busy.
@@ -59,7 +59,7 @@ def tail_latency(context: Context, broker: Contestant) -> latency_load.Outcome:
             seconds=context.volume.seconds,
             warmup_seconds=context.volume.warmup_seconds,
         )
-        return latency_load.Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+        return latencies(job)
 
 
 def drop_pages(data_directory: Path, topic_name: str) -> None:

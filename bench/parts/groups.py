@@ -8,6 +8,7 @@ from functools import partial
 from bench.contestants import Contestant, topic
 from bench.context import Context
 from bench.group_load import CLASSIC, CONSUMER, Job, Outcome
+from bench.parts.warmup import highest_rate
 from bench.subprocesses import Generator
 from bench.wire import CONSUMER_GROUP_HEARTBEAT, Client
 
@@ -27,12 +28,10 @@ PROPERTIES = {
 def run(context: Context) -> None:
     """Both protocols in every round, as far as the broker serves them."""
     with context.running(PROPERTIES) as brokers:
-        for name, broker in brokers.items():
-            measure(context, CLASSIC, name, broker, is_warm_up=True)
+        warm_up(context, CLASSIC, brokers)
         context.alternate(brokers, partial(measure, context, CLASSIC), ROUNDS)
         with_consumer_groups = {name: broker for name, broker in brokers.items() if serves_consumer_groups(broker)}
-        for name, broker in with_consumer_groups.items():
-            measure(context, CONSUMER, name, broker, is_warm_up=True)
+        warm_up(context, CONSUMER, with_consumer_groups)
         context.alternate(with_consumer_groups, partial(measure, context, CONSUMER), ROUNDS)
 
 
@@ -42,11 +41,26 @@ def serves_consumer_groups(broker: Contestant) -> bool:
         return client.serves(CONSUMER_GROUP_HEARTBEAT)
 
 
-def measure(context: Context, protocol: str, name: str, broker: Contestant, is_warm_up: bool = False) -> None:
+def warm_up(context: Context, protocol: str, brokers: dict[str, Contestant]) -> None:
+    """Groups come and go until they do not join faster."""
+    for name, broker in brokers.items():
+        highest_rate(context, name, partial(members_per_second, protocol, broker))
+
+
+def members_per_second(protocol: str, broker: Contestant) -> float:
+    """How fast a group's members join."""
+    return MEMBERS / one_group(protocol, broker).join_s
+
+
+def measure(context: Context, protocol: str, name: str, broker: Contestant) -> None:
     """One group against one broker."""
+    outcome = one_group(protocol, broker)
+    context.add(f"{protocol} join", "ms", name, outcome.join_s * 1000)
+    context.add(f"{protocol} settle", "ms", name, outcome.settle_s * 1000)
+
+
+def one_group(protocol: str, broker: Contestant) -> Outcome:
+    """A group of its own topic, from its first member to its settling without one."""
     with topic(broker, PARTITIONS) as topic_name:
         job = Job(broker.bootstrap, topic_name, protocol, MEMBERS, PARTITIONS)
-        outcome = Outcome(**Generator("bench.group_load", asdict(job)).outcome())
-    if not is_warm_up:
-        context.add(f"{protocol} join", "ms", name, outcome.join_s * 1000)
-        context.add(f"{protocol} settle", "ms", name, outcome.settle_s * 1000)
+        return Outcome(**Generator("bench.group_load", asdict(job)).outcome())

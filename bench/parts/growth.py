@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import median
 
 from bench import latency_load
@@ -12,7 +12,7 @@ from bench.context import Context
 from bench.parts.large import RECORDS
 from bench.process_stats import memory
 from bench.raw_load import Job
-from bench.subprocesses import Generator, raw_load
+from bench.subprocesses import latencies, raw_load
 
 ROUND_S = 5.0
 TAIL_RATE = 2000
@@ -45,6 +45,6 @@ def one_round(broker: Contestant) -> float:
         raw_load(replace(tiny, records=RECORDS, record_bytes=1000, in_flight=2, requests=500))
     with topic(broker, 4) as name:
         job = latency_load.Job(broker.bootstrap, name, TAIL_RATE, connections=4, seconds=1.0, warmup_seconds=0.2)
-        Generator("bench.latency_load", asdict(job)).outcome()
+        latencies(job)
     time.sleep(max(0.0, ends - time.monotonic()))
     return memory(broker.pid).anon_mb

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 
 from bench.contestants import KAFKA, Contestant, topic
 from bench.context import Context
 from bench.latency_load import Job, Outcome
 from bench.parts.warmup import warm_up
-from bench.subprocesses import Generator
+from bench.subprocesses import latencies
 
 SHARES = (0.2, 0.5)
 CONNECTIONS = 8
@@ -38,15 +37,13 @@ def measure(context: Context, share: float, rate: float, name: str, broker: Cont
             seconds=context.volume.seconds,
             warmup_seconds=context.volume.warmup_seconds,
         )
-        outcome = Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
+        outcome = latencies(job)
     label = f"{share:.0%}".replace("%", " %")
-    add_latencies(context, f"{label} ", rate, name, outcome)
+    add_latencies(context, f"{label} ", name, outcome)
 
 
-def add_latencies(context: Context, label: str, rate: float, name: str, outcome: Outcome) -> None:
-    """Add the percentiles of both latencies; raises ``RuntimeError`` when records were lost."""
-    if outcome.lost:
-        raise RuntimeError(f"{name} did not deliver {outcome.lost} records at {rate:,.0f} requests/s")
+def add_latencies(context: Context, label: str, name: str, outcome: Outcome) -> None:
+    """Add the percentiles of both latencies."""
     if outcome.client_cpu_share > CLIENT_CPU_SHARE_MAX:
         context.say(f"the generator used {outcome.client_cpu_share:.0%} of a core: these figures are its own")
     for what in ("produce", "end_to_end"):

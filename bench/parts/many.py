@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 
 from bench.contestants import Contestant, topic
 from bench.context import Context
-from bench.latency_load import Job, Outcome
+from bench.latency_load import Job
 from bench.parts.latency import add_latencies
 from bench.parts.warmup import warm_up
-from bench.subprocesses import Generator
+from bench.subprocesses import latencies
 
 PARTITIONS, PRODUCERS, CONSUMERS = 200, 50, 50
 RATE = 1000
@@ -38,5 +37,5 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
             seconds=context.volume.seconds,
             warmup_seconds=WARMUP_SECONDS,
         )
-        outcome = Outcome(**Generator("bench.latency_load", asdict(job)).outcome())
-    add_latencies(context, "", RATE, name, outcome)
+        outcome = latencies(job)
+    add_latencies(context, "", name, outcome)

@@ -29,7 +29,9 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
     with Client(broker.bootstrap) as client:
         client.create_topic(topic_name, PARTITIONS)
     job: Job = large_job(context, broker, topic_name, PARTITIONS)
-    outcome = raw_load(replace(job, requests=context.volume.recovery_bytes // BATCH_BYTES, seconds=120))
+    outcome = raw_load(
+        replace(job, requests=context.volume.recovery_bytes // BATCH_BYTES, seconds=120, warmup_seconds=0)
+    )
     broker.kill()
     started = time.perf_counter()
     broker.start(timeout_s=300)

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.contestants import Contestant
 from bench.context import Context
+from bench.parts.warmup import warm_up
 from bench.wire import Client
 from pybroker.pipeline.flights import check, dataset
 from pybroker.pipeline.flights.delays import total
@@ -29,6 +30,7 @@ def run(context: Context) -> None:
     found = {"rows": len(expected), "cells": len(expected), **total(expected.values())._asdict()}
     events = flight_events(dataset.rows(months))
     with context.running() as brokers:
+        warm_up(context, brokers)
         context.alternate(brokers, partial(measure, context, events, found))
 
 
