@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 
 import pytest
@@ -318,8 +317,6 @@ def test_ten_thousand_partitions_start_without_being_opened(make_storage: MakeSt
     for partition in range(10_000):
         (storage.path / f"many-{partition}").mkdir()
     storage.close()
-    start = time.monotonic()
     again = make_storage()
     logs = [again.manager.open("many", TOPIC_ID, partition, small_config()) for partition in range(10_000)]
-    assert time.monotonic() - start < 20  # far from the bar of five seconds only on a very slow machine
     assert not any(log.is_open for log in logs if log is not None)
