@@ -14,6 +14,8 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from termination import exit_on_sigterm
+
 from bench.contestants import KAFKA, PYBROKER
 from bench.context import FULL, QUICK, Context
 from bench.parts import FULL_ONLY, PARTS
@@ -66,6 +68,7 @@ def run_parts(context: Context, parts: list[str]) -> list[str]:
 
 def main() -> int:
     """Run, report, and return the exit code."""
+    exit_on_sigterm()
     arguments = parse_arguments()
     info = RunInfo(command=shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average())
     with tempfile.TemporaryDirectory(prefix="pybroker-bench-", dir=arguments.directory) as root:

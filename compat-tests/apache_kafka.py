@@ -44,6 +44,7 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 STREAMS_RESETTER = "org.apache.kafka.tools.StreamsResetter"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
 # What Kafka's own start script hands to the JVM.
 SERVER_JVM_OPTIONS = (

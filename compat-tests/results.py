@@ -31,12 +31,7 @@ def write(part: str, content: Any) -> Path:
 def read(part: str) -> Any:
     """What the part found; ``None`` where it left nothing."""
     path = path_of(part)
-    return load(path) if path.exists() else None
-
-
-def load(path: Path) -> Any:
-    """A file's document."""
-    return json.loads(path.read_text())
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def forget(part: str) -> None:

@@ -6,6 +6,7 @@ Owns: the command's options and what it tells: on the terminal, and for the repo
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -52,7 +53,12 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[st
         return None
     log = directory / f"{suite.name}.log"
     with broker(arguments, suite, directory) as bootstrap:
-        outcomes = suite.run(bootstrap, log, arguments.test)
+        try:
+            outcomes = suite.run(bootstrap, log, arguments.test)
+        except subprocess.TimeoutExpired as hung:
+            # Nothing that had to pass has; the other suites are still run, and what they found is kept.
+            say(f"{suite.name} HANGS: it was ended after {hung.timeout:.0f} s")
+            outcomes = {}
     allowed = suite.allowed()
     verdict = judge(outcomes, arguments.test or allowed, allowed)
     counted = Counter(outcomes.values())

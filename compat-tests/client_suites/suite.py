@@ -82,7 +82,10 @@ class Suite(ABC):
 
     @abstractmethod
     def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
-        """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome."""
+        """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome.
+
+        Raises ``subprocess.TimeoutExpired`` for a run that hangs.
+        """
 
     def allowed(self) -> tuple[str, ...]:
         """The tests that must pass."""

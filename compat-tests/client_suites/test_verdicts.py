@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import results
 
+from client_suites.__main__ import main
 from client_suites.all_suites import SUITES
 from client_suites.kafka_python import outcomes_of
 from client_suites.suite import Outcome, Verdict, judge
@@ -29,6 +34,25 @@ def test_errors_in_fixtures_count_as_failures(tmp_path: Path) -> None:
         "test_x.py::unset": Outcome.FAILED,
         "test_x.py::left": Outcome.SKIPPED,
     }
+
+
+def test_suite_that_hangs_has_failed_and_the_others_are_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hangs, passes = SUITES.values()
+
+    def hang(*_: object) -> NoReturn:
+        raise subprocess.TimeoutExpired("suite", 1200)
+
+    for suite in (hangs, passes):
+        monkeypatch.setattr(suite, "prepare", lambda: None)
+    monkeypatch.setattr(hangs, "run", hang)
+    monkeypatch.setattr(passes, "run", lambda *_: dict.fromkeys(passes.allowed(), Outcome.PASSED))
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["scripts/client-suites", "--bootstrap", "nobody:9092"])
+    assert main() == 1
+    assert f"{hangs.name} HANGS" in capsys.readouterr().err
+    assert [suite["broken"] for suite in results.read("client-suites")] == [sorted(hangs.allowed()), []]
 
 
 @pytest.mark.parametrize("name", SUITES)

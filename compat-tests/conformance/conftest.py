@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from conformance.adapter import Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
 from conformance.broker_under_test import BrokerUnderTest, running_broker
-from conformance.wire.asking import Wire, wait_for_coordinator
+from conformance.wire.asking import Wire, fresh_name, wait_for_coordinator
 
 MakeTopic = Callable[..., str]
 
@@ -69,7 +68,7 @@ def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
 def wait_for_the_group_coordinator(broker: BrokerUnderTest) -> None:
     """A fresh broker makes the topic of committed offsets with the first question for it, and refuses until then."""
     wire = Wire((broker.host, broker.port))
-    wait_for_coordinator(wire, fresh_name())
+    wait_for_coordinator(wire, fresh_name("clients"))
     wire.close()
 
 
@@ -103,7 +102,7 @@ def make_topic(topic_admin: Admin, broker: BrokerUnderTest) -> Iterator[MakeTopi
     names: list[str] = []
 
     def make(partitions: int = 1, **configs: str) -> str:
-        names.append(fresh_name())
+        names.append(fresh_name("clients"))
         create_topic(broker.bootstrap, names[-1], partitions, **configs)
         return names[-1]
 
@@ -131,8 +130,4 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str)
 @pytest.fixture
 def name() -> str:
     """A topic, group or transactional id that no other test uses."""
-    return fresh_name()
-
-
-def fresh_name() -> str:
-    return f"clients-{uuid.uuid4().hex[:12]}"
+    return fresh_name("clients")

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from typing import Any, ClassVar
@@ -71,9 +72,13 @@ class Driver:
         self._sending = threading.Lock()
         self._reader = threading.Thread(target=self._read, name=f"driver-{folder.name}", daemon=True)
         self._reader.start()
-        hello = self.call("hello")
-        told = (hello["client"], hello["version"])
-        assert told == (folder.name, folder.version), f"{folder.name} {folder.version} is pinned, {told} runs"
+        try:
+            hello = self.call("hello")
+            told = (hello["client"], hello["version"])
+            assert told == (folder.name, folder.version), f"{folder.name} {folder.version} is pinned, {told} runs"
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def runs(self) -> bool:
@@ -104,7 +109,9 @@ class Driver:
 
     def stop(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        # A driver that has ended by itself may have left unread what was sent.
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

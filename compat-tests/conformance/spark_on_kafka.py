@@ -8,7 +8,7 @@ an environment without it collects these tests, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ import pytest
 
 from conformance.adapter import Client
 from conformance.broker_under_test import BrokerUnderTest
+from conformance.wire.asking import wait_until
 
 PATIENCE_S = 120.0
 
@@ -155,7 +156,7 @@ class Stream:
                 raise error
             return len(self.batches) >= count
 
-        wait_until(there, f"micro-batch {count}")
+        wait_until(there, f"micro-batch {count}", PATIENCE_S)
 
 
 def rows_of(frame: Any) -> list[Row]:
@@ -173,13 +174,6 @@ def joined(parts: Iterable[Iterable[ItemT]]) -> list[ItemT]:
 
 def plain(column: bytearray | None) -> bytes | None:
     return None if column is None else bytes(column)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.05)
 
 
 @contextmanager

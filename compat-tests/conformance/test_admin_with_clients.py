@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
 from conformance.adapter import (
-    PATIENCE_S,
-    POLL_MS,
     Admin,
     Client,
     Cluster,
@@ -17,6 +13,7 @@ from conformance.adapter import (
 )
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
+from conformance.wire.asking import wait_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10
@@ -33,10 +30,10 @@ EVENT_MS = 1_700_000_000_000
 def test_topics_are_created_listed_and_deleted(client: Client, name: str) -> None:
     admin = client.admin()
     assert admin.create_topic(name, 3) == 0
-    assert partitions_of(admin, name, 3) == 3
+    wait_for_partitions(admin, name, 3)
     assert admin.create_topic(name) == TOPIC_ALREADY_EXISTS
     assert admin.delete_topic(name) == 0
-    assert partitions_of(admin, name, None) is None
+    wait_for_partitions(admin, name, None)
     assert admin.delete_topic(name) == UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -49,17 +46,14 @@ def test_topic_that_is_only_validated_is_not_created(client: Client, name: str) 
 def test_topic_is_created_with_its_configs(client: Client, name: str) -> None:
     admin = client.admin()
     assert admin.create_topic(name, 3, {"retention.ms": "1000000"}) == 0
-    assert partitions_of(admin, name, 3) == 3
+    wait_for_partitions(admin, name, 3)
     assert admin.topic_configs(name)["retention.ms"] == "1000000"
     assert admin.delete_topic(name) == 0
 
 
-def partitions_of(admin: Admin, topic: str, expected: int | None) -> int | None:
-    """The topic's number of partitions, for which an answer that a broker had from its controller late is waited."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := admin.topics().get(topic)) != expected and time.monotonic() < deadline:
-        time.sleep(POLL_MS / 1000)
-    return found
+def wait_for_partitions(admin: Admin, topic: str, expected: int | None) -> None:
+    """Wait until the topic has so many; a broker may hear of it from its controller late."""
+    wait_until(lambda: admin.topics().get(topic) == expected, f"{expected} partitions of {topic}")
 
 
 def test_topic_with_a_bad_config_is_refused(client: Client, name: str) -> None:
@@ -71,7 +65,7 @@ def test_topic_with_a_bad_config_is_refused(client: Client, name: str) -> None:
 def test_partitions_are_added_but_never_removed(client: Client, kafka_topic: str) -> None:
     admin = client.admin()
     assert admin.create_partitions(kafka_topic, 4) == 0
-    assert partitions_of(admin, kafka_topic, 4) == 4
+    wait_for_partitions(admin, kafka_topic, 4)
     assert admin.create_partitions(kafka_topic, 2) == INVALID_PARTITIONS
     producer = client.producer()
     producer.send(kafka_topic, b"v", partition=3)
@@ -83,22 +77,16 @@ def test_legacy_alteration_replaces_all_configs(client: Client, kafka_topic: str
     default = admin.topic_configs(kafka_topic)["segment.bytes"]
     altered = {"segment.bytes": "2000000", "retention.ms": "5000000"}
     assert admin.alter_configs(kafka_topic, altered) == 0
-    assert configs_of(admin, kafka_topic, altered) == altered
+    wait_for_configs(admin, kafka_topic, altered)
     altered = {"retention.ms": "6000000", "segment.bytes": default or ""}
     assert admin.alter_configs(kafka_topic, altered) == 0
-    assert configs_of(admin, kafka_topic, altered) == altered
+    wait_for_configs(admin, kafka_topic, altered)
     assert admin.alter_configs(kafka_topic, {"retention.ms": "soon"}) == INVALID_CONFIG
 
 
-def configs_of(admin: Admin, topic: str, expected: dict[str, str]) -> dict[str, str | None]:
-    """The named configs, for which an answer that a broker had from its controller late is waited."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        configs = admin.topic_configs(topic)
-        found = {name: configs[name] for name in expected}
-        if found == expected or time.monotonic() > deadline:
-            return found
-        time.sleep(POLL_MS / 1000)
+def wait_for_configs(admin: Admin, topic: str, expected: dict[str, str]) -> None:
+    """Wait until the topic has these among its own; a broker may hear of them from its controller late."""
+    wait_until(lambda: expected.items() <= admin.topic_configs(topic).items(), f"{expected} of {topic}")
 
 
 def test_incremental_alteration_changes_what_is_named(client: Client, kafka_topic: str) -> None:
@@ -106,11 +94,11 @@ def test_incremental_alteration_changes_what_is_named(client: Client, kafka_topi
     setting = [("SET", "retention.ms", "5000000"), ("APPEND", "cleanup.policy", "compact")]
     assert admin.incremental_alter_configs(kafka_topic, setting) == 0
     altered = {"retention.ms": "5000000", "cleanup.policy": "delete,compact"}
-    assert configs_of(admin, kafka_topic, altered) == altered
+    wait_for_configs(admin, kafka_topic, altered)
     resetting = [("DELETE", "retention.ms", None), ("SUBTRACT", "cleanup.policy", "delete")]
     assert admin.incremental_alter_configs(kafka_topic, resetting) == 0
     altered = {"retention.ms": "604800000", "cleanup.policy": "compact"}
-    assert configs_of(admin, kafka_topic, altered) == altered
+    wait_for_configs(admin, kafka_topic, altered)
 
 
 def test_configs_take_effect_at_once(client: Client, kafka_topic: str) -> None:

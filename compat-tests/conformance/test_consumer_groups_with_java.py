@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from apache_kafka import CONSOLE_CONSUMER, CONSUMER_GROUP_COMMAND, GROUPS_COMMAND, run_kafka_tool
+from apache_kafka import CONSOLE_CONSUMER, CONSUMER_GROUP_COMMAND, GROUPS_COMMAND, VERIFIABLE_CONSUMER, run_kafka_tool
 from confluent_kafka import Producer
 
 from conformance.broker_under_test import BrokerUnderTest
 
-VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 TOOL_TIMEOUT_S = 90
 
 pytestmark = pytest.mark.jvm

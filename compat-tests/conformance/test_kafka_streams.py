@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from conformance.all_clients import IN_PROCESS
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.client_folder import ClientFolder, all_applications
 from conformance.conftest import MakeTopic
+from conformance.wire.asking import wait_until
 
 STREAMS_GROUP_HEARTBEAT = 88
 
@@ -94,13 +94,6 @@ class Instance:
         assert process.terminate(PATIENCE_S) == 128 + 15, process.log_tail()
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.1)
-
-
 class Counts:
     """What the output topic has said so far, read committed: the running counts of each word, in their order."""
 
@@ -116,7 +109,7 @@ class Counts:
             self._add(self._consumer.poll())
             return self.total >= total
 
-        wait_until(enough, f"{total} counts")
+        wait_until(enough, f"{total} counts", PATIENCE_S)
 
     def read_to_the_end(self) -> None:
         def at_the_end() -> bool:
@@ -124,7 +117,7 @@ class Counts:
             ends = [self._consumer.beginning_and_end(partition)[1] for partition in self._partitions]
             return ends == [self._consumer.position(partition) for partition in self._partitions]
 
-        wait_until(at_the_end, "the end of the output")
+        wait_until(at_the_end, "the end of the output", PATIENCE_S)
 
     def _add(self, records: list[Record]) -> None:
         for record in records:
@@ -185,7 +178,7 @@ def test_each_word_is_counted_exactly_once_though_an_instance_is_killed(
         for instance in (first, second):
             cleanup.callback(instance.kill)
             instance.start()
-        wait_until(lambda: first.has_tasks() and second.has_tasks(), "work for both instances")
+        wait_until(lambda: first.has_tasks() and second.has_tasks(), "work for both instances", PATIENCE_S)
         send(python, source, parts[0])
         counts.read_until(LINES_PER_PART)
         send(python, source, parts[1])
@@ -193,7 +186,8 @@ def test_each_word_is_counted_exactly_once_though_an_instance_is_killed(
         send(python, source, parts[2])
         first.start()
         counts.read_until(len(text) * WORDS_PER_LINE)
-        wait_until(lambda: purged(topic_admin, f"{name}-words-repartition"), "purged records of the repartition topic")
+        repartitioned = f"{name}-words-repartition"
+        wait_until(lambda: purged(topic_admin, repartitioned), f"purged records of {repartitioned}", PATIENCE_S)
         first.stop()
         second.stop()
     counts.read_to_the_end()

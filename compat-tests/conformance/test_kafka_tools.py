@@ -27,6 +27,7 @@ from apache_kafka import (
     LOG_DIRS_COMMAND,
     PRODUCER_PERFORMANCE,
     TOPIC_COMMAND,
+    VERIFIABLE_CONSUMER,
     run_kafka_tool,
 )
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -34,10 +35,10 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
 from conformance.in_process.kafka_python_adapter import subscribe_knowing
+from conformance.wire.asking import wait_until
 from pybroker.apis import APIS
 
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
-VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
 # A tool's own patience, well under the test's.
 TOOL_TIMEOUT_S = 90
@@ -147,10 +148,12 @@ def member(broker: BrokerUnderTest, group: str, topic: str) -> Iterator[KafkaCon
     )
     try:
         subscribe_knowing(consumer, topic)
-        deadline = time.monotonic() + TOOL_TIMEOUT_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline, "nothing is assigned"
+
+        def has_it() -> bool:
             consumer.poll(100)
+            return bool(consumer.assignment())
+
+        wait_until(has_it, f"the assignment of {topic}", TOOL_TIMEOUT_S)
         yield consumer
     finally:
         consumer.close()

@@ -18,6 +18,7 @@ from conformance.relay import Relay
 from conformance.spark_on_kafka import (
     CONSUMERS_MAX,
     EVICTION_INTERVAL_MS,
+    PATIENCE_S,
     POOL_IDLE_MS,
     Options,
     SparkOnKafka,
@@ -27,8 +28,8 @@ from conformance.spark_on_kafka import (
     plain,
     spark_on_kafka,
     timestamp_of,
-    wait_until,
 )
+from conformance.wire.asking import wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 
@@ -182,7 +183,11 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(
         fill(python, first, range(3), 1)
         fill(python, second, range(4))
         wanted = [*expected(first, 0, range(2)), *expected(first, 1, range(3)), *expected(second, 0, range(4))]
-        wait_until(lambda: sum(map(len, stream.batches)) >= len(wanted) or not stream.query.isActive, "the new ones")
+
+        def all_there() -> bool:
+            return sum(map(len, stream.batches)) >= len(wanted) or not stream.query.isActive
+
+        wait_until(all_there, "the new ones", PATIENCE_S)
     assert joined(stream.batches) == wanted
     for topic in (first, second):
         topic_admin.delete_topic(topic)

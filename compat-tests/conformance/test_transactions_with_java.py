@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
+from apache_kafka import DUMP_LOG_SEGMENTS, TRANSACTIONS_COMMAND, run_kafka_tool
 
 from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until
 from conformance.all_clients import CLIENTS
@@ -14,7 +14,6 @@ from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
 
 MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
-TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 TOOL_TIMEOUT_S = 120
 
 pytestmark = pytest.mark.jvm

@@ -20,7 +20,7 @@ VERDICTS = {MARKS[True]: Kind.GOOD, MARKS[False]: Kind.BAD, MARKS[None]: Kind.SK
 
 
 def section(found: dict[str, Any]) -> Section:
-    """The section, from a file of ``bench/results``."""
+    """The section, from every sample of a run."""
     measurements = restored(found["metrics"])
     measured = [verdict.now.met for verdict in judge(measurements) if verdict.now.met is not None]
     met = sum(measured)

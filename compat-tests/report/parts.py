@@ -19,7 +19,6 @@ from typing import Any
 import results
 
 ROOT = Path(__file__).resolve().parents[2]
-BENCH_RESULTS = ROOT / "bench" / "results"
 OUTPUT_LINES_KEPT = 60
 FORMAT = 1
 
@@ -67,8 +66,8 @@ class Part:
     what: str
     script: str
     arguments: Callable[[Options], Sequence[str]]
+    result: str
     pybroker_alone: bool = False
-    result: str | None = None
     prose: str | None = None
 
 
@@ -103,6 +102,7 @@ PARTS: Mapping[str, Part] = {
         "bench",
         lambda options: options.bench_arguments,
         pybroker_alone=True,
+        result="bench",
     ),
 }
 
@@ -170,9 +170,7 @@ def run_part(part: Part, options: Options, log: Path) -> PartRun:
         return PartRun(reason=f"scripts/{part.script} is about pybroker alone")
     if not script.exists():
         return PartRun(reason=f"there is no scripts/{part.script}")
-    if part.result is not None:
-        results.forget(part.result)
-    before = bench_files()
+    results.forget(part.result)
     command = [str(script), *part.arguments(options)]
     sys.stderr.write(f"scripts/{part.script}: output goes to {log}\n")
     started = time.monotonic()
@@ -181,7 +179,7 @@ def run_part(part: Part, options: Options, log: Path) -> PartRun:
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False
         ).returncode
     seconds = time.monotonic() - started
-    found = newest(bench_files() - before) if part.result is None else results.read(part.result)
+    found = results.read(part.result)
     return PartRun(
         state=RAN if found is not None else NOT_RUN,
         reason=""
@@ -204,13 +202,3 @@ def read_prose(part: Part) -> str:
 def tail_of(log: Path) -> str:
     """The end of what a part printed."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-OUTPUT_LINES_KEPT:])
-
-
-def bench_files() -> set[Path]:
-    """The head-to-head's results so far."""
-    return set(BENCH_RESULTS.glob("*.json"))
-
-
-def newest(files: set[Path]) -> Any:
-    """The newest results of the head-to-head among ``files``."""
-    return results.load(max(files, key=lambda path: path.stat().st_mtime_ns)) if files else None

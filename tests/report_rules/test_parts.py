@@ -10,6 +10,11 @@ import results
 from report import parts
 from report.parts import BENCH, MUTANTS, NOT_RUN, PARTS, RAN, SCENARIOS, Options, PartRun, Target, run_parts
 
+import bench.report
+from bench.contestants import PYBROKER
+from bench.measurements import Measurements
+from bench.report import RunInfo, write_json
+
 OTHER = Options(Target(bootstrap="example:9092"))
 
 
@@ -18,7 +23,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout whose only scripts are those that a test writes."""
     (tmp_path / "scripts").mkdir()
     monkeypatch.setattr(parts, "ROOT", tmp_path)
-    monkeypatch.setattr(parts, "BENCH_RESULTS", tmp_path / "bench" / "results")
     monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
     return tmp_path
 
@@ -49,23 +53,14 @@ def test_results_of_an_earlier_run_are_not(checkout: Path) -> None:
     assert "exit code 2" in part.reason
 
 
-def test_figures_of_an_earlier_head_to_head_are_not(checkout: Path) -> None:
-    directory = checkout / "bench" / "results"
-    directory.mkdir(parents=True)
-    (directory / "1.json").write_text("{}")
-    write_script(checkout, "bench", "exit 0")
-    assert run_one(checkout, BENCH).state == NOT_RUN
-    write_script(checkout, "bench", "echo '{\"metrics\": []}' > bench/results/2.json")
-    assert run_one(checkout, BENCH).found == {"metrics": []}
-
-
-def test_the_newest_figures_are_those_that_were_written_last(checkout: Path) -> None:
-    directory = checkout / "bench" / "results"
-    directory.mkdir(parents=True)
-    write_script(
-        checkout, "bench", "cd bench/results; echo '[9]' > 9.json; touch -d 2001-01-01 9.json; echo '[10]' > 10.json"
-    )
-    assert run_one(checkout, BENCH).found == [10]
+def test_head_to_head_hands_its_samples_over(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.report, "DIRECTORY", checkout)
+    measurements = Measurements()
+    measurements.add("tiny", "requests", "1/s", PYBROKER, 1.0)
+    kept = write_json(RunInfo("scripts/bench", load_before=0.1), measurements)
+    found = results.read(PARTS[BENCH].result)
+    assert found == json.loads(kept.read_text())
+    assert found["metrics"] == measurements.to_json()
 
 
 def test_part_without_its_script_did_not_run(checkout: Path) -> None:
@@ -94,7 +89,7 @@ def test_broker_clients_and_further_arguments_reach_the_scenarios(checkout: Path
 
 
 def test_arguments_for_the_head_to_head_reach_it(checkout: Path) -> None:
-    write_script(checkout, "bench", 'mkdir -p bench/results; printf \'["%s"]\' "$*" > bench/results/1.json')
+    write_script(checkout, "bench", f'mkdir -p results; printf \'["%s"]\' "$*" > {results.path_of("bench")}')
     options = Options(bench_arguments=("--only", "tiny", "--write"))
     assert run_one(checkout, BENCH, options).found == ["--only tiny --write"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +10,7 @@ from comparator.broker import Broker
 from comparator.encoding import Tree
 from comparator.registry import scenario
 from comparator.scenarios.classic_groups import Member as ClassicMember
+from comparator.scenarios.classic_groups import wait_for_state
 from comparator.scenarios.consumer_groups import LEAVE_STATIC, Member, prepare
 from comparator.scenarios.groups import protocols
 from comparator.wire import tree_of
@@ -153,5 +153,5 @@ def a_migration(broker: Broker) -> None:
     member = Member(broker, group, "new", ["kip848-log-moves"])
     member.join()
     member.leave()
-    time.sleep(0.2)
+    wait_for_state(classic, "PreparingRebalance")
     observe(broker, group, "kip848-log-moves", topic_id, 4)

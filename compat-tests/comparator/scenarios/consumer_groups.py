@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -395,7 +394,13 @@ def sessions_and_rebalances_time_out(broker: Broker) -> None:
     other = Member(broker, group, "other", ["kip848-timeouts"])
     other.join()
     slow.beat("has to give up")
-    time.sleep(1.5)
+
+    def timed_out() -> bool:
+        fields = {"group_ids": [group], "include_authorized_operations": False}
+        described = broker.quietly("ConsumerGroupDescribe", 1, **fields)
+        return len(described["groups"][0]["members"]) == 1
+
+    broker.wait_until(timed_out, f"one member left in {group}")
     slow.beat("was too slow")
     other.beat("gets everything")
     describe(broker, group, "one is left")

@@ -45,10 +45,12 @@ def now_ms() -> int:
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
+    deadline, pause_s = time.monotonic() + patience_s, 0.01
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        # What takes long, as a JVM's start does, needs the processors more than the question.
+        pause_s = min(2 * pause_s, 0.1)
 
 
 class Wire:
