@@ -13,6 +13,9 @@ The unit is part of each name.
 # at once.
 LISTEN_BACKLOG = 1024
 
+# Ports, one after another, that turn out to be taken at another address of the host before a start with port 0 fails.
+PORT_TRIES = 10
+
 # --- receiving ---------------------------------------------------------------------------------------------------
 
 # One buffer per loop that every idle connection reads into.  64 KiB reads cost four times the CPU of 1 MiB reads.

@@ -1,7 +1,7 @@
 """Receive buffers: pooled, reused, counted.
 
 Owns: ``ReceiveBuffer`` (bytes that were received, and who still looks at them) and ``BufferPool`` (the free
-ones, by power-of-two size, and the count of bytes in use).
+ones, by capacity, of which there are eight to each power of two, and the count of bytes in use).
 
 Invariants: a buffer goes back to the pool only when nobody holds it (``holds`` is 0), so a view of a request
 stays valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free.
@@ -15,13 +15,12 @@ from pybroker import limits
 class ReceiveBuffer:
     """One block of received bytes.  ``hold`` and ``release`` count who still needs its contents."""
 
-    __slots__ = ("capacity", "data", "holds", "pool", "view")
+    __slots__ = ("capacity", "holds", "pool", "view")
 
     def __init__(self, pool: BufferPool, capacity: int) -> None:
         self.pool = pool
         self.capacity = capacity
-        self.data = bytearray(capacity)
-        self.view = memoryview(self.data)
+        self.view = memoryview(bytearray(capacity))
         self.holds = 1
 
     def hold(self) -> None:

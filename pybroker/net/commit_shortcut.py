@@ -56,9 +56,9 @@ class CommitShortcut:
         "_metadata_epoch",
         "_reply",
         "_reply_body",
+        "_reply_bytes",
         "_services",
         "_unchanged",
-        "reply_bytes",
     )
 
     def __init__(
@@ -89,28 +89,28 @@ class CommitShortcut:
         self._reply_body = b"".join(parts)
         reply = Struct(f">ii{len(self._reply_body)}s")
         self._reply = reply.pack
-        self.reply_bytes = reply.size - _FRAME_LENGTH_BYTES
+        self._reply_bytes = reply.size - _FRAME_LENGTH_BYTES
 
-    def serve(self, view: memoryview, pos: int, end: int, replies: list[Any]) -> tuple[int, int]:
+    def serve(self, view: memoryview, pos: int, end: int, replies: list[Any]) -> tuple[int, int, int]:
         """Serve the frames of ``view[pos:end]`` from the first on as far as they are like the one this was made from.
 
-        Gives back the position behind them and their number, and adds their replies, header and all, to ``replies``,
-        unless they come later.
+        Gives back the position behind them, their number and the bytes of their replies, which it adds, header and
+        all, to ``replies``.  Those that come later, or are errors, go through the connection, which counts them.
         """
         if self._services.metadata.image.epoch != self._metadata_epoch:
-            return pos, 0
+            return pos, 0, 0
         requests, correlation_ids, pos = self._cut(view, pos, end)
         if not requests:
-            return pos, 0
+            return pos, 0, 0
         answer = _Answer(self, correlation_ids)
         self._services.groups.commit_offsets_again(self._commit, requests, answer.done)
-        if answer.error_code == 0:
-            reply, reply_bytes, body = self._reply, self.reply_bytes, self._reply_body
-            for correlation_id in correlation_ids:
-                replies.append(reply(reply_bytes, correlation_id, body))
-        else:
+        if answer.error_code != 0:
             answer.come_later(self._connection, self._api, self._frame_bytes)
-        return pos, len(requests)
+            return pos, len(requests), 0
+        reply, reply_bytes, body = self._reply, self._reply_bytes, self._reply_body
+        for correlation_id in correlation_ids:
+            replies.append(reply(reply_bytes, correlation_id, body))
+        return pos, len(requests), len(requests) * reply_bytes
 
     def _cut(self, view: memoryview, pos: int, end: int) -> tuple[list[CommittedPositions], list[int], int]:
         """(positions, correlation ids, end) of the frames that differ from the first in their positions alone."""

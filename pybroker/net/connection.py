@@ -241,10 +241,10 @@ class Connection(asyncio.BufferedProtocol):
                     self._wait_for_next_turn()
                     break
             if self._shortcut is not None and not self._waiting:
-                pos, requests = self._shortcut.serve(view, pos, end, self._out)
+                pos, requests, reply_bytes = self._shortcut.serve(view, pos, end, self._out)
                 if requests:
                     served += requests
-                    self._out_bytes += requests * self._shortcut.reply_bytes
+                    self._out_bytes += reply_bytes
                     continue
             self._dispatch(view[pos + 4 : stop])
             pos = stop
@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pos = self._serve(self._buffer, self._pos, self._end)
         if self._pos == self._end or self.closed:
             self._release_own()
-        self._read(self._buffer is None or not self._holds_whole_frame())
+        self._read(self._buffer is None or not self.holds_whole_frame())
 
     def _serve_on(self) -> None:
         """Go on after something that held us up is over: a parked reply, a full socket, the end of our turn."""
@@ -297,10 +297,11 @@ class Connection(asyncio.BufferedProtocol):
             self._queued = True
             self._server.queue_turn(self)
 
-    def _holds_whole_frame(self) -> bool:
+    def holds_whole_frame(self) -> bool:
         """Whether the unserved bytes hold a frame that only waits to be started: then nothing more is read."""
+        if self._buffer is None:
+            return False
         unserved = self._end - self._pos
-        assert self._buffer is not None
         return unserved >= 4 and unserved - 4 >= _LENGTH(self._buffer.view, self._pos)[0]
 
     def _keep(self, shared: ReceiveBuffer, pos: int, end: int) -> None:
@@ -310,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         own.view[:unserved] = shared.view[pos:end]
         self._pos = 0
         self._end = unserved
-        self._read(not self._holds_whole_frame())
+        self._read(not self.holds_whole_frame())
 
     @staticmethod
     def _room_for(view: memoryview, pos: int, unserved: int) -> int:
@@ -360,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
     def read_again(self) -> None:
         """Called by the server when there is room for received bytes again."""
         if not self.closed:
-            self._read(self._buffer is None or not self._holds_whole_frame())
+            self._read(not self.holds_whole_frame())
 
     # --- dispatching -----------------------------------------------------------------------------------------------
 
@@ -544,6 +545,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._out and not self._transport.is_closing():
             self._flush()
         self.closed = True
+        self.last_seen_sweep = self._server.sweep
         self._transport.close()
 
     def abort(self) -> None:
@@ -554,7 +556,8 @@ class Connection(asyncio.BufferedProtocol):
     def look_after(self, idle_since_sweep: int) -> None:
         """Called by the server now and then: close the idle, and those that take nothing of their replies."""
         if self.closed:
-            self._transport.abort()  # closing since an earlier sweep, and the peer does not take what is left
+            if self.last_seen_sweep < self._server.sweep - 1:
+                self._transport.abort()  # closing for more than a whole sweep, and the peer leaves what is left
         elif self._write_paused:
             unsent = self._transport.get_write_buffer_size()
             self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0

@@ -51,11 +51,11 @@ class ProduceShortcut:
         "_offsets",
         "_prefix",
         "_reply",
+        "_reply_bytes",
         "_reply_head",
         "_reply_tail",
         "_version",
         "partition",
-        "reply_bytes",
     )
 
     def __init__(self, api: ServedApi, partition: Partition, request: ProduceRequest, prefix: bytes) -> None:
@@ -78,23 +78,24 @@ class ProduceShortcut:
         self._reply_tail = tail
         reply = Struct(f">ii{len(self._reply_head)}s{'q' * self._offsets}{len(tail)}s")
         self._reply = reply.pack
-        self.reply_bytes = reply.size - _FRAME_LENGTH_BYTES
+        self._reply_bytes = reply.size - _FRAME_LENGTH_BYTES
 
-    def serve(self, view: memoryview, pos: int, end: int, replies: list[Any]) -> tuple[int, int]:
+    def serve(self, view: memoryview, pos: int, end: int, replies: list[Any]) -> tuple[int, int, int]:
         """Serve the frames of ``view[pos:end]`` from the first on as far as they are like the one this was made from.
 
-        Gives back the position behind them and their number, and adds their replies, header and all, to ``replies``.
+        Gives back the position behind them, their number and the bytes of their replies, which it adds, header and
+        all, to ``replies``.
         """
         partition = self.partition
         if partition.gone:
-            return pos, 0
+            return pos, 0, 0
         batches, correlation_ids, ends = self._cut(view, pos, end)
         if not batches:
-            return pos, 0
+            return pos, 0, 0
         base_offsets = partition.append_run(batches, self._version)
         if not base_offsets:
-            return pos, 0
-        reply, reply_bytes, head, tail = self._reply, self.reply_bytes, self._reply_head, self._reply_tail
+            return pos, 0, 0
+        reply, reply_bytes, head, tail = self._reply, self._reply_bytes, self._reply_head, self._reply_tail
         if self._offsets == len(_MARKS):
             log_start_offset = partition.log.log_start_offset
             for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=False):
@@ -102,7 +103,8 @@ class ProduceShortcut:
         else:
             for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=False):
                 replies.append(reply(reply_bytes, correlation_id, head, base_offset, -1, tail))
-        return ends[len(base_offsets) - 1], len(base_offsets)
+        requests = len(base_offsets)
+        return ends[requests - 1], requests, requests * reply_bytes
 
     def _cut(self, view: memoryview, pos: int, end: int) -> tuple[list[memoryview], list[int], list[int]]:
         """(batches, correlation ids, ends) of the frames that begin with the prefix and hold one small batch."""

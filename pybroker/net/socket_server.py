@@ -13,6 +13,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter, deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
@@ -23,6 +24,8 @@ from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
     from pybroker.handlers.services import Services
@@ -83,21 +86,38 @@ class SocketServer:
 
         Raises OSError when the address cannot be bound.
         """
-        loop = asyncio.get_running_loop()
         listener = Listener(name, host, port)
-        listener.server = await loop.create_server(
-            lambda: Connection(self, listener),
-            host or None,
-            port,
-            backlog=self._set_or("socket.listen.backlog.size", limits.LISTEN_BACKLOG),
-            reuse_address=True,
-            start_serving=False,
-        )
+        listener.server = await self._bind(lambda: Connection(self, listener), host, port)
         for sock in listener.server.sockets:
             self._size_buffers(sock)
         listener.port = listener.server.sockets[0].getsockname()[1]
         self._listeners.append(listener)
         return listener
+
+    async def _bind(self, protocol: Callable[[], Connection], host: str, port: int) -> asyncio.Server:
+        """Sockets at every address of the host, all with the same port, because clients are told only one."""
+        loop = asyncio.get_running_loop()
+        bind = partial(
+            loop.create_server,
+            protocol,
+            host or None,
+            backlog=self._set_or("socket.listen.backlog.size", limits.LISTEN_BACKLOG),
+            reuse_address=True,
+            start_serving=False,
+        )
+        taken = OSError()
+        for _ in range(limits.PORT_TRIES):
+            server = await bind(port=port)
+            first, *others = (sock.getsockname()[1] for sock in server.sockets)
+            if all(other == first for other in others):
+                return server
+            # Port 0 has become another one at each address: ask for the first by its number, at all of them.
+            server.close()
+            try:
+                return await bind(port=first)
+            except OSError as error:
+                taken = error
+        raise taken
 
     def _set_or(self, name: str, otherwise: int) -> int:
         """A setting that somebody set, or what suits this server better than Kafka's default."""
@@ -208,8 +228,11 @@ class SocketServer:
         if self._permitted is connection:
             self._permitted = None
         self._starved.pop(connection, None)
-        if not self._starved:
-            return
+        if self._starved:
+            self._wake_starved()
+
+    def _wake_starved(self) -> None:
+        """Let all that wait for room read on if there is some, or else the first if nobody else may."""
         if self.has_room_for(0):
             starved, self._starved = self._starved, {}
             for waiting in starved:
@@ -231,7 +254,21 @@ class SocketServer:
         idle_since = self.sweep - self._idle_sweeps if self._idle_sweeps else -1
         for connection in list(self._connections):
             connection.look_after(idle_since)
-        if self._permitted is not None and self.sweep > self._permit_ends_sweep:
-            self._permitted.refuse("received bytes fill the budget, and it does not finish its frame")
-            self._permitted.abort()
+        if self._permitted is not None:
+            self._look_after_permit(self._permitted)
         self._sweep_timer = self._env.timers.call_later(limits.SWEEP_INTERVAL_MS, self._sweep)
+
+    def _look_after_permit(self, permitted: Connection) -> None:
+        """Take the permit from whom needs it no more, and from a peer that does not finish its frame."""
+        if not self.has_room_for(0):
+            if self.sweep <= self._permit_ends_sweep:
+                return
+            if not permitted.holds_whole_frame():
+                permitted.refuse("received bytes fill the budget, and it does not finish its frame")
+                permitted.abort()
+                return
+        # A whole frame waits for us, not for its peer.  And nobody says so when a handler lets go of a request and so
+        # makes room: the permit would outlive the shortage, and close a peer that takes its time, as it may.
+        self._permitted = None
+        if self._starved:
+            self._wake_starved()

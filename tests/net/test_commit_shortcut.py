@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
-from comparator.wire import Connection
 
-from pybroker.net.connection import Connection as ServedConnection
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
@@ -23,6 +22,8 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from tests.broker.conftest import eventually
+from tests.net.conftest import Wire, served_side, topic_id
 
 VERSIONS = range(2, 11)
 OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
@@ -31,28 +32,11 @@ pytestmark = pytest.mark.usefixtures("shortcuts_from_the_first_request")
 
 
 @pytest.fixture
-def shortcuts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.net.connection._SHORTCUT_PAUSE", 0)
-
-
-@pytest.fixture
-def without_shortcuts() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServedConnection, "_learn_shortcut", lambda *_: None)
-        yield patch
-
-
-@pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker({"offset.metadata.max.bytes": "100"}) as running:
         running.create_topic("t", partitions=4)
         running.create_topic("u", partitions=2)
         yield running
-
-
-def topic_id(broker: Broker, topic: str) -> bytes:
-    known = broker._running().services.metadata.image.topics_by_name.get(topic)
-    return bytes(15) + b"\x77" if known is None else known.topic_id
 
 
 def commit(broker: Broker, offsets: Commits, group: str = "g", generation: int = -1, epoch: int = -1) -> Any:
@@ -102,22 +86,6 @@ def requests(broker: Broker) -> list[OffsetCommitRequest]:
     for request in odd:
         made += [request, deepcopy(request), *plain[:2]]
     return [*made, long, long, *plain]
-
-
-class Wire(Connection):
-    """A connection that sends what was posted meanwhile in one piece."""
-
-    posted: list[bytes] | None = None
-
-    def send_raw(self, data: bytes) -> None:
-        if self.posted is None:
-            super().send_raw(data)
-        else:
-            self.posted.append(data)
-
-    def send_posted(self) -> None:
-        posted, self.posted = self.posted or [], None
-        self.send_raw(b"".join(posted))
 
 
 class Consumer:
@@ -241,6 +209,24 @@ def test_replies_that_wait_for_the_log_keep_their_order(
     assert errors == [[answered] * 2] * 3 + [[answered]] + [[answered] * 2] * 3
     assert len(held) < 7, "those that are alike are appended together"
     consumer.wire.close()
+
+
+def test_replies_that_wait_for_the_log_are_no_bytes_to_send(broker: Broker) -> None:
+    consumer = Consumer(broker)
+    consumer.post(commit(broker, {("t", 0): (1, "")}), version=9)
+    assert consumer.errors(9) == [0]
+    served = served_side(broker, consumer.wire)
+    append = CoordinatorPartitions.append
+    held: list[Callable[[], None]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoordinatorPartitions, "append", lambda *arguments: held.append(partial(append, *arguments)))
+        consumer.post(*[commit(broker, {("t", 0): (offset, "")}) for offset in range(20)], version=9)
+        eventually(lambda: bool(held), "the commits wait for the log")
+        bytes_to_send = broker._call(lambda _, done: done(served._out_bytes))
+    broker._call(lambda _, done: done([go_on() for go_on in held]))
+    assert [consumer.errors(9) for _ in range(20)] == [[0]] * 20
+    consumer.wire.close()
+    assert bytes_to_send == 0
 
 
 def test_client_that_goes_while_its_replies_wait_disturbs_nobody(

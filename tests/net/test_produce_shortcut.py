@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
-from comparator.wire import Connection
 
-from pybroker.net.connection import Connection as ServedConnection
+from pybroker.replication.partition import Partition
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -16,37 +15,30 @@ from pybroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from pybroker_protocol.record_codec import build_batch
 from tests.broker.batches import batch
 from tests.broker.wire_client import produce_request
+from tests.net.conftest import Wire, topic_id
 
 VERSIONS = range(3, 14)
 pytestmark = pytest.mark.usefixtures("shortcuts_from_the_first_request")
-
-
-@pytest.fixture
-def shortcuts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.net.connection._SHORTCUT_PAUSE", 0)
-
-
-@pytest.fixture
-def without_shortcuts() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServedConnection, "_learn_shortcut", lambda *_: None)
-        yield patch
 
 
 class Producer:
     """One connection; ``send`` gives back the raw reply without its correlation id, and the decoded one."""
 
     def __init__(self, broker: Broker) -> None:
-        self.wire = Connection((broker.host, broker.port))
+        self.wire = Wire((broker.host, broker.port))
         self.number = 0
 
     def send(self, request: ProduceRequest, version: int) -> tuple[bytes, ProduceResponse]:
-        self.post(request, version)
+        self.post(request, version=version)
         return self.reply(version)
 
-    def post(self, request: ProduceRequest, version: int) -> None:
+    def post(self, *requests: ProduceRequest, version: int) -> None:
+        """Send requests in one piece."""
+        self.wire.posted = []
         flexible = codec.is_flexible(ProduceRequest, version)
-        self.wire.send_bytes(0, version, codec.encode(request, version), flexible)
+        for request in requests:
+            self.wire.send_bytes(0, version, codec.encode(request, version), flexible)
+        self.wire.send_posted()
 
     def reply(self, version: int) -> tuple[bytes, ProduceResponse]:
         payload = self.wire.receive_payload()
@@ -55,10 +47,6 @@ class Producer:
         assert struct.unpack_from(">i", payload) == (self.number,), "each request gets its own correlation id"
         flexible = codec.is_flexible(ProduceRequest, version)
         return payload[4:], codec.decode(ProduceResponse, version, payload[5 if flexible else 4 :])
-
-
-def topic_id(broker: Broker, topic: str) -> bytes:
-    return broker._running().services.metadata.image.topics_by_name[topic].topic_id
 
 
 def requests(broker: Broker, topic: str) -> list[ProduceRequest]:
@@ -111,16 +99,32 @@ def answers(broker: Broker, version: int) -> list[bytes]:
     return [reply.replace(id_of_topic, bytes(16)) for reply in replies]
 
 
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches each run has appended."""
+    lengths: list[int] = []
+    append_run = Partition.append_run
+
+    def noted(self: Partition, batches: Sequence[memoryview], produce_version: int) -> list[int]:
+        base_offsets = append_run(self, batches, produce_version)
+        lengths.append(len(base_offsets))
+        return base_offsets
+
+    monkeypatch.setattr(Partition, "append_run", noted)
+    return lengths
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_that_arrive_together_are_answered_as_if_one_by_one(broker: Broker, version: int) -> None:
+def test_requests_that_arrive_together_are_answered_as_if_one_by_one(
+    broker: Broker, runs: list[int], version: int
+) -> None:
     def answers(together: int) -> list[bytes]:
         broker.create_topic("t")
         producer = Producer(broker)
         replies: list[bytes] = []
         waiting = requests(broker, "t") + requests(broker, "t")
         while waiting:
-            for request in waiting[:together]:
-                producer.post(request, version)
+            producer.post(*waiting[:together], version=version)
             replies += [producer.reply(version)[0] for _ in waiting[:together]]
             del waiting[:together]
         producer.wire.close()
@@ -129,8 +133,11 @@ def test_requests_that_arrive_together_are_answered_as_if_one_by_one(broker: Bro
         return [reply.replace(id_of_topic, bytes(16)) for reply in replies]
 
     expected = answers(1)
+    assert max(runs) == 1
     for together in (2, 5, 100):
+        runs.clear()
         assert answers(together) == expected
+        assert max(runs) > 1, "some of them go into the log together"
 
 
 def serves_short(broker: Broker) -> list[bool]:
@@ -184,8 +191,7 @@ def test_replies_stay_in_order_when_a_large_batch_is_between(broker: Broker) -> 
     producer = Producer(broker)
     producer.send(produce_request("t", batch(b"first")), 9)
     sizes = [10, 400_000, 10, 10, 300_000, 10]
-    for size in sizes:
-        producer.post(produce_request("t", batch(b"z" * size)), 9)
+    producer.post(*[produce_request("t", batch(b"z" * size)) for size in sizes], version=9)
     offsets = [producer.reply(9)[1].responses[0].partition_responses[0].base_offset for _ in sizes]
     assert offsets == [1, 2, 3, 4, 5, 6]
     producer.wire.close()
