@@ -6,10 +6,18 @@ Without a handler Python dies at once: no ``finally`` runs, and brokers and clie
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 EXIT_CODE = 128 + signal.SIGTERM
+
+
+class _State:
+    """Of the process, as its signal handlers are."""
+
+    deferrals = 0
+    is_asked_for = False
 
 
 def exit_on_sigterm() -> None:
@@ -20,6 +28,25 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, _exit)
 
 
-def _exit(_number: int, _frame: FrameType | None) -> NoReturn:
+@contextmanager
+def not_interrupted() -> Iterator[None]:
+    """Let SIGTERM wait for the end of this: a process that is started has to be known to whoever ends it.
+
+    To block the signal would not do, because children inherit that.
+    """
+    _State.deferrals += 1
+    try:
+        yield
+    finally:
+        _State.deferrals -= 1
+        if _State.is_asked_for and _State.deferrals == 0:
+            _State.is_asked_for = False
+            raise SystemExit(EXIT_CODE)
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if _State.deferrals > 0:
+        _State.is_asked_for = True
+        return
     raise SystemExit(EXIT_CODE)

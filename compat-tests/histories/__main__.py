@@ -1,6 +1,7 @@
 """``scripts/histories``: run the workload against a broker, or take a history that is there, and check it.
 
-Exits with 1 when an anomaly was found.
+Exits with 1 when an anomaly was found, with 2 when there was nothing to judge: no broker, no history, or a run that
+did not come to its end.
 """
 
 from __future__ import annotations
@@ -10,27 +11,37 @@ import gc
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import results
 from apache_kafka import KAFKA_VERSION, ApacheKafka, missing_requirement
+from broker_probe import answers_as_broker
 from pybroker_process import PybrokerProcess
+from termination import exit_on_sigterm
 
 from histories.anomalies import ANOMALIES, PHENOMENA, Report
 from histories.checker import check
-from histories.history import read_events
+from histories.history import HistoryError, read_events
 from histories.nemesis import Broker
 from histories.workload import BROKER_PROPERTIES, Workload
 
 PART = "histories"
+NOTHING_TO_JUDGE = 2
+PROBE_S = 5.0
 
 
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def give_up(reason: object) -> NoReturn:
+    sys.stderr.write(f"scripts/histories: {reason}\n")
+    raise SystemExit(NOTHING_TO_JUDGE)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -46,21 +57,32 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def check_bootstrap(bootstrap: str) -> None:
+    """Clients would go on asking for a long time."""
+    host, _, port = bootstrap.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        give_up(f"{bootstrap!r} is not HOST:PORT")
+    # As in a URL, an IPv6 address is in brackets.
+    if not answers_as_broker(host.strip("[]"), int(port), PROBE_S):
+        give_up(f"no broker answers at {bootstrap}")
+
+
 @contextmanager
 def started(arguments: argparse.Namespace, directory: Path) -> Iterator[tuple[str, Broker | None]]:
     """(Where the broker under test listens, the broker if it is ours)."""
     if arguments.bootstrap:
+        check_bootstrap(arguments.bootstrap)
         yield arguments.bootstrap, None
         return
     broker: ApacheKafka | PybrokerProcess
     if arguments.apache:
         if (reason := missing_requirement()) is not None:
-            sys.exit(reason)
+            give_up(reason)
         broker = ApacheKafka(directory / "broker", BROKER_PROPERTIES)
     else:
         broker = PybrokerProcess(directory / "broker", BROKER_PROPERTIES)
-    broker.start()
     try:
+        broker.start()
         yield broker.bootstrap, broker
         broker.stop()
     finally:
@@ -109,7 +131,10 @@ def main() -> int:
         began = time.monotonic()
         # Millions of objects that all stay: to look for garbage among them takes a third of the time.
         gc.disable()
-        report = check(read_events(history))
+        try:
+            report = check(read_events(history))
+        except (HistoryError, OSError) as failure:
+            give_up(f"{history} is no history: {failure}")
     print_report(report)
     say(f"\nchecked in {time.monotonic() - began:.1f} s")
     if arguments.check is None:
@@ -118,4 +143,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_on_sigterm()
+    try:
+        sys.exit(main())
+    except Exception:  # Python's own exit code for it says that an anomaly was found
+        traceback.print_exc()
+        sys.exit(NOTHING_TO_JUDGE)

@@ -27,14 +27,17 @@ ANOMALIES = {
     "nonmonotonic-poll": "a reader went back, or was given a record twice, without a rebalance or a seek",
     "poll-skip": "a reader was not given a record between two others",
     "lost-commit": "a group went back behind offsets whose commit was acknowledged",
+    "skipped-start": "a reader began beyond records that it was to be given first",
+    "unasked-commit": "a group stands at an offset that nobody has asked to commit",
     "processed-twice": "two committed transactions of a group consumed the same record",
     "processed-never": "a group's transactions have committed offsets past a record that none of them consumed",
     "stuck": "after everything else a transaction, a partition or a group's offsets do not come to an end",
     "G1c": "transactions read from each other in a circle",
+    "nothing-done": "of all that clients of one role have tried, nothing was done",
 }
 PHENOMENA = {
     "G0": "transactions whose writes interleave: Kafka does not isolate writes",
-    "retried-write": "a write that lies there twice because its producer, without idempotence, sent it again",
+    "retried-write": "a write that lies there twice: its producer, without idempotence, had reason to send it again",
 }
 EXAMPLES_MAX = 5
 

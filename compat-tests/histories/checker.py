@@ -10,17 +10,20 @@ from collections import Counter
 from collections.abc import Iterable
 
 from histories.anomalies import Report
+from histories.completeness import check_completeness
 from histories.cycles import check_cycles
 from histories.group_checks import check_groups
-from histories.history import Event, operations
+from histories.history import CLIENT_FAULTS, Event, HistoryError, operations
 from histories.index import Index
 from histories.log_checks import check_log
 from histories.poll_checks import check_polls
 
 
-def check(events: Iterable[Event]) -> Report:
-    """Judge a history; raises ``HistoryError`` for what is none."""
+def check(events: Iterable[Event], whole: bool = True) -> Report:
+    """Judge a history, or, if it is not whole, what there is of it; raises ``HistoryError`` for what is none."""
     index = Index(operations(events))
+    if whole and not index.history:
+        raise HistoryError("it is empty")
     report = Report(statistics=_statistics(index))
     check_log(index, report)
     check_polls(index, report)
@@ -29,6 +32,8 @@ def check(events: Iterable[Event]) -> Report:
     for operation in index.history:
         if operation.kind in {"end", "final", "committed"} and operation.outcome == "fail":
             report.add("stuck", f"{operation}: {operation.value}")
+    if whole:
+        check_completeness(index, report)
     return report
 
 
@@ -50,6 +55,9 @@ def _statistics(index: Index) -> dict[str, int]:
         "rebalances": kinds["assigned"],
         "commits": kinds["commit"],
         "crashes of clients": kinds["crash"],
+        "clients killed or sent away": sum(
+            operation.kind == "crash" and operation.process == CLIENT_FAULTS for operation in index.history
+        ),
         "kills of the broker": kinds["kill"],
         "pauses of the broker": kinds["pause"],
         "records read to the end": len(index.final_committed.values | index.final_uncommitted.values),

@@ -13,7 +13,8 @@ GROUP_SESSION_MS = 6_000  # the least that brokers allow by default
 TRANSACTION_TIMEOUT_MS = 10_000
 # A producer without idempotence gives up soon, so that some of its writes end in nobody knows what.
 PLAIN_DELIVERY_MS, DELIVERY_MS = 1_500, 8_000
-# So short that a pause makes producers without transactions send again what is still on its way.
+# So short that a pause makes producers without transactions send again what is still on its way.  The checker knows it:
+# nothing that was answered sooner is to be there twice.
 REQUEST_MS = 1_000
 CALL_S = 20.0  # after this a call is given up, and its client with it
 FETCH_WAIT_MS = 100

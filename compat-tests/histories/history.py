@@ -16,10 +16,12 @@ open         what the client is; see ``Client``
 send         ``[[key, value, offset], ...]`` in the order of sending; offset: ``null`` until it is acknowledged,
              ``UNKNOWN_OFFSET`` where the acknowledgement names none
 txn          ``{"sends": as for send, "consumed": as for poll, "group": whose offsets it commits or null,
-             "commit": the time at which the commit was asked for, or null}``
+             "commit": the time at which the commit was asked for, or null}``; the offsets are the next behind
+             what was consumed
 poll         ``[[key, [[offset, value], ...]], ...]``
 commit       ``{key: next offset}``, outside of transactions
-assign       ``[key, ...]``: partitions that are read from a place that the process chose; also a seek
+assign       ``[key, ...]``: partitions that are read from what the process's group has committed, or, without a group,
+             from their beginning; also a seek to there
 subscribe    ``[topic, ...]``
 assigned     ``[key, ...]``: given by a rebalance; reading starts at the committed offset
 revoked      ``[key, ...]``: taken by a rebalance
@@ -45,14 +47,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 UNKNOWN_OFFSET = -1
 NEVER_NS = 1 << 62
 BROKER = -1  # the process of faults
+CLIENT_FAULTS = -2  # the process of what befalls clients
 
 EventType = Literal["invoke", "ok", "fail", "info"]
 Outcome = Literal["ok", "fail", "info"]
+EVENT_TYPES = frozenset(get_args(EventType))
 
 
 class HistoryError(ValueError):
@@ -124,12 +128,21 @@ class Journal:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file; a last line that a kill cut off is passed over."""
+    """The events of a file, but for a last line that a kill cut off; raises ``HistoryError`` for what is none."""
     with path.open("rb") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):
-                found = json.loads(line)
-                yield Event(found["time"], found["process"], found["type"], found["kind"], found["value"])
+                try:
+                    yield _event(json.loads(line))
+                except (ValueError, KeyError, TypeError):
+                    raise HistoryError(f"line {number} is no event: {line[:80]!r}") from None
+
+
+def _event(found: dict[str, Any]) -> Event:
+    event = Event(found["time"], found["process"], found["type"], found["kind"], found["value"])
+    if not (isinstance(event.time_ns, int) and isinstance(event.process, int) and event.type in EVENT_TYPES):
+        raise ValueError(found)
+    return event
 
 
 def merge_journals(paths: Iterable[Path], merged: Path) -> None:

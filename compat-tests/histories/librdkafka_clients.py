@@ -78,6 +78,9 @@ class Librdkafka:
             "group.protocol": protocol,
         }
         if protocol == "classic":
+            # aiokafka's.  By default a member alone gets "range", and a coordinator that loads the group, like Kafka's,
+            # knows of the protocol in use alone: aiokafka would be kept out until the next rebalance.
+            settings |= {"partition.assignment.strategy": "roundrobin"}
             settings |= {"session.timeout.ms": GROUP_SESSION_MS, "heartbeat.interval.ms": 500}
         return LibrdkafkaConsumer(settings, self.names, on_record, on_rebalance)
 

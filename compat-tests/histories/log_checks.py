@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from histories.anomalies import Report
-from histories.history import NEVER_NS
+from histories.clients import REQUEST_MS
+from histories.history import NEVER_NS, Operation
 from histories.index import FinalReading, Index, Transaction, Write
 
 
@@ -27,8 +28,8 @@ def _check_offsets(index: Index, report: Report) -> None:
     for value, places in index.further_places.items():
         write = index.writes.get(value)
         if write is not None:
-            is_plain = index.client(write.operation.process).producer == "plain"
-            report.add("retried-write" if is_plain else "duplicate", f"{write} lies at {sorted(places)}")
+            kind = "retried-write" if _may_be_sent_again(index, write.operation) else "duplicate"
+            report.add(kind, f"{write} lies at {sorted(places)}")
     for value, (key, offset) in index.places.items():
         write = index.writes.get(value)
         if write is None or value in index.further_places:
@@ -36,6 +37,18 @@ def _check_offsets(index: Index, report: Report) -> None:
         acknowledged = write.offset if write.offset is not None and write.offset >= 0 else offset
         if (key, offset) != (write.key, acknowledged):
             report.add("misplaced", f"{write}, acknowledged at {write.offset}, lies in {key} at {offset}")
+
+
+def _may_be_sent_again(index: Index, send: Operation) -> bool:
+    """Whether its producer, without idempotence, had a reason to: the broker was away, or silent for too long."""
+    if index.client(send.process).producer != "plain":
+        return False
+    if send.completed_ns - send.invoked_ns >= REQUEST_MS * 1_000_000:
+        return True
+    return any(
+        fault.invoked_ns <= send.completed_ns and send.invoked_ns <= fault.completed_ns
+        for fault in (*index.kills, *index.pauses)
+    )
 
 
 def _check_reads(index: Index, report: Report) -> None:

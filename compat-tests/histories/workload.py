@@ -20,17 +20,17 @@ from typing import Any
 from child_process import ChildProcess
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from termination import not_interrupted
 
 from histories.clients import CALL_S, Failed, Names
 from histories.final_reading import PATIENCE_S, committed_offsets, end_transaction, read_to_the_end
-from histories.history import Client, Journal, merge_journals
+from histories.history import CLIENT_FAULTS, Client, Journal, merge_journals
 from histories.librdkafka_clients import COMMON
 from histories.nemesis import Broker, kill_and_restart, pause, plan
 from histories.worker import PROCESSES_OF_A_WORKER, Specification
 
 PARTITIONS = {"events": 3, "ledger": 2, "relay": 2, "output": 2}
 EVERYTHING = tuple(PARTITIONS)
-CLIENT_FAULTS = -2  # the process of what befalls clients
 STOP_S = 60.0
 # A broker of our own forgets the dead sooner than by default, and loads and rolls more than one of each.
 BROKER_PROPERTIES = {
@@ -129,7 +129,9 @@ class Workload:
         """Returns where the history is."""
         self._create_topics()
         try:
-            self.workers = [(part, self._start_worker(part)) for part in CAST]
+            for part in CAST:  # one by one, so that those that are there are ended when the next does not come
+                with not_interrupted():
+                    self.workers.append((part, self._start_worker(part)))
             self._await_workers()
             self._let_faults_happen()
             self._stop_workers()
@@ -216,7 +218,8 @@ class Workload:
             os.kill(worker.pid, signal.SIGTERM)
             self._await_end(part, worker)
         self._journal.record(CLIENT_FAULTS, "info", "crash")
-        self.workers[position] = (part, self._start_worker(part))
+        with not_interrupted():
+            self.workers[position] = (part, self._start_worker(part))
 
     def _check_workers(self) -> None:
         """A worker that ended by itself has met what it was not made for."""

@@ -1,7 +1,8 @@
 """A correct Kafka in miniature, which makes histories that have nothing wrong with them.
 
 Owns: logs with transactions and markers, producers, readers and groups that take turns at random, and the events that
-they record.  Everything follows from one seed.  Shares no code with the checker but the form of events.
+they record.  Everything follows from one seed, but that each role gets something done.  Shares no code with the checker
+but the form of events.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Model:
         self._now = 1_000
         self._next_value = 1
         self._next_process = 0
+        self._has_committed: set[str | None] = set()  # of transactions, by group
         self.broker_is_dead = False
         self._play()
 
@@ -132,12 +134,13 @@ class Model:
 
     def _producer(self, kind: str) -> Turns:
         process = self.process(producer=kind)
-        for _ in range(self.turns):
+        for turn in range(self.turns):
             key = self.random.choice(KEYS[:-1])
             values = [self.value() for _ in range(self.random.randint(1, 3))]
             self.event(process, "invoke", "send", [[key, value, None] for value in values])
             yield
-            outcome = self.random.choice(["ok", "ok", "ok", "ok", "info, written", "info, nothing", "fail"])
+            outcomes = ["ok", "ok", "ok", "ok", "info, written", "info, nothing", "fail"]
+            outcome = self.random.choice(outcomes) if turn > 0 else "ok"
             sent: list[list[Any]] = []
             for value in values:
                 offset = self.append(key, value) if outcome in {"ok", "info, written"} else None
@@ -181,9 +184,9 @@ class Model:
         described: dict[str, Any] = {"consumed": consumed, "group": group, "commit": None}
         self.event(process, "invoke", "txn", {**described, "sends": [list(send) for send in sends]})
         transaction = Open()
-        outcome = self.random.choice(
-            ["ok", "ok", "ok", "abort", "info, committed", "info, aborted", "crash, committed", "crash, aborted"]
-        )
+        outcomes = ["ok", "ok", "ok", "abort", "info, committed", "info, aborted", "crash, committed", "crash, aborted"]
+        outcome = self.random.choice(outcomes) if group in self._has_committed else "ok"
+        self._has_committed.add(group)
         written = sends[: self.random.randint(0, len(sends))] if outcome == "crash, aborted" else sends
         for send in written:
             yield
@@ -207,11 +210,14 @@ class Model:
     def _reader(self, isolation: str) -> Turns:
         process = self.process(isolation=isolation)
         positions: dict[str, int] = {}
-        for _ in range(self.turns * 2):
+        turn, has_read = 0, False
+        while turn < self.turns * 2 or not has_read:
+            turn += 1
             if not positions or self.random.random() < 0.1:
                 positions = dict.fromkeys(self.random.sample(KEYS, self.random.randint(1, len(KEYS))), 0)
                 self.event(process, "ok", "assign", list(positions))
-            yield from self._poll(process, positions, isolation)
+            brought = yield from self._poll(process, positions, isolation)
+            has_read = has_read or bool(brought)
 
     def _poll(self, process: int, positions: dict[str, int], isolation: str) -> Turns:
         """One poll, which moves the positions; returns what it brought."""
@@ -230,6 +236,7 @@ class Model:
         members = [self.process(isolation="read_committed", group=READERS_GROUP) for _ in range(2)]
         committed = dict.fromkeys(PLAIN_KEYS, 0)
         assignment: dict[int, dict[str, int]] = {member: {} for member in members}
+        has_committed = False
         for turn in range(self.turns * 2):
             if turn == 0 or self.random.random() < 0.15:
                 for member in members:
@@ -245,7 +252,8 @@ class Model:
             if self.random.random() < 0.6:
                 self.event(member, "invoke", "commit", dict(assignment[member]))
                 yield
-                outcome = self.random.choice(["ok", "ok", "info", "fail"])
+                outcome = self.random.choice(["ok", "ok", "info", "fail"]) if has_committed else "ok"
+                has_committed = True
                 if outcome == "ok" or (outcome == "info" and self.random.random() < 0.5):
                     committed.update(assignment[member])
                 self.event(member, outcome, "commit")  # type: ignore[arg-type]
@@ -262,7 +270,9 @@ class Model:
         committed = dict.fromkeys(TRANSACTIONAL_KEYS, 0)
         process = -1
         positions: dict[str, int] = {}
-        for _ in range(self.turns * 2):
+        turn = 0
+        while turn < self.turns * 2 or TRANSFORM_GROUP not in self._has_committed:
+            turn += 1
             if not positions:
                 process = self.process(**client)
                 positions = dict(committed)
@@ -271,7 +281,7 @@ class Model:
             if not consumed:
                 continue
             targets = [self.random.choice((OUTPUT_KEY, *TRANSACTIONAL_KEYS)) for _ in range(self.random.randint(1, 2))]
-            offsets = {key: positions[key] for key, _ in consumed}
+            offsets = {key: records[-1][0] + 1 for key, records in consumed}
             lives = yield from self._transaction(process, targets, consumed, TRANSFORM_GROUP, offsets, committed)
             if not lives:
                 positions = {}

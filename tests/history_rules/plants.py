@@ -187,7 +187,7 @@ def offset_overlap(history: History, random: Random) -> History | None:
     poll, key, at, _ = victim
     start = history[0].time_ns
     strange_write = [
-        Event(start, STRANGER, "ok", "open", {"producer": "idempotent"}),
+        Event(start, STRANGER, "ok", "open", {"library": "model", "producer": "idempotent"}),
         Event(start, STRANGER, "invoke", "send", [[key, STRANGE_VALUE, None]]),
     ]
 
@@ -316,6 +316,51 @@ def lost_commit(history: History, random: Random) -> History | None:
     ]
 
 
+def skipped_start(history: History, random: Random) -> History | None:
+    """A reader of no group, or a group that has committed nothing yet, is not given the first record."""
+    clients = {event.process: event.value for event in history if event.kind == "open"}
+    finals = set(final_processes(history).values())
+    has_committed: set[str] = set()
+    to_start: set[tuple[int, str]] = set()
+    victims: list[tuple[Event, str]] = []
+    for event in history:
+        group = clients.get(event.process, {}).get("group")
+        if event.kind in {"commit", "txn"} and group is not None:
+            has_committed.add(group)
+        elif event.kind in {"assign", "assigned"} and event.process not in finals and group not in has_committed:
+            to_start |= {(event.process, key) for key in event.value}
+        elif event.kind == "poll":
+            for key, records in event.value or ():
+                if (event.process, key) in to_start and group not in has_committed and len(records) > 1:
+                    victims.append((event, key))
+                to_start.discard((event.process, key))
+    victim = pick(random, victims)
+    if victim is None:
+        return None
+    return with_polls(
+        history, lambda event, key, found: found[1:] if event is victim[0] and key == victim[1] else found
+    )
+
+
+def unasked_commit(history: History, random: Random) -> History | None:
+    key = random.choice(PLAIN_KEYS)
+    asked = [event.value.get(key, 0) for event in history if event.kind == "commit" and event.type == "invoke"]
+    found = max(asked, default=0) + random.choice([1, 2, 1000])
+    return [
+        event._replace(value={**event.value, "offsets": {**event.value["offsets"], key: found}})
+        if event.kind == "committed" and event.value["group"] == READERS_GROUP
+        else event
+        for event in history
+    ]
+
+
+def nothing_done(history: History, random: Random) -> History | None:
+    """All that a group commits is refused."""
+    return [
+        event._replace(type="fail") if event.kind == "commit" and event.type == "ok" else event for event in history
+    ]
+
+
 def _processing(history: History) -> list[Operation]:
     return [txn for txn in of_kind(history, "txn", "ok") if txn.value["group"] == TRANSFORM_GROUP]
 
@@ -335,7 +380,10 @@ def processed_never(history: History, random: Random) -> History | None:
     if transaction is None:
         return None
     consumed = transaction.value["consumed"]
-    left_out = random.choice([record for _, records in consumed for record in records])
+    # The last one says what is committed.
+    left_out = pick(random, [record for _, records in consumed for record in records[:-1]])
+    if left_out is None:
+        return None
     left = [[key, [record for record in records if record != left_out]] for key, records in consumed]
     return with_transactions(history, transaction, consumed=left)
 
@@ -374,6 +422,9 @@ PLANTS: dict[str, Callable[[History, Random], History | None]] = {
     "lost-commit": lost_commit,
     "processed-twice": processed_twice,
     "processed-never": processed_never,
+    "skipped-start": skipped_start,
+    "unasked-commit": unasked_commit,
+    "nothing-done": nothing_done,
     "stuck": stuck,
     "G1c": circular_reads,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from broker_probe import free_port
 from child_process import ChildProcess
 from histories.checker import check
 from histories.history import Client, Event, read_events
@@ -35,18 +37,23 @@ def test_faults_of_the_broker_leave_the_ends_of_a_run_alone(seed: int, seconds: 
     assert all(0.1 * seconds <= fault.at_s <= 0.9 * seconds + 1e-6 for fault in faults)
 
 
-def judged(events: list[Event], path: Path) -> subprocess.CompletedProcess[str]:
-    """What ``scripts/histories --check`` says of a history."""
-    fields = ("time", "process", "type", "kind", "value")
-    path.write_text("".join(json.dumps(dict(zip(fields, event, strict=True))) + "\n" for event in events))
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What ``scripts/histories`` does."""
     return subprocess.run(
-        [sys.executable, "-m", "histories", "--check", str(path)],
+        [sys.executable, "-m", "histories", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "compat-tests")},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
+
+
+def judged(events: list[Event], path: Path) -> subprocess.CompletedProcess[str]:
+    """What ``scripts/histories --check`` says of a history."""
+    fields = ("time", "process", "type", "kind", "value")
+    path.write_text("".join(json.dumps(dict(zip(fields, event, strict=True))) + "\n" for event in events))
+    return command("--check", str(path))
 
 
 def test_the_command_exits_with_1_for_a_finding_and_shows_it(tmp_path: Path) -> None:
@@ -58,6 +65,88 @@ def test_the_command_exits_with_1_for_a_finding_and_shows_it(tmp_path: Path) -> 
     assert "FOUND" not in clean.stdout
     assert found.returncode == 1
     assert [line.split()[:3] for line in found.stdout.splitlines() if "FOUND" in line] == [["lost-write", "1", "FOUND"]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "",
+        "{",
+        "{}\n",
+        "[]\n",
+        "1\n",
+        '{"time": "now", "process": 1, "type": "ok", "kind": "poll", "value": null}\n',
+    ],
+    ids=["missing", "empty", "cut off", "no event", "a list", "a number", "a time that is none"],
+)
+def test_a_file_that_is_no_history_is_told_from_an_anomaly(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "foreign"
+    if content is not None:
+        path.write_text(content)
+    refused = command("--check", str(path))
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"scripts/histories: {path} is no history: ")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_no_broker_is_told_from_an_anomaly() -> None:
+    for bootstrap, reason in (
+        ("nowhere", "'nowhere' is not HOST:PORT"),
+        ("nowhere:", "'nowhere:' is not HOST:PORT"),
+        ("localhost:65536", "'localhost:65536' is not HOST:PORT"),
+        (f"127.0.0.1:{(port := free_port())}", f"no broker answers at 127.0.0.1:{port}"),
+    ):
+        refused = command("--bootstrap", bootstrap)
+        assert (refused.returncode, refused.stderr) == (2, f"scripts/histories: {reason}\n")
+
+
+def test_sigterm_ends_the_broker_and_the_clients_too(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(ROOT / "compat-tests"), "TMPDIR": str(tmp_path)}
+    run = ChildProcess([sys.executable, "-m", "histories", "--seconds", "60"], tmp_path / "log", environment)
+    try:
+        # Some of the clients are there, and others not yet: a run is as likely to be ended then.
+        eventually(lambda: len(list(tmp_path.glob("histories-*/*.log"))) > 1, "the first clients are started")
+        children = descendants(run.pid)
+        assert len(children) > 1
+        assert run.terminate(60) == 128 + signal.SIGTERM
+        assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+        assert list(tmp_path.glob("histories-*")) == []
+    finally:
+        run.kill()
+
+
+INTERRUPTED = """
+import os, signal
+from termination import exit_on_sigterm, not_interrupted
+exit_on_sigterm()
+try:
+    with not_interrupted():
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("whole")
+    print("never")
+finally:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("ended")
+"""
+
+
+def test_sigterm_waits_for_the_end_of_what_it_must_not_interrupt() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "compat-tests")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "whole\nended\n", "")
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [further for child in children for further in descendants(child)]
 
 
 # Ends at SIGTERM with the code that it is given.
