@@ -1,17 +1,20 @@
 """Is there a Kafka broker behind this port, and can it serve?
 
-Owns: free ports, the wait for the first sensible replies to ApiVersions and Metadata, and what it announces.
+Owns: free ports, the HOST:PORT of a command line, the wait for the first sensible replies to ApiVersions and Metadata,
+and what it announces.
 The frames are built by hand, so that a wait for a broker depends on no client and on none of our codecs.
 """
 
 from __future__ import annotations
 
+import argparse
 import socket
 import struct
 import time
 from collections.abc import Callable
 
 METADATA, API_VERSIONS = 3, 18
+CORRELATION_ID = 1
 
 
 def free_port() -> int:
@@ -22,6 +25,30 @@ def free_port() -> int:
         return port
 
 
+def host_and_port(bootstrap: str) -> tuple[str, int]:
+    """The two of HOST:PORT; raises ``ValueError``."""
+    host, _, port = bootstrap.rpartition(":")
+    if not host or "," in host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"not HOST:PORT: {bootstrap}")
+    return host, int(port)
+
+
+def bootstrap_argument(text: str) -> str:
+    """The ``type`` of a command's ``--bootstrap``."""
+    try:
+        host_and_port(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def exit_unless_broker(parser: argparse.ArgumentParser, bootstrap: str | None) -> None:
+    """End a command that was given the address of something else, before it builds and starts what would ask it."""
+    # Long enough for a broker that has just been started.
+    if bootstrap and not answers_as_broker(*host_and_port(bootstrap), timeout_s=10.0):
+        parser.exit(2, f"{parser.prog}: no Kafka broker answers at {bootstrap}\n")
+
+
 def answers_as_broker(host: str, port: int, timeout_s: float = 2.0) -> bool:
     """Whether ApiVersions v0 succeeds and Metadata v1 names at least one broker."""
     try:
@@ -29,7 +56,7 @@ def answers_as_broker(host: str, port: int, timeout_s: float = 2.0) -> bool:
             error_code = _int16(_call(connection, API_VERSIONS, 0, b""))
             # Metadata v1 with an empty array of topics asks for the brokers alone.
             broker_count = _int32(_call(connection, METADATA, 1, struct.pack(">i", 0)))
-    except (OSError, EOFError):
+    except (OSError, EOFError, ValueError):
         return False
     return error_code == 0 and broker_count > 0
 
@@ -53,10 +80,16 @@ def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callab
 
 
 def _call(connection: socket.socket, api_key: int, api_version: int, body: bytes) -> bytes:
-    """One request with a version 1 header and a null client id; returns the reply after its correlation id."""
-    header = struct.pack(">hhih", api_key, api_version, 1, -1)
+    """One request with a version 1 header and a null client id; returns the reply after its correlation id.
+
+    Raises ``ValueError`` for what is no reply to it.
+    """
+    header = struct.pack(">hhih", api_key, api_version, CORRELATION_ID, -1)
     connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-    return _receive_exactly(connection, _int32(_receive_exactly(connection, 4)))[4:]
+    reply = _receive_exactly(connection, _int32(_receive_exactly(connection, 4)))
+    if _int32(reply) != CORRELATION_ID:
+        raise ValueError("what answers speaks another protocol")
+    return reply[4:]
 
 
 def _int16(reply: bytes) -> int:

@@ -10,18 +10,23 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import results
 from apache_kafka import ApacheKafka, missing_requirement
+from broker_probe import bootstrap_argument, exit_unless_broker
 from conformance.client_folder import ToolchainMissing
 from pybroker_process import PybrokerProcess
+from termination import exit_on_sigterm
 
 from client_suites.all_suites import SUITES
-from client_suites.suite import Outcome, Suite, judge
+from client_suites.suite import Outcome, Suite, Verdict, judge
+
+# pytest's code for it.
+NOTHING_RAN = 5
 
 
 def say(text: str) -> None:
@@ -44,13 +49,13 @@ def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iter
             yield pybroker.bootstrap
 
 
-def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[str, Any] | None:
-    """Run one suite, tell what came of it, and return that for the report; ``None`` where it cannot be run."""
+def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Run one suite, tell what came of it, and return that for the report; ``missing``: why it cannot be run."""
     try:
         suite.prepare()
     except ToolchainMissing as missing:
         say(f"{suite.name} is skipped: {missing}")
-        return None
+        return entry_of(suite, {}, Verdict((), ()), missing=str(missing))
     log = directory / f"{suite.name}.log"
     with broker(arguments, suite, directory) as bootstrap:
         try:
@@ -72,13 +77,26 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[st
         say(f"  passes and is not listed: {test}")
     if arguments.log:
         sys.stdout.write(log.read_text(errors="replace"))
-    return {"name": suite.name, "version": suite.version, "outcomes": outcomes, **verdict._asdict()}
+    return entry_of(suite, outcomes, verdict)
+
+
+def entry_of(
+    suite: Suite, outcomes: Mapping[str, Outcome], verdict: Verdict, missing: str | None = None
+) -> dict[str, Any]:
+    """A suite for the report."""
+    entry = {"name": suite.name, "version": suite.version, "outcomes": outcomes, "missing": missing}
+    return {**entry, **verdict._asdict()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/client-suites", description="Clients' own tests, aimed at a broker.")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker of any make; default: pybroker")
+    where.add_argument(
+        "--bootstrap",
+        type=bootstrap_argument,
+        metavar="HOST:PORT",
+        help="a running broker of any make; default: pybroker",
+    )
     where.add_argument("--apache", action="store_true", help="Apache Kafka, started for each suite")
     parser.add_argument("--test", action="append", default=[], help="only this one, which must pass; may be repeated")
     parser.add_argument("--log", action="store_true", help="print what the suite printed")
@@ -86,12 +104,18 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.test and len(arguments.name) != 1:
         parser.error("--test needs the NAME of its suite")
+    exit_unless_broker(parser, arguments.bootstrap)
     with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
-        runs = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
-    found = [suite for suite in runs if suite is not None]
+        found = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
     results.write("client-suites", found)
-    return 1 if any(suite["broken"] for suite in found) else 0
+    if any(suite["broken"] for suite in found):
+        return 1
+    if all(suite["missing"] for suite in found):
+        say("no suite ran")
+        return NOTHING_RAN
+    return 0
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     sys.exit(main())

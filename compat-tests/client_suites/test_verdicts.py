@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import broker_probe
 import pytest
 import results
+from conformance.client_folder import ToolchainMissing
 
 from client_suites.__main__ import main
 from client_suites.all_suites import SUITES
@@ -50,9 +52,25 @@ def test_suite_that_hangs_has_failed_and_the_others_are_run(
     monkeypatch.setattr(passes, "run", lambda *_: dict.fromkeys(passes.allowed(), Outcome.PASSED))
     monkeypatch.setattr(results, "DIRECTORY", tmp_path)
     monkeypatch.setattr(sys, "argv", ["scripts/client-suites", "--bootstrap", "nobody:9092"])
+    monkeypatch.setattr(broker_probe, "answers_as_broker", lambda *_, **__: True)
     assert main() == 1
     assert f"{hangs.name} HANGS" in capsys.readouterr().err
     assert [suite["broken"] for suite in results.read("client-suites")] == [sorted(hangs.allowed()), []]
+
+
+def test_suite_that_cannot_be_run_is_told_and_is_no_success_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lack() -> NoReturn:
+        raise ToolchainMissing("go is not here")
+
+    monkeypatch.setattr(SUITES["franz-go"], "prepare", lack)
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["scripts/client-suites", "franz-go"])
+    assert main() == 5
+    assert capsys.readouterr().err.endswith("no suite ran\n")
+    (entry,) = results.read("client-suites")
+    assert (entry["outcomes"], entry["missing"]) == ({}, "go is not here")
 
 
 @pytest.mark.parametrize("name", SUITES)

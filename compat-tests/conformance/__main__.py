@@ -7,6 +7,7 @@ among others, run by ``report.parts``.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -16,25 +17,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import process_tree
 from apache_kafka import ApacheKafka, missing_requirement
-from report.parts import PARTS, Options, Target, run_parts
+from broker_probe import bootstrap_argument, exit_unless_broker
+from report.parts import PARTS, RAN, Options, Target, run_parts
+from termination import exit_on_sigterm
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
 from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE
 from conformance.client_folder import ToolchainMissing, all_applications, all_folders
 from conformance.containers import PYBROKER, broker_in_container, missing_engine
+from conformance.outcomes import BUILDS_FAILED, REASON_CHARACTERS_MAX
 
 SUITE = Path(__file__).resolve().parent
 ROOT = SUITE.parents[1]
 REPORT = ROOT / ".cache" / "report"
+# pytest's code for it.
+NOTHING_RAN = 5
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def build(names: Sequence[str]) -> None:
-    """Build what is named; what cannot be built for want of a toolchain is told, and skipped by the tests."""
+def build(names: Sequence[str]) -> dict[str, str]:
+    """Build what is named, and return the reasons of failures by name.
+
+    What cannot be built for want of a toolchain is told, and skipped by the tests.
+    """
+    failures: dict[str, str] = {}
     for folder in (*all_folders(), *all_applications()):
         if folder.name not in names:
             continue
@@ -44,6 +55,11 @@ def build(names: Sequence[str]) -> None:
             folder.build()
         except ToolchainMissing as missing:
             say(f"{folder.name} is skipped: {missing}")
+        except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+            # The others are asked all the same.
+            say(f"{folder.name} FAILED: {error}")
+            failures[folder.name] = str(error)
+    return failures
 
 
 @contextmanager
@@ -91,7 +107,12 @@ def parser() -> argparse.ArgumentParser:
         prog="scripts/conformance", description="Is this Kafka?  Ask its clients.", allow_abbrev=False
     )
     where = made.add_mutually_exclusive_group()
-    where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker of any make; default: pybroker")
+    where.add_argument(
+        "--bootstrap",
+        type=bootstrap_argument,
+        metavar="HOST:PORT",
+        help="a running broker of any make; default: pybroker",
+    )
     where.add_argument("--apache", action="store_true", help="Apache Kafka, started for the run")
     where.add_argument(
         "--container",
@@ -118,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
-    """Run the parts and write the page; 1 when a part found something, or failed."""
+    """Run the parts and write the page; 1 when a part found something, or failed; 5 when none ran."""
     from report.page import HTML, MARKDOWN, write
 
     names = arguments.report_parts.split(",") if arguments.report_parts else list(PARTS)
@@ -130,7 +151,12 @@ def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
         run = run_parts(names, options, shlex.join(["scripts/conformance", *sys.argv[1:]]), arguments.report / "logs")
     write(run, arguments.report)
     say(f"written: {arguments.report / HTML} and {arguments.report / MARKDOWN}")
-    return 0 if run.succeeded else 1
+    if not run.succeeded:
+        return 1
+    if not any(part.state == RAN for part in run.parts.values()):
+        say("no part of the report ran: " + "; ".join(f"{name}: {run.parts[name].reason}" for name in names))
+        return NOTHING_RAN
+    return 0
 
 
 def pytest_command(for_pytest: Sequence[str]) -> list[str]:
@@ -139,18 +165,33 @@ def pytest_command(for_pytest: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "pytest", "-p", "conformance.outcomes", "-n", "2", "-o", suite, *for_pytest]
 
 
-def main() -> int:
-    arguments, for_pytest = parser().parse_known_args()
-    if arguments.report is not None:
-        return report(arguments, for_pytest)
-    build(arguments.client or [*BUILT, *(application.name for application in all_applications())])
+def scenarios(arguments: argparse.Namespace, for_pytest: Sequence[str]) -> int:
+    """Build the clients and run the tests; pytest's exit code, but 1 when a client could not be built."""
+    failures = build(arguments.client or [*BUILT, *(application.name for application in all_applications())])
     if arguments.build_only:
-        return 0
+        return 1 if failures else 0
     with broker(arguments) as environment:
         chosen = {CHOSEN: ",".join(arguments.client)} if arguments.client else {}
-        variables = {**os.environ, **environment, **chosen}
-        return subprocess.run(pytest_command(for_pytest), cwd=ROOT, env=variables, check=False).returncode
+        # The beginnings of long texts are cut where they are shown, too.
+        told = {BUILDS_FAILED: json.dumps({name: text[-REASON_CHARACTERS_MAX:] for name, text in failures.items()})}
+        variables = {**os.environ, **environment, **chosen, **told}
+        exit_code = process_tree.run(pytest_command(for_pytest), cwd=ROOT, env=variables).returncode
+    if failures:
+        say(f"could not be built: {', '.join(failures)}")
+    if exit_code == NOTHING_RAN:
+        say("nothing ran: all that was asked for was skipped, or left out by the arguments for pytest")
+    return 1 if failures and exit_code in (0, NOTHING_RAN) else exit_code
+
+
+def main() -> int:
+    made = parser()
+    arguments, for_pytest = made.parse_known_args()
+    exit_unless_broker(made, arguments.bootstrap)
+    if arguments.report is not None:
+        return report(arguments, for_pytest)
+    return scenarios(arguments, for_pytest)
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     sys.exit(main())

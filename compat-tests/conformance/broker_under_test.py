@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import pytest
 from apache_kafka import ApacheKafka
+from broker_probe import host_and_port
 
 from pybroker.testing import Broker
 
@@ -53,9 +54,9 @@ def running_broker() -> BrokerUnderTest | None:
     bootstrap = os.environ.get(BOOTSTRAP)
     if not bootstrap:
         return None
-    host, _, port = bootstrap.rpartition(":")
+    host, port = host_and_port(bootstrap)
     data_directory = os.environ.get(DATA_DIRECTORY)
-    return BrokerUnderTest(host, int(port), Path(data_directory) if data_directory else None)
+    return BrokerUnderTest(host, port, Path(data_directory) if data_directory else None)
 
 
 def start_own_broker(directory: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> OwnBroker:

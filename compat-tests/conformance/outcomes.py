@@ -6,14 +6,23 @@ pytest-xdist ran it; ``.cache/results/scenarios.json`` at the end of the run.  `
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import threading
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import pytest
 import results
+from _pytest.compat import NOTSET
 
 PART = "scenarios"
+# Why clients could not be built, as JSON by name; set by ``scripts/conformance``.
+BUILDS_FAILED = "PYBROKER_CONFORMANCE_BUILDS_FAILED"
 # Under which a report carries the identity of its test from the process that ran it.
 PROPERTY = "conformance"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -60,6 +69,8 @@ class Collector:
         from conformance import subjects
 
         self.subjects = subjects.all_facts()
+        for client, reason in json.loads(os.environ.get(BUILDS_FAILED, "{}")).items():
+            self.outcomes[f"build of {client}"] = build_failure(client, reason)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         outcome = self.outcomes.get(report.nodeid)
@@ -77,7 +88,9 @@ class Collector:
             self.outcomes[report.nodeid] = outcome
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK:
+            exitstatus = session.exitstatus = exit_code(outcome.outcome for outcome in self.outcomes.values())
         content = {
             **self.subjects,
             "started": self.started,
@@ -91,6 +104,19 @@ class Collector:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(), "conformance-outcomes")
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, interrupt)
+        config.add_cleanup(lambda: _restore(before))
+
+
+def _restore(handler: Any) -> None:
+    signal.signal(signal.SIGTERM, handler)
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM as the one exception that ends a session and tears its fixtures down; once, not amid that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -100,7 +126,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def identity(item: pytest.Item) -> dict[str, str | None]:
     """Module, scenario, client and parameter of a test."""
-    parameters = dict(getattr(getattr(item, "callspec", None), "params", {}))
+    found = dict(getattr(getattr(item, "callspec", None), "params", {}))
+    # What no client of the run has a form for is one test, skipped, whose parameters are not set.
+    parameters = {name: value for name, value in found.items() if value is not NOTSET}
     client = parameters.pop("client", None) or parameters.pop("library", None)
     plain = all(isinstance(value, str | int | float | bool | None) for value in parameters.values())
     return {
@@ -117,9 +145,27 @@ def nameless(nodeid: str) -> Outcome:
     return Outcome(path.rpartition("/")[2].removesuffix(".py"), rest or "(collection)")
 
 
+def build_failure(client: str, reason: str) -> Outcome:
+    """A client that was to be asked and could not be built has failed, whatever its tests say."""
+    return Outcome("test_builds", "test_client_is_built", client, outcome=FAILED, reason=cut(reason))
+
+
+def exit_code(outcomes: Iterable[str]) -> pytest.ExitCode:
+    """Of a session in which no test failed: a build may have, and a run of skips alone is none."""
+    found = set(outcomes)
+    if FAILED in found:
+        return pytest.ExitCode.TESTS_FAILED
+    return pytest.ExitCode.NO_TESTS_COLLECTED if found == {SKIPPED} else pytest.ExitCode.OK
+
+
 def failure_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     """The end of what a failure prints."""
-    text = report.longreprtext.strip()
+    return cut(report.longreprtext)
+
+
+def cut(failure: str) -> str:
+    """As much as is kept."""
+    text = failure.strip()
     return text if len(text) <= REASON_CHARACTERS_MAX else f"…{text[-REASON_CHARACTERS_MAX:]}"
 
 

@@ -14,12 +14,14 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import process_tree
 import results
 
 from mutants.catalogue import MUTANTS, by_name
@@ -40,6 +42,9 @@ _PYTEST = (
     *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:hypothesispytest"),
 )
 
+# What is run now ends as if it had failed, and must not be begun anew.
+_ending = threading.Event()
+
 
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
@@ -57,21 +62,26 @@ def tests_pass(mutants: Sequence[Mutant]) -> bool:
     """Whether the tests that these mutants name pass without any mutant."""
     node_ids = dict.fromkeys([CANARY, *(node_id for mutant in mutants for node_id in mutant.node_ids)])
     try:
-        finished = subprocess.run(
-            [*_PYTEST, *node_ids], cwd=ROOT, capture_output=True, text=True, check=False, timeout=_UNMUTATED_TIMEOUT_S
+        finished = process_tree.run(
+            [*_PYTEST, *node_ids],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_UNMUTATED_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         say(f"the tests have not ended within {_UNMUTATED_TIMEOUT_S} s")
         return False
     if finished.returncode != 0:
-        say(finished.stdout + finished.stderr)
+        say(finished.stdout)
     return finished.returncode == 0
 
 
 def run_mutant(mutant: Mutant) -> list[Verdict]:
     """The verdicts of each attempt, the last of which counts: what was not caught is given another one."""
     attempts = [_run_once(mutant)]
-    while attempts[-1].outcome != CAUGHT and len(attempts) < _ATTEMPTS:
+    while attempts[-1].outcome != CAUGHT and len(attempts) < _ATTEMPTS and not _ending.is_set():
         attempts.append(_run_once(mutant))
     return attempts
 
@@ -84,7 +94,14 @@ def _run_once(mutant: Mutant) -> Verdict:
         command = [*_PYTEST, "-p", "mutants.plugin", CANARY, *mutant.node_ids]
         environment = {**os.environ, MUTANT: mutant.name, REPORT: str(report)}
         try:
-            subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_S)
+            process_tree.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_TIMEOUT_S,
+            )
         except subprocess.TimeoutExpired:
             return Verdict(mutant, UNFIT, reason="it hangs", seconds=time.monotonic() - started)
         found = json.loads(report.read_text()) if report.exists() else None
@@ -136,6 +153,21 @@ def choose(arguments: argparse.Namespace) -> list[Mutant]:
     return chosen_in_ci(seed)
 
 
+def run_all(mutants: Sequence[Mutant], jobs: int) -> list[list[Verdict]]:
+    """Run them, as many at a time, and tell of each; what is broken off leaves nothing running."""
+    runs = []
+    with ThreadPoolExecutor(jobs) as threads:
+        try:
+            for attempts in threads.map(run_mutant, mutants):
+                show(attempts)
+                runs.append(attempts)
+        except BaseException:
+            _ending.set()
+            process_tree.end_children()
+            raise
+    return runs
+
+
 def main(words: Sequence[str] | None = None) -> int:
     arguments = arguments_of(sys.argv[1:] if words is None else words)
     if arguments.list:
@@ -152,11 +184,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not tests_pass(mutants):
         say("the tests fail without a mutant")
         return 1
-    runs = []
-    with ThreadPoolExecutor(max(arguments.jobs, 1)) as threads:
-        for attempts in threads.map(run_mutant, mutants):
-            show(attempts)
-            runs.append(attempts)
+    runs = run_all(mutants, max(arguments.jobs, 1))
     write_results(runs)
     caught = [attempts for attempts in runs if attempts[-1].outcome == CAUGHT]
     again = sum(len(attempts) > 1 for attempts in caught)

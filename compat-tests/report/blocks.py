@@ -133,6 +133,13 @@ class Page:
     sections: tuple[Section, ...]
 
 
+def verdict(ran: int, failed: int) -> Kind:
+    """Nothing of nothing is not good."""
+    if failed:
+        return Kind.BAD
+    return Kind.GOOD if ran else Kind.SKIPPED
+
+
 def plain(*texts: object) -> Row:
     """A row of plain cells."""
     return tuple(Cell(str(text)) for text in texts)

@@ -8,7 +8,7 @@ from typing import Any
 from bench.bars import judge
 from bench.measurements import Measurements
 from bench.report import BAR_COLUMNS, FIGURE_COLUMNS, MARKS, RunInfo, bar_rows, figure_rows
-from report.blocks import Block, Cell, Figures, Heading, Kind, Paragraph, Row, Section, Table, Tile
+from report.blocks import Block, Cell, Figures, Heading, Kind, Paragraph, Row, Section, Table, Tile, verdict
 from report.plots import figures
 
 ANCHOR, TITLE = "head-to-head", "Head to head with Apache Kafka"
@@ -24,7 +24,7 @@ def section(found: dict[str, Any]) -> Section:
     measurements = restored(found["metrics"])
     measured = [verdict.now.met for verdict in judge(measurements) if verdict.now.met is not None]
     met = sum(measured)
-    tile = Tile("bars met", f"{met} of {len(measured)}", Kind.GOOD if met == len(measured) else Kind.BAD)
+    tile = Tile("bars met", f"{met} of {len(measured)}", verdict(len(measured), len(measured) - met))
     blocks: list[Block] = [Paragraph(line.replace("`", "")) for line in RunInfo(**found["run"]).lines()]
     blocks += [
         Heading("Bars"),

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import process_tree
 import results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,8 +176,8 @@ def run_part(part: Part, options: Options, log: Path) -> PartRun:
     sys.stderr.write(f"scripts/{part.script}: output goes to {log}\n")
     started = time.monotonic()
     with log.open("wb") as output:
-        exit_code = subprocess.run(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False
+        exit_code = process_tree.run(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         ).returncode
     seconds = time.monotonic() - started
     found = results.read(part.result)

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from histories.anomalies import ANOMALIES, PHENOMENA
 
-from report.blocks import Block, Cell, Heading, Kind, Paragraph, Prose, Quote, Section, Table, Tile, number, plain
+from report.blocks import (
+    Block,
+    Cell,
+    Heading,
+    Kind,
+    Paragraph,
+    Prose,
+    Quote,
+    Section,
+    Table,
+    Tile,
+    number,
+    plain,
+    verdict,
+)
 
 CAUGHT = "caught"
 OUTCOMES = ("passed", "failed", "skipped")
+# The histories' statistics that are faults.
+FAULTS = ("clients killed or sent away", "kills of the broker", "pauses of the broker")
 
 
 def mutants(found: Sequence[dict[str, Any]]) -> Section:
     """pybroker with one behaviour broken at a time: a list of {name, trap, outcome, caught_by, seconds, attempts}."""
     caught = sum(mutant["outcome"] == CAUGHT for mutant in found)
-    tile = Tile("mutants caught", f"{caught} of {len(found)}", Kind.GOOD if caught == len(found) else Kind.BAD)
+    tile = Tile("mutants caught", f"{caught} of {len(found)}", verdict(len(found), len(found) - caught))
     rows = tuple(
         (
             Cell(mutant["name"]),
@@ -46,9 +62,9 @@ def histories(found: dict[str, Any]) -> Section:
     """What the checker made of a history: {anomalies, phenomena, examples, statistics …}."""
     anomalies: dict[str, int] = found["anomalies"]
     count = sum(anomalies.values())
-    tile = Tile("anomalies in histories", f"{count:,}", Kind.BAD if count else Kind.GOOD)
+    tile = Tile("anomalies in histories", f"{count:,}", verdict(found["statistics"]["operations"], count))
     text = (
-        "Producers, consumers and transactions run side by side while members and the broker are killed; every "
+        f"Producers, consumers and transactions run side by side, {faults(found['statistics'])}; every "
         "operation is recorded with its outcome, and the record is searched for what cannot be."
     )
     blocks: list[Block] = [
@@ -71,6 +87,12 @@ def histories(found: dict[str, Any]) -> Section:
     return Section("histories", "Histories", tile, tuple(blocks))
 
 
+def faults(statistics: Mapping[str, int]) -> str:
+    """What befell them, as it was counted."""
+    befell = [f"{name} ({statistics[name]:,})" for name in FAULTS if statistics.get(name)]
+    return f"through {', '.join(befell)}" if befell else "with nobody killed"
+
+
 def _unwanted(times: int) -> Cell:
     return Cell(f"{times:,}", Kind.BAD if times else Kind.GOOD)
 
@@ -80,7 +102,7 @@ def suites(found: Sequence[dict[str, Any]], findings: str) -> Section:
     broken = sum(len(suite["broken"]) for suite in found)
     count = Counter(outcome for suite in found for outcome in suite["outcomes"].values())
     ran = count["passed"] + count["failed"]
-    tile = Tile("of clients' own tests passed", f"{count['passed']:,} of {ran:,}", Kind.BAD if broken else Kind.GOOD)
+    tile = Tile("of clients' own tests passed", f"{count['passed']:,} of {ran:,}", verdict(ran, broken))
     rows = tuple(suite_row(suite) for suite in found)
     text = (
         "What is on a suite's allow-list must pass; what else fails is among the findings, with Apache Kafka's outcome."
@@ -98,8 +120,8 @@ def suite_row(suite: dict[str, Any]) -> tuple[Cell, ...]:
     """One suite's totals."""
     count = Counter(suite["outcomes"].values())
     broken = ", ".join(suite["broken"])
-    return (
-        *plain(suite["name"], suite["version"]),
-        *(number(count[outcome]) for outcome in OUTCOMES),
-        Cell(broken or "none", Kind.BAD if broken else Kind.GOOD),
-    )
+    if missing := suite.get("missing"):
+        told = Cell(f"not run: {missing}", Kind.SKIPPED)
+    else:
+        told = Cell(broken or "none", verdict(count["passed"] + count["failed"], len(suite["broken"])))
+    return (*plain(suite["name"], suite["version"]), *(number(count[outcome]) for outcome in OUTCOMES), told)

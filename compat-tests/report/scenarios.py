@@ -6,7 +6,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from report.blocks import Block, Cell, Heading, Kind, Paragraph, Quote, Row, Section, Table, Tile, number, plain
+from report.blocks import (
+    Block,
+    Cell,
+    Heading,
+    Kind,
+    Paragraph,
+    Quote,
+    Row,
+    Section,
+    Table,
+    Tile,
+    number,
+    plain,
+    verdict,
+)
 
 Outcome = dict[str, Any]
 PASSED, SKIPPED = "passed", "skipped"
@@ -39,13 +53,7 @@ def tile(outcomes: Sequence[Outcome]) -> Tile:
     """Passed of those that ran."""
     count = Counter(outcome["outcome"] for outcome in outcomes)
     ran = len(outcomes) - count[SKIPPED]
-    return Tile("scenarios passed", f"{count[PASSED]:,} of {ran:,}", _verdict(ran, ran - count[PASSED]))
-
-
-def _verdict(ran: int, failed: int) -> Kind:
-    if failed:
-        return Kind.BAD
-    return Kind.GOOD if ran else Kind.SKIPPED
+    return Tile("scenarios passed", f"{count[PASSED]:,} of {ran:,}", verdict(ran, ran - count[PASSED]))
 
 
 def summary(found: dict[str, Any]) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pybroker_protocol.api_keys import NAMES
-from report.blocks import Block, Cell, Heading, Kind, Paragraph, Prose, Row, Section, Table, Tile, number
+from report.blocks import Block, Cell, Heading, Kind, Paragraph, Prose, Row, Section, Table, Tile, number, verdict
 
 ANCHOR, TITLE = "wire", "Keys × versions"
-COUNTS = ("ordinary", "boundary", "invalid", "agreed", "meant", "unmeant")
+AGREES, MEANT, UNMEANT = "agreed", "meant", "unmeant"
+COUNTS = ("ordinary", "boundary", "invalid", AGREES, MEANT, UNMEANT)
+CELLS = {AGREES: Cell("✓", Kind.GOOD), MEANT: Cell("≈", Kind.MEANT), "": Cell("?", Kind.MEANT)}
 # Where the comparator's own page tells why replies may differ.
 REASONS = "## Differences that are meant\n"
 LEGEND = (
@@ -28,13 +31,16 @@ def section(compared: list[dict[str, Any]] | None, document: str, served: Served
             return Section(ANCHOR, TITLE, tile, (Paragraph(f"The comparator was {why_not}."),))
         text = Paragraph(f"The comparator was {why_not}. What the broker serves, none of it compared:")
         return Section(ANCHOR, TITLE, tile, (text, matrix([], served)))
-    unmeant = sum(row["unmeant"] for row in compared)
-    agreeing = sum(not row["unmeant"] for row in compared)
-    tile = Tile("keys × versions agree", f"{agreeing:,} of {len(compared):,}", Kind.BAD if unmeant else Kind.GOOD)
+    count = Counter(map(agreement_of, compared))
+    agreeing, meant, otherwise = count[AGREES], count[MEANT], count[UNMEANT]
+    label = f"keys × versions agree in every field; {meant:,} differ only as meant, {otherwise:,} otherwise"
+    tile = Tile(label, f"{agreeing:,} of {len(compared):,}", verdict(agreeing + meant, otherwise))
     sent = sum(row[kind] for row in compared for kind in ("ordinary", "boundary", "invalid"))
     summary = (
         f"{sent:,} requests were sent to Apache Kafka and to pybroker and the replies compared: "
-        f"{sum(row['meant'] for row in compared):,} differ as meant, {unmeant:,} otherwise."
+        f"{sum(row['meant'] for row in compared):,} differ as meant, {sum(row['unmeant'] for row in compared):,} "
+        f"otherwise. Of {len(compared):,} versions of keys {agreeing:,} agree in every field, {meant:,} differ only as "
+        f"meant, {otherwise:,} otherwise."
     )
     blocks: list[Block] = [Paragraph(summary), matrix(compared, served), Paragraph(LEGEND)]
     blocks += [Heading("Requests and replies"), sums(compared)]
@@ -65,7 +71,12 @@ def agreement(row: Mapping[str, Any]) -> Cell:
     """One key and version."""
     if row["unmeant"]:
         return Cell(f"✗ {row['unmeant']}", Kind.BAD)
-    return Cell("≈", Kind.MEANT) if row["meant"] else Cell("✓", Kind.GOOD)
+    return CELLS[agreement_of(row)]
+
+
+def agreement_of(row: Mapping[str, Any]) -> str:
+    """The count that tells of one key and version; no reply, no agreement."""
+    return next((count for count in (UNMEANT, MEANT, AGREES) if row[count]), "")
 
 
 def sums(compared: Sequence[dict[str, Any]]) -> Table:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import process_tree
 import pytest
 from conformance import __main__ as command
+from conformance.client_folder import ClientFolder
+from conformance.outcomes import BUILDS_FAILED
 
 TIMEOUT_S = 100
 
@@ -78,3 +85,74 @@ def test_a_path_stands_for_the_suite_and_the_word_of_an_option_does_not(
         check=False,
     )
     assert set(re.findall(r"^\S+::\S+$", done.stdout, re.MULTILINE)) == ran
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host:", ":9092", "host:port", "host:0", "host:65536", "a:1,b:2"])
+def test_what_is_no_address_is_refused(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.parser().parse_args(["--bootstrap", address])
+    assert ended.value.code == 2
+    assert f"not HOST:PORT: {address}" in capsys.readouterr().err
+
+
+def _echo(listener: socket.socket) -> None:
+    accepted, _ = listener.accept()
+    with accepted:
+        while received := accepted.recv(1000):
+            accepted.sendall(received)
+
+
+def _close(listener: socket.socket) -> None:
+    listener.accept()[0].close()
+
+
+@pytest.mark.parametrize("answer", [_echo, _close, None])
+def test_what_is_no_broker_is_refused_before_anything_is_built(
+    answer: Callable[[socket.socket], None] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "build", lambda *_: pytest.fail("built"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        threads = [threading.Thread(target=answer, args=(listener,))] if answer else []
+        if not threads:
+            listener.close()  # refuses
+        for thread in threads:
+            thread.start()
+        monkeypatch.setattr(sys, "argv", ["scripts/conformance", "--bootstrap", address])
+        with pytest.raises(SystemExit) as ended:
+            command.main()
+        for thread in threads:
+            thread.join()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"scripts/conformance: no Kafka broker answers at {address}\n"
+
+
+def test_client_that_cannot_be_built_fails_the_run_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(folder: ClientFolder) -> None:
+        built.append(folder.name)
+        if folder.name == "kafkajs":
+            raise RuntimeError("npm failed")
+
+    def run(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        told.update(env)
+        return subprocess.CompletedProcess([], 0)
+
+    built: list[str] = []
+    told: dict[str, str] = {}
+    monkeypatch.setattr(ClientFolder, "build", build)
+    monkeypatch.setattr(process_tree, "run", run)
+    monkeypatch.setattr(sys, "argv", ["scripts/conformance", "--client", "kafkajs", "--client", "sarama"])
+    assert command.main() == 1
+    assert built == ["kafkajs", "sarama"]
+    assert json.loads(told[BUILDS_FAILED]) == {"kafkajs": "npm failed"}
+    assert "could not be built: kafkajs" in capsys.readouterr().err
+
+
+def test_report_of_which_no_part_ran_does_not_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--report", str(tmp_path), "--report-parts", "wire,mutants", "--bootstrap", "there:1"]
+    assert command.report(command.parser().parse_args(words), ()) == 5
+    assert "no part of the report ran: wire: scripts/compare is about pybroker alone" in capsys.readouterr().err

@@ -41,6 +41,17 @@ SUITE = """
     def test_of_no_client(flag):
         pass
 """
+NOT_SET = """
+    import pytest
+
+    @pytest.fixture
+    def client(request):
+        return request.param
+
+    @pytest.mark.parametrize(("client", "partitioner"), [], indirect=["client"])
+    def test_partitioner_is_its_own(client, partitioner):
+        pass
+"""
 DIES = """
     import os
 
@@ -55,9 +66,9 @@ def found(pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
     monkeypatch.setattr(subjects, "all_facts", lambda: {"broker": {"make": "other"}, "clients": []})
 
-    def run(source: str, *arguments: str) -> dict[str, Any]:
+    def run(source: str, *arguments: str, **options: Any) -> dict[str, Any]:
         pytester.makepyfile(test_some_with_clients=source)
-        pytester.runpytest_inprocess("-p", "conformance.outcomes", "-p", "no:randomly", *arguments)
+        pytester.runpytest_inprocess("-p", "conformance.outcomes", "-p", "no:randomly", *arguments, **options)
         content: dict[str, Any] = results.read(outcomes.PART)
         return content
 
@@ -101,6 +112,49 @@ def test_module_that_cannot_be_collected_failed(found: Any) -> None:
     (outcome,) = found("import nothing_of_that_name", "-n", "0")["outcomes"]
     assert (outcome["module"], outcome["outcome"]) == ("test_some_with_clients", "failed")
     assert "nothing_of_that_name" in outcome["reason"]
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_scenario_of_no_client_of_the_run_is_skipped_and_nothing_ran(found: Any, processes: str) -> None:
+    content = found(NOT_SET, "-n", processes)
+    assert by_test(content) == {("test_partitioner_is_its_own", None, ""): "skipped"}
+    assert content["exit_status"] == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_client_that_could_not_be_built_failed(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(outcomes.BUILDS_FAILED, '{"rskafka": "no such crate"}')
+    content = found(NOT_SET, "-n", "0")
+    assert by_test(content)["test_client_is_built", "rskafka", ""] == "failed"
+    assert content["outcomes"][0]["reason"] == "no such crate"
+    assert content["exit_status"] == pytest.ExitCode.TESTS_FAILED
+
+
+TEARS_DOWN = """
+    import os
+    import signal
+    import pytest
+
+    @pytest.fixture(scope="session")
+    def broker():
+        yield
+        os.kill(os.getpid(), signal.SIGTERM)  # again, as timeout(1) does
+        open({path!r}, "w").close()
+
+    def test_ended(broker):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("went on")
+
+    def test_after_it():
+        raise AssertionError("went on")
+"""
+
+
+def test_sigterm_tears_fixtures_down(found: Any, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    content = found(TEARS_DOWN.format(path=str(done)), "-n", "0", no_reraise_ctrlc=True)
+    assert done.exists()
+    assert content["exit_status"] == pytest.ExitCode.INTERRUPTED
+    assert len(content["outcomes"]) < 2
 
 
 def test_test_that_never_ended_did_not_pass() -> None:

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report import markdown, page
-from report.blocks import Page
+from report import markdown, page, proofs, wire
+from report.blocks import Kind, Page, Tile
 from report.parts import BENCH, NOT_RUN, PARTS, SCENARIOS, WIRE, PartRun, Run
 from report.sections import page as page_of
 
@@ -195,6 +195,46 @@ def test_mutant_that_survives_and_anomaly_that_is_found_stand_out(whole: Reader)
     assert whole.row("crc-unchecked")[2] == ("test_crc (at first: unfit)", "")
     assert whole.row("lost-write")[2] == ("1", "bad")
     assert whole.row("kgo")[2:] == [("1", "number"), ("1", "number"), ("1", "number"), ("TestB", "bad")]
+
+
+def test_versions_that_differ_as_meant_do_not_agree_in_every_field(whole_page: Page) -> None:
+    row = samples.wire()[0]
+    compared = [row, {**row, "version": 1, "meant": 2}, {**row, "version": 2, "unmeant": 1}]
+    made = wire.section(compared, "", [], "")
+    assert made.tile == Tile(
+        "keys × versions agree in every field; 1 differ only as meant, 1 otherwise", "1 of 3", Kind.BAD
+    )
+    assert wire.section(compared[:2], "", [], "").tile.kind is Kind.GOOD
+    assert wire.agreement({**row, "agreed": 0}) == ("?", Kind.MEANT)
+
+
+def test_nothing_of_nothing_is_not_good() -> None:
+    entry = {**samples.SUITE_LIST[0], "outcomes": {"TestC": "skipped"}, "broken": []}
+    missing = {**entry, "outcomes": {}, "missing": "go is not here"}
+    untouched = {**samples.HISTORY, "anomalies": {"lost-write": 0}, "statistics": {"operations": 0}}
+    made = [
+        proofs.suites([], ""),
+        proofs.suites([entry, missing], ""),
+        proofs.mutants([]),
+        proofs.histories(untouched),
+        wire.section([], "", [], ""),
+    ]
+    assert [section.tile.kind for section in made] == [Kind.SKIPPED] * len(made)
+    assert proofs.suite_row(missing)[-1] == ("not run: go is not here", Kind.SKIPPED)
+
+
+@pytest.mark.parametrize(
+    ("statistics", "told"),
+    [
+        ({"kills of the broker": 0, "clients killed or sent away": 0}, "with nobody killed"),
+        (
+            {"clients killed or sent away": 36, "kills of the broker": 3, "pauses of the broker": 0},
+            "through clients killed or sent away (36), kills of the broker (3)",
+        ),
+    ],
+)
+def test_histories_tell_the_kills_that_there_were(statistics: dict[str, int], told: str) -> None:
+    assert proofs.faults(statistics) == told
 
 
 def test_findings_stand_as_they_were_written(whole: Reader) -> None:
