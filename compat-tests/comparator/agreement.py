@@ -16,7 +16,7 @@ from typing import NamedTuple
 from apache_kafka import KAFKA_VERSION
 from results import write
 
-from comparator.broker import Step
+from comparator.broker import UNREAD, Step
 from comparator.compare import Exchange, Result
 from comparator.differences import Meant
 from comparator.encoding import Tree
@@ -33,12 +33,14 @@ The same requests were sent to Apache Kafka {kafka} and to pybroker {pybroker}, 
 by field ({scenarios} scenarios, {date}; `scripts/compare --write` makes this page).  *Ordinary* requests were answered
 without an error; *boundary* ones, too, though a value in them stands at the end of its type's range; *invalid* ones
 were refused with an error, or by closing the connection, or were not answered at all.  A reply *agrees* when no field
-differs, and differs *as meant* when each field that does stands in the list below; no other reply differs.
+differs, and differs *as meant* when each field that does stands in the list below; no other reply differs.  Of those
+that were *answered or not* no field was compared, for the request's version has no schema that the reply follows: both
+brokers answered the request, and no more is known; they are in no other column.
 
 ## Keys × versions
 
-| key | name | version | ordinary | boundary | invalid | agree | differ as meant |
-|---|---|---|---|---|---|---|---|
+| key | name | version | ordinary | boundary | invalid | agree | differ as meant | answered or not |
+|---|---|---|---|---|---|---|---|---|
 """
 REASONS = """
 ## Differences that are meant
@@ -50,7 +52,10 @@ REASONS = """
 
 @dataclass
 class Row:
-    """The requests of one key and version that were compared, by their kind and by how the replies agree."""
+    """The requests of one key and version that were compared, by their kind and by how the replies agree.
+
+    ``unread`` stands beside them: both brokers answered, but no schema says how to read the replies.
+    """
 
     key: int
     name: str
@@ -61,12 +66,13 @@ class Row:
     agreed: int = 0
     meant: int = 0
     unmeant: int = 0
+    unread: int = 0
 
     def add(self, exchange: Exchange) -> None:
         kind = kind_of(exchange.step)
         setattr(self, kind, getattr(self, kind) + 1)
         if not exchange.judged:
-            self.agreed += 1
+            self.agreed += kind != "unread"
         elif all(judged.meant for judged in exchange.judged):
             self.meant += 1
         else:
@@ -82,7 +88,9 @@ class Gap(NamedTuple):
 
 
 def kind_of(step: Step) -> str:
-    """``ordinary``, ``boundary`` or ``invalid``, by the request and by Kafka's reply."""
+    """``ordinary``, ``boundary`` or ``invalid``, by the request and by Kafka's reply, or ``unread``."""
+    if step.reply == UNREAD:
+        return "unread"
     if step.reply in (CLOSED, SILENT) or _has_error(step.reply):
         return "invalid"
     return "boundary" if step.at_the_end else "ordinary"
@@ -119,9 +127,8 @@ def gaps(rows: Iterable[Row]) -> Iterator[Gap]:
 
 def summary(rows: Sequence[Row]) -> str:
     """One line: how many requests of each kind, and how they were answered."""
-    sums = (
-        f"{sum(getattr(row, name) for row in rows)} {name}" for name in ("ordinary", "boundary", "invalid", "agreed")
-    )
+    counts = ("ordinary", "boundary", "invalid", "agreed", "unread")
+    sums = (f"{sum(getattr(row, name) for row in rows)} {name}" for name in counts)
     return f"{len({row.key for row in rows})} keys, {len(rows)} versions: {', '.join(sums)}"
 
 
@@ -141,7 +148,7 @@ def document(rows: Sequence[Row], results: Sequence[Result]) -> str:
     head = HEAD.format(kafka=KAFKA_VERSION, pybroker=__version__, scenarios=len(results), date=date)
     lines = [
         f"| {row.key} | {row.name} | {row.version} | {row.ordinary} | {row.boundary} | {row.invalid} "
-        f"| {row.agreed} | {row.meant} |\n"
+        f"| {row.agreed} | {row.meant} | {row.unread} |\n"
         for row in rows
     ]
     reasons = [f"| {api} | {reason} | {count} |\n" for (api, reason), count in sorted(_reasons(results).items())]
@@ -162,7 +169,9 @@ def _reasons(results: Iterable[Result]) -> dict[tuple[str, str], int]:
 
 def written_rows(text: str) -> list[Row]:
     """The rows of the page."""
-    found = re.findall(
-        r"^\| (\d+) \| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE
-    )
-    return [Row(int(key), name, *map(int, numbers)) for key, name, *numbers in found]
+    found = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)" + r" \| (\d+)" * 6 + r" \|$", text, re.MULTILINE)
+    rows = []
+    for key, name, version, *counts in found:
+        ordinary, boundary, invalid, agreed, meant, unread = map(int, counts)
+        rows.append(Row(int(key), name, int(version), ordinary, boundary, invalid, agreed, meant, unread=unread))
+    return rows

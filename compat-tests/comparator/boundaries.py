@@ -45,10 +45,18 @@ def vary(
             if not any(fnmatchcase(change.note, pattern.replace("[", "[[]")) for pattern in leave_out or ()):
                 fields = change.made_to(ordinary(version, next(names)))
                 broker.ask(Step(api, version, note + change.note, fields, None, at_the_end=True), narrow)
-        vary_bytes(broker, api, version, note, ordinary, names)
+        vary_bytes(broker, api, version, note, ordinary, names, narrow)
 
 
-def vary_bytes(broker: Broker, api: str, version: int, note: str, ordinary: Ordinary, names: Iterator[str]) -> None:
+def vary_bytes(
+    broker: Broker,
+    api: str,
+    version: int,
+    note: str,
+    ordinary: Ordinary,
+    names: Iterator[str],
+    narrow: Narrow | None = None,
+) -> None:
     """The same request with bytes that end too early or too late, or that say more than anybody knows."""
     cls = request_class(API_KEYS[api])
     flexible = version in cls.__declaration__.flexible
@@ -57,7 +65,7 @@ def vary_bytes(broker: Broker, api: str, version: int, note: str, ordinary: Ordi
         return encode_request(cls, version, ordinary(version, next(names)))
 
     def send(what: str, changed: bytes) -> None:
-        broker.call_bytes(api, version, f"{note}{what}", changed, flexible)
+        broker.call_bytes(api, version, f"{note}{what}", changed, flexible, narrow)
 
     if body():
         send("cut short", body()[:-1])
@@ -65,4 +73,4 @@ def vary_bytes(broker: Broker, api: str, version: int, note: str, ordinary: Ordi
     if flexible:
         send("an unknown tagged field", body()[:-1] + UNKNOWN_TAG)
     header = struct.pack(">hhih", API_KEYS[api], version, 1, 0x7FFF)
-    broker.call_frame(f"{note}a client id longer than the frame", header + body(), api, version)
+    broker.call_frame(f"{note}a client id longer than the frame", header + body(), narrow)

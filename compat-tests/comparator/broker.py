@@ -6,19 +6,24 @@ their replies depend on timing.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from comparator.encoding import Tree
-from comparator.wire import CLOSED, SILENT, Connection
+from comparator.wire import API_KEYS, CLOSED, SILENT, Connection
 from pybroker.apis import APIS
+from pybroker_protocol.errors import ProtocolError
 
 SERVED_VERSIONS = {api.name: range(api.versions[0], api.versions[1] + 1) for api in APIS}
+API_NAMES = {key: name for name, key in API_KEYS.items()}
 PREPARATION_TIMEOUT_S = 30.0
 NEVER_S = 3.0  # how long nothing comes before it is taken for never
-ANSWERED: Tree = {"connection": "answered"}
+# Stands for a reply that no schema says how to read: all that is known of it is whose it is.
+UNREAD: Tree = {"connection": "answered"}
+_HEADER = struct.Struct(">hhi")  # key, version, correlation id
 Narrow = Callable[[Tree], Tree]
 
 
@@ -102,7 +107,7 @@ class Broker:
         """Send a request that may have no reply; recorded is whether the next request's reply comes instead."""
         connection = self._own_connection()
         sent = connection.send(api, version, fields)
-        connection.send("ApiVersions", 0, {})
+        following = connection.send("ApiVersions", 0, {})
         payload = connection.receive_payload()
         if payload is None:
             reply, self._own = CLOSED, None
@@ -110,27 +115,31 @@ class Broker:
             reply = connection.decoded(payload, api, version)
             connection.receive_payload()
         else:
+            connection.decoded(payload, "ApiVersions", 0, following)
             reply = SILENT
         self.steps.append(Step(api, version, note, fields, reply))
 
-    def call_bytes(self, api: str, version: int, note: str, body: bytes, flexible: bool = False) -> Tree:
-        """Send a body that no codec would produce; recorded is whether there was an answer.
+    def call_bytes(
+        self, api: str, version: int, note: str, body: bytes, flexible: bool = False, narrow: Narrow | None = None
+    ) -> Tree:
+        """Send a body that no codec would produce.  Of the body, which may hold ids, only the length is recorded."""
+        sent = self._own_connection().send_bytes(API_KEYS[api], version, body, flexible)
+        step = Step(api, version, note, {"length": len(body)}, None, at_the_end=True)
+        return self._reply_to_bytes(step, sent, narrow)
 
-        Of the body, which may hold ids, only the length is recorded.
-        """
-        key = next(row.key for row in APIS if row.name == api)
-        self._own_connection().send_bytes(key, version, body, flexible)
-        return self._bare_reply(Step(api, version, note, {"length": len(body)}, None, at_the_end=True))
-
-    def call_frame(self, note: str, frame: bytes, api: str = "frame", version: int = 0) -> Tree:
+    def call_frame(self, note: str, frame: bytes, narrow: Narrow | None = None) -> Tree:
         """Send a frame that may not even have a request header, or not a sound one."""
         self._own_connection().send_frame(frame)
-        return self._bare_reply(Step(api, version, note, {"length": len(frame)}, None, at_the_end=True))
+        key, version, sent = _HEADER.unpack_from(frame.ljust(_HEADER.size, b"\0"))
+        api = API_NAMES.get(key, "frame") if len(frame) >= _HEADER.size else "frame"
+        length = {"length": len(frame)}
+        step = Step(api, version if api != "frame" else 0, note, length, None, at_the_end=True)
+        return self._reply_to_bytes(step, sent, narrow)
 
     def call_raw(self, note: str, data: bytes) -> Tree:
         """Send bytes that may not even be a frame, and send nothing after them."""
         self._own_connection().send_raw(data)
-        return self._bare_reply(Step("bytes", 0, note, {"length": len(data)}, None))
+        return self._reply_to_bytes(Step("bytes", 0, note, {"length": len(data)}, None), None, None)
 
     def quietly(self, api: str, version: int, **fields: Tree) -> Tree:
         """As ``call``, but not recorded."""
@@ -142,8 +151,7 @@ class Broker:
 
     def check_alive(self, note: str) -> None:
         """Record whether the next request over the scenario's connection is answered, not with what."""
-        reply = self.quietly("ApiVersions", 0)
-        self.note(note, "closed" if reply == CLOSED else "answered")
+        self.note(note, self.quietly("ApiVersions", 0).get("connection", "answered"))
 
     def note(self, what: str, observed: Tree) -> None:
         """Record something that the scenario has observed itself."""
@@ -213,11 +221,18 @@ class Broker:
     def _send(self, step: Step, connection: Connection) -> Pending:
         return Pending(self, connection, connection.send(step.api, step.version, step.request), step)
 
-    def _bare_reply(self, step: Step) -> Tree:
-        payload = self._own_connection().receive_payload()
-        reply: Tree = CLOSED if payload is None else ANSWERED
-        if payload is None:
+    def _reply_to_bytes(self, step: Step, correlation_id: int | None, narrow: Narrow | None) -> Tree:
+        """Record the reply as far as it can be read; ``ValueError`` when it is another request's."""
+        connection = self._own_connection()
+        try:
+            payload = connection.receive_payload()
+            reply: Tree = CLOSED if payload is None else _read(connection, payload, step, correlation_id)
+        except TimeoutError:
+            reply = SILENT
+        if reply in (CLOSED, SILENT):
             self._own = None
+        elif narrow is not None and reply != UNREAD:
+            reply = narrow(reply)
         self.steps.append(replace(step, reply=reply))
         return reply
 
@@ -226,3 +241,20 @@ class Broker:
         if self._own is None:
             self._own = self.connect()
         return self._own
+
+
+def _read(connection: Connection, payload: bytes, step: Step, correlation_id: int | None) -> Tree:
+    """The reply to bytes as a tree, or ``UNREAD`` where the request's version has no schema that it follows."""
+    answered = int.from_bytes(payload[:4], "big", signed=True)
+    if correlation_id is not None and answered != correlation_id:
+        raise ValueError(f"the reply is to request {answered}, not to {correlation_id}")
+    served = SERVED_VERSIONS.get(step.api, range(0))
+    version = step.version
+    if step.api == "ApiVersions" and version not in served:
+        version = 0  # as it tells of versions from the future
+    if version not in served:
+        return UNREAD
+    try:
+        return connection.decoded(payload, step.api, version)
+    except ProtocolError:
+        return UNREAD

@@ -9,10 +9,11 @@ import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from comparator.broker import Broker, Step
 from comparator.diff import Difference, differences
-from comparator.differences import MEANT, Meant
+from comparator.differences import ANSWERED_AS, MEANT, AnsweredAs, Meant
 from comparator.encoding import Tree
 from comparator.normalize import Normalizer
 from comparator.registry import Scenario
@@ -45,6 +46,7 @@ class Result:
     scenario: str
     exchanges: list[Exchange] = field(default_factory=list)
     failures: list[Judged] = field(default_factory=list)
+    followed: set[AnsweredAs] = field(default_factory=set)
 
     @property
     def judged(self) -> list[Judged]:
@@ -64,25 +66,7 @@ def compare(scenario: Scenario, kafka: Address, ours: Address, meant: Sequence[M
     """Run the scenario against both brokers at the same time and compare step by step."""
     with ThreadPoolExecutor(max_workers=2) as threads:
         kafka_side, our_side = threads.map(lambda address: transcript(scenario, address), (kafka, ours))
-    result = Result(scenario.name)
-
-    def fail(step: str, *difference: Tree) -> None:
-        result.failures.append(Judged(scenario.name, step, Difference(*difference), None))
-
-    for name, side in (("Kafka", kafka_side), ("pybroker", our_side)):
-        if side.failure is not None:
-            fail("the end", f"{name} stopped", side.failure, "")
-    kafka_symbols, our_symbols = Normalizer(), Normalizer()
-    for kafka_step, our_step in zip(kafka_side.steps, our_side.steps, strict=False):
-        if kafka_step.title != our_step.title:
-            fail(kafka_step.title, "step", kafka_step.title, our_step.title)
-            return result
-        found = _differences(kafka_step, our_step, kafka_symbols, our_symbols)
-        judged = tuple(_judge(scenario, kafka_step, difference, meant) for difference in found)
-        result.exchanges.append(Exchange(kafka_step, judged))
-    if len(kafka_side.steps) != len(our_side.steps):
-        fail("the end", "steps", len(kafka_side.steps), len(our_side.steps))
-    return result
+    return judge(scenario, kafka_side, our_side, meant)
 
 
 @dataclass(frozen=True)
@@ -105,12 +89,55 @@ def transcript(scenario: Scenario, address: Address) -> Transcript:
     return Transcript(broker.steps, failure)
 
 
-def _differences(kafka: Step, ours: Step, kafka_symbols: Normalizer, our_symbols: Normalizer) -> Iterator[Difference]:
+def judge(scenario: Scenario, kafka_side: Transcript, our_side: Transcript, meant: Sequence[Meant] = MEANT) -> Result:
+    """What the two sides of one scenario differ in."""
+    result = Result(scenario.name)
+
+    def fail(step: str, *difference: Tree) -> None:
+        result.failures.append(Judged(scenario.name, step, Difference(*difference), None))
+
+    for name, side in (("Kafka", kafka_side), ("pybroker", our_side)):
+        if side.failure is not None:
+            fail("the end", f"{name} stopped", side.failure, "")
+    kafka_symbols, our_symbols = Normalizer(), Normalizer()
+    examples: dict[tuple[str, int, str], Tree] = {}
+    for kafka_step, our_step in zip(kafka_side.steps, our_side.steps, strict=False):
+        if kafka_step.title != our_step.title:
+            fail(kafka_step.title, "step", kafka_step.title, our_step.title)
+            return result
+        requests = Pair(kafka_symbols.normalize(kafka_step.request), our_symbols.normalize(our_step.request))
+        replies = Pair(kafka_symbols.normalize(kafka_step.reply), our_symbols.normalize(our_step.reply))
+        examples[kafka_step.api, kafka_step.version, kafka_step.note] = replies.kafka
+        judged = [_judge(scenario, kafka_step, each, meant) for each in _differences(requests, replies)]
+        for rule in ANSWERED_AS:
+            if rule.covers(scenario.name, kafka_step.note):
+                result.followed.add(rule)
+                # An example that was not asked is a KeyError: the rule has to go.
+                example = examples[kafka_step.api, kafka_step.version, rule.example]
+                judged += _unlike(example, rule, scenario, kafka_step, replies.ours)
+        result.exchanges.append(Exchange(kafka_step, tuple(judged)))
+    if len(kafka_side.steps) != len(our_side.steps):
+        fail("the end", "steps", len(kafka_side.steps), len(our_side.steps))
+    return result
+
+
+class Pair(NamedTuple):
+    """What was sent to both, or came from both, with symbols."""
+
+    kafka: Tree
+    ours: Tree
+
+
+def _differences(requests: Pair, replies: Pair) -> Iterator[Difference]:
     """What differs in one step.  Requests are compared too: they must be the same but for symbols."""
-    requests = (kafka_symbols.normalize(kafka.request), our_symbols.normalize(ours.request))
-    replies = (kafka_symbols.normalize(kafka.reply), our_symbols.normalize(ours.reply))
-    yield from (_below("request", each) for each in differences(*requests))
+    yield from (_below("request.", each) for each in differences(*requests))
     yield from differences(*replies)
+
+
+def _unlike(example: Tree, rule: AnsweredAs, scenario: Scenario, step: Step, ours: Tree) -> Iterator[Judged]:
+    """Where Kafka fails, in what our answer differs from Kafka's to the example; none of that is meant."""
+    for each in differences(example, ours):
+        yield Judged(scenario.name, step.title, _below(f"as in {rule.example!r}: ", each), None)
 
 
 def _judge(scenario: Scenario, step: Step, difference: Difference, meant: Sequence[Meant]) -> Judged:
@@ -119,10 +146,13 @@ def _judge(scenario: Scenario, step: Step, difference: Difference, meant: Sequen
 
 
 def _below(prefix: str, difference: Difference) -> Difference:
-    return difference._replace(path=f"{prefix}.{difference.path}")
+    return difference._replace(path=f"{prefix}{difference.path}")
 
 
-def stale(results: Sequence[Result], meant: Sequence[Meant] = MEANT) -> list[Meant]:
+def stale(
+    results: Sequence[Result], meant: Sequence[Meant] = MEANT, rules: Sequence[AnsweredAs] = ANSWERED_AS
+) -> list[Meant | AnsweredAs]:
     """Entries that covered nothing: the difference is gone, so the entry has to go, too."""
-    used: set[Tree] = set().union(*(result.used for result in results)) if results else set()
-    return [entry for entry in meant if entry not in used]
+    used: set[Tree] = set().union(*(result.used | result.followed for result in results)) if results else set()
+    entries: list[Meant | AnsweredAs] = [*meant, *rules]
+    return [entry for entry in entries if entry not in used]

@@ -7,7 +7,7 @@
                                         difference is found that is not meant, AGREEMENT.md
 
 Exits with 1 when a difference is not meant, and after a run of everything when an entry of the list of meant ones is
-stale or a served version has had no ordinary or no invalid request.
+stale or a served version has had no ordinary or no invalid request; with 2 when no scenario's name contains a word.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -24,7 +25,8 @@ from apache_kafka import SINGLE_BROKER_PROPERTIES, ApacheKafka
 from pybroker_process import PybrokerProcess
 
 from comparator import agreement
-from comparator.compare import Address, Result, compare, stale
+from comparator.broker import UNREAD
+from comparator.compare import Address, Exchange, Result, compare, stale
 from comparator.registry import Scenario, all_scenarios
 
 # The same settings on both sides: few partitions and one replica for internal topics, no waiting for further members,
@@ -45,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write and options.words:
         parser.error("--write needs a run of everything")
     scenarios = [each for each in all_scenarios() if _wanted(each, options.words)]
+    for word in options.words:
+        if not any(_wanted(each, [word]) for each in scenarios):
+            parser.error(f"no scenario's name contains {word!r}")
     results = []
     with started_brokers(options.kafka, options.pybroker) as (kafka, ours):
         for scenario in scenarios:
@@ -56,10 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unmeant = sum(len(result.unmeant) for result in results)
     meant = sum(len(result.judged) for result in results) - unmeant
     print(agreement.summary(agreement.table(results)))
-    steps = sum(len(result.exchanges) for result in results)
-    print(
-        f"{len(results)} scenarios, {steps} replies: {unmeant} differences, {meant} meant, {len(complaints)} complaints"
-    )
+    print(f"{counted(results)}: {unmeant} differences, {meant} meant, {len(complaints)} complaints")
     if options.write:
         agreement.write_rows(results)
     if unmeant or complaints:
@@ -69,10 +71,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def counted(results: Sequence[Result]) -> str:
+    """What was compared; what a scenario has seen by itself, and replies that nobody could read, are no replies."""
+    kinds = Counter(_kind(exchange) for result in results for exchange in result.exchanges)
+    return (
+        f"{len(results)} scenarios, {kinds['replies']} replies compared, {kinds['unread']} answered or not, "
+        f"{kinds['observations']} observations"
+    )
+
+
+def _kind(exchange: Exchange) -> str:
+    if exchange.step.api == "observation":
+        return "observations"
+    return "unread" if exchange.step.reply == UNREAD else "replies"
+
+
 def _complaints(results: Sequence[Result]) -> Iterator[str]:
     """What is wrong with a run of everything, beside differences."""
     for entry in stale(results):
-        yield f"stale: {entry.scenario} {entry.step} {entry.path}: {entry.reason}"
+        yield f"stale: {entry}"
     for gap in agreement.gaps(agreement.table(results)):
         yield f"not covered: no {gap.kind} request of {gap.name} v{gap.version}"
 
@@ -132,7 +149,7 @@ def _short(value: object) -> str:
 def _print_result(result: Result) -> None:
     meant = len(result.judged) - len(result.unmeant)
     verdict = f"{len(result.unmeant)} differences" if result.unmeant else "ok"
-    print(f"{result.scenario}: {verdict} ({len(result.exchanges)} replies, {meant} meant)")
+    print(f"{result.scenario}: {verdict} ({len(result.exchanges)} exchanges, {meant} meant)")
     if result.unmeant:
         print(describe(result))
     sys.stdout.flush()

@@ -10,7 +10,7 @@ import pytest
 import results
 from comparator import agreement, run
 from comparator.agreement import AGREEMENT, document, gaps, kind_of, table, written_rows
-from comparator.broker import Step
+from comparator.broker import UNREAD, Step
 from comparator.compare import Exchange, Judged, Result
 from comparator.diff import Difference
 from comparator.differences import Meant
@@ -21,7 +21,7 @@ from comparator.wire import CLOSED, SILENT
 from pybroker.apis import APIS
 
 SERVED = {(api.name, version) for api in APIS for version in range(api.versions[0], api.versions[1] + 1)}
-MEANT = Meant("*", "*", "*", "a good reason")
+MEANT = Meant("*", "*", "*", "*", "*", "a good reason")
 
 
 def step(reply: Tree, api: str = "Heartbeat", version: int = 4, at_the_end: bool = False) -> Step:
@@ -56,6 +56,31 @@ def test_replies_are_counted_by_how_they_agree() -> None:
     (row,) = [row for row in table([Result("s", exchanges)]) if (row.name, row.version) == ("Heartbeat", 4)]
     assert (row.ordinary, row.boundary, row.invalid) == (1, 1, 1)
     assert (row.agreed, row.meant, row.unmeant) == (1, 1, 1)
+
+
+def test_replies_that_nobody_could_read_are_in_a_class_of_their_own() -> None:
+    exchanges = [Exchange(step(UNREAD, at_the_end=True), ()), Exchange(step(CLOSED), ())]
+    results = [Result("s", exchanges)]
+    (row,) = [row for row in table(results) if (row.name, row.version) == ("Heartbeat", 4)]
+    assert (row.ordinary, row.boundary, row.invalid, row.agreed, row.unread) == (0, 0, 1, 1, 1)
+    assert written_rows(document(table(results), results)) == table(results)
+    assert "1 replies compared, 1 answered or not" in run.counted(results)
+
+
+def test_an_unread_reply_that_the_other_broker_did_not_give_counts_as_a_difference() -> None:
+    (row,) = [
+        row
+        for row in table([Result("s", [Exchange(step(UNREAD), (judged(None),))])])
+        if (row.name, row.version) == ("Heartbeat", 4)
+    ]
+    assert (row.unread, row.agreed, row.unmeant) == (1, 0, 1)
+
+
+def test_words_that_no_scenario_has_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.main(["produce", "nosuchword"])
+    assert ended.value.code == 2
+    assert "no scenario's name contains 'nosuchword'" in capsys.readouterr().err
 
 
 def test_what_is_not_asked_is_a_gap() -> None:

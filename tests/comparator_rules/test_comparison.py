@@ -76,12 +76,12 @@ def test_bytes_that_are_no_batch_are_kept_whole() -> None:
 
 
 def test_patterns_take_brackets_as_they_are() -> None:
-    meant = Meant("produce.*", "Produce v9 (*)", "topics[name=*].error_code", "why")
+    meant = Meant("produce.*", "Produce v9 (*)", "topics[name=*].error_code", "0", "1", "why")
     difference = Difference("topics[name=a].error_code", 0, 1)
     assert meant.covers("produce.broken", "Produce v9 (bad crc)", difference)
     assert not meant.covers("fetch.broken", "Produce v9 (bad crc)", difference)
 
 
 def test_an_entry_that_covers_nothing_is_stale() -> None:
-    entry = Meant("*", "*", "*", "why")
-    assert stale([Result("produce.broken")], [entry]) == [entry]
+    entry = Meant("*", "*", "*", "*", "*", "why")
+    assert stale([Result("produce.broken")], [entry], []) == [entry]
