@@ -31,7 +31,7 @@ from bench.wire import (
     produce_frame,
     record_batch,
 )
-from bench.without_sockets import TOPIC, CountingTransport, receive, with_server
+from bench.without_sockets import TOPIC, CountingTransport, connected_over, receive, with_server
 from pybroker.cluster.operations import NewTopic
 from pybroker.net.connection import Connection
 from pybroker.server import BrokerServer
@@ -68,10 +68,7 @@ class Caller:
     """One connection, and calls over it."""
 
     def __init__(self, server: BrokerServer) -> None:
-        assert server._sockets is not None
-        self.connection = Connection(server._sockets, server._sockets._listeners[0])
-        self.transport = Replies(self.connection)
-        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+        self.connection, self.transport = connected_over(Replies, server)
 
     def send(self, request: bytes) -> None:
         """Hand it to the broker."""

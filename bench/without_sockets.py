@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pybroker.cluster.operations import NewTopic
 from pybroker.config.broker import BrokerConfig
@@ -44,15 +44,24 @@ class CountingTransport:
     abort = close
 
 
+T = TypeVar("T", bound=CountingTransport)
+
+
 def connected(server: BrokerServer, is_ordinary: bool = False) -> tuple[Connection, CountingTransport]:
     """A connection of a client; ``is_ordinary`` without the short way of repeated requests."""
-    assert server._sockets is not None
-    connection = Connection(server._sockets, server._sockets._listeners[0])
-    transport = CountingTransport(connection)
-    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection, transport = connected_over(CountingTransport, server)
     if is_ordinary:
         connection._shortcut_pause = _NEVER
     return connection, transport
+
+
+def connected_over(transport: type[T], server: BrokerServer) -> tuple[Connection, T]:
+    """A connection of a client over a transport of one's own."""
+    assert server._sockets is not None
+    connection = Connection(server._sockets, server._sockets._listeners[0])
+    made = transport(connection)
+    connection.connection_made(made)  # type: ignore[arg-type]
+    return connection, made
 
 
 def receive(connection: Connection, data: bytes) -> None:

@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+# The exit code of a part of which nothing could run, as pytest's.
+NOTHING_RAN = 5
 DIRECTORY = Path(__file__).resolve().parents[1] / ".cache" / "results"
 
 

@@ -25,9 +25,6 @@ from termination import exit_on_sigterm
 from client_suites.all_suites import SUITES
 from client_suites.suite import Outcome, Suite, Verdict, judge
 
-# pytest's code for it.
-NOTHING_RAN = 5
-
 
 def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
@@ -112,7 +109,7 @@ def main() -> int:
         return 1
     if all(suite["missing"] for suite in found):
         say("no suite ran")
-        return NOTHING_RAN
+        return results.NOTHING_RAN
     return 0
 
 

@@ -22,6 +22,7 @@ from itertools import groupby
 from pathlib import Path
 
 from apache_kafka import SINGLE_BROKER_PROPERTIES, ApacheKafka
+from broker_probe import host_and_port
 from pybroker_process import PybrokerProcess
 
 from comparator import agreement
@@ -116,14 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/compare", description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the table of agreement; needs a run of everything")
     parser.add_argument("words", nargs="*", help="run scenarios whose name contains one of these")
-    parser.add_argument("--kafka", type=_address, help="HOST:PORT of a running Apache Kafka")
-    parser.add_argument("--pybroker", type=_address, help="HOST:PORT of a running pybroker")
+    parser.add_argument("--kafka", type=host_and_port, help="HOST:PORT of a running Apache Kafka")
+    parser.add_argument("--pybroker", type=host_and_port, help="HOST:PORT of a running pybroker")
     return parser
-
-
-def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
-    return host, int(port)
 
 
 def _wanted(scenario: Scenario, words: Sequence[str]) -> bool:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import process_tree
+import results
 from apache_kafka import ApacheKafka, missing_requirement
 from broker_probe import bootstrap_argument, exit_unless_broker
 from report.parts import PARTS, RAN, Options, Target, run_parts
@@ -32,8 +33,6 @@ from conformance.outcomes import BUILDS_FAILED, REASON_CHARACTERS_MAX
 SUITE = Path(__file__).resolve().parent
 ROOT = SUITE.parents[1]
 REPORT = ROOT / ".cache" / "report"
-# pytest's code for it.
-NOTHING_RAN = 5
 
 
 def say(text: str) -> None:
@@ -155,7 +154,7 @@ def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
         return 1
     if not any(part.state == RAN for part in run.parts.values()):
         say("no part of the report ran: " + "; ".join(f"{name}: {run.parts[name].reason}" for name in names))
-        return NOTHING_RAN
+        return results.NOTHING_RAN
     return 0
 
 
@@ -178,9 +177,9 @@ def scenarios(arguments: argparse.Namespace, for_pytest: Sequence[str]) -> int:
         exit_code = process_tree.run(pytest_command(for_pytest), cwd=ROOT, env=variables).returncode
     if failures:
         say(f"could not be built: {', '.join(failures)}")
-    if exit_code == NOTHING_RAN:
+    if exit_code == results.NOTHING_RAN:
         say("nothing ran: all that was asked for was skipped, or left out by the arguments for pytest")
-    return 1 if failures and exit_code in (0, NOTHING_RAN) else exit_code
+    return 1 if failures and exit_code in (0, results.NOTHING_RAN) else exit_code
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from broker_probe import host_and_port
 
 from conformance.adapter import Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
@@ -119,8 +120,7 @@ def kafka_topic(make_topic: MakeTopic) -> str:
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic and wait until its partitions are led; underscores in ``configs`` stand for dots."""
-    host, _, port = bootstrap.rpartition(":")
-    wire = Wire((host, int(port)))
+    wire = Wire(host_and_port(bootstrap))
     try:
         wire.make_topic(name, partitions, **configs)
     finally:

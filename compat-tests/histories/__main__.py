@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import results
 from apache_kafka import KAFKA_VERSION, ApacheKafka, missing_requirement
-from broker_probe import answers_as_broker
+from broker_probe import answers_as_broker, host_and_port
 from pybroker_process import PybrokerProcess
 from termination import exit_on_sigterm
 
@@ -59,11 +59,12 @@ def parse_arguments() -> argparse.Namespace:
 
 def check_bootstrap(bootstrap: str) -> None:
     """Clients would go on asking for a long time."""
-    host, _, port = bootstrap.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    try:
+        host, port = host_and_port(bootstrap)
+    except ValueError:
         give_up(f"{bootstrap!r} is not HOST:PORT")
     # As in a URL, an IPv6 address is in brackets.
-    if not answers_as_broker(host.strip("[]"), int(port), PROBE_S):
+    if not answers_as_broker(host.strip("[]"), port, PROBE_S):
         give_up(f"no broker answers at {bootstrap}")
 
 

@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pos = self._serve(self._buffer, self._pos, self._end)
         if self._pos == self._end or self.closed:
             self._release_own()
-        self._read(self._buffer is None or not self.holds_whole_frame())
+        self._read(not self.holds_whole_frame())
 
     def _serve_on(self) -> None:
         """Go on after something that held us up is over: a parked reply, a full socket, the end of our turn."""
