@@ -6,6 +6,7 @@ One load runs at a time.  A part that fails is reported and skipped; the others 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from termination import exit_on_sigterm
 from bench.contestants import KAFKA, PYBROKER
 from bench.context import FULL, QUICK, Context
 from bench.parts import FULL_ONLY, PARTS
-from bench.process_stats import load_average
+from bench.process_stats import load_average, stolen_seconds
 from bench.report import RunInfo, print_report, write_json, write_markdown
 
 
@@ -51,19 +52,23 @@ def default_parts(full: bool) -> list[str]:
     return [name for name in PARTS if full or name not in FULL_ONLY]
 
 
-def run_parts(context: Context, parts: list[str]) -> list[str]:
-    """Run the parts; returns the names of those that failed."""
-    failed = []
+def run_parts(context: Context, parts: list[str], info: RunInfo) -> None:
+    """Run the parts; what failed, and how much of the machine there was, goes into ``info``.
+
+    The samples are written behind every part: nothing that was measured is lost with a run that is cut off.
+    """
     for name in parts:
         context.part = name
-        started = time.monotonic()
+        started, stolen = time.monotonic(), stolen_seconds()
         try:
             import_module(f"bench.parts.{name}").run(context)
         except Exception as error:  # Whatever it was, the hour of the other parts is not lost with it.
             context.say(f"{name} failed: {type(error).__name__}: {error}")
-            failed.append(name)
-        context.say(f"{name}: {time.monotonic() - started:.0f} s")
-    return failed
+            info.failed.append(name)
+        elapsed = time.monotonic() - started
+        info.stolen[name] = (stolen_seconds() - stolen) / (elapsed * (os.cpu_count() or 1))
+        context.say(f"{name}: {elapsed:.0f} s, {info.stolen[name]:.1%} of the processors' time taken by the host")
+        write_json(info, context.measurements)
 
 
 def main() -> int:
@@ -75,7 +80,7 @@ def main() -> int:
         volume = FULL if arguments.full else QUICK
         volume = replace(volume, rounds=arguments.rounds or volume.rounds)
         context = Context(arguments.brokers, volume, Path(root))
-        info.failed = run_parts(context, arguments.parts)
+        run_parts(context, arguments.parts, info)
     info.finish()
     print_report(info, context.measurements)
     print(f"\nwritten: {write_json(info, context.measurements)}")

@@ -44,6 +44,11 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
+def stolen_seconds() -> float:
+    """Time since the machine's start in which one of its processors wanted to run and the host ran something else."""
+    return int(Path("/proc/stat").read_text().split()[8]) / TICKS_PER_SECOND
+
+
 def machine() -> str:
     """One line about the machine."""
     model = "unknown processor"

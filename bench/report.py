@@ -13,7 +13,7 @@ from pathlib import Path
 import results
 from apache_kafka import KAFKA_VERSION
 
-from bench.bars import Judgement, judge
+from bench.bars import NOT_MEASURED, Judgement, judge
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements, ratio_text
 from bench.process_stats import load_average, machine
@@ -41,6 +41,8 @@ class RunInfo:
     python: str = field(default_factory=platform.python_version)
     uvloop: str = field(default_factory=lambda: version("uvloop"))
     failed: list[str] = field(default_factory=list)
+    stolen: dict[str, float] = field(default_factory=dict)
+    """The share of the processors' time that the host took, by part."""
 
     def finish(self) -> None:
         """Note the end."""
@@ -54,6 +56,9 @@ class RunInfo:
             f"Machine: {self.machine}; load average {self.load_before:.1f} before, {self.load_after:.1f} after.",
             f"pybroker on CPython {self.python} and uvloop {self.uvloop}; Apache Kafka {KAFKA_VERSION}, 1 GB heap, G1.",
         ]
+        if any(self.stolen.values()):
+            shares = ", ".join(f"{part} {share:.1%}" for part, share in self.stolen.items())
+            facts.append(f"Processor time that the host took for others: {shares}.")
         return [*facts, f"Failed parts: {', '.join(self.failed)}."] if self.failed else facts
 
 
@@ -96,9 +101,10 @@ def judgement_cells(judgement: Judgement | None) -> tuple[str, str]:
 
 
 def print_report(info: RunInfo, measurements: Measurements) -> None:
-    """The tables on stdout."""
+    """The tables on stdout, without the bars of what was left out."""
     print("\n".join(info.lines()))
-    for columns, rows in ((FIGURE_COLUMNS, list(figure_rows(measurements))), (BAR_COLUMNS, bar_rows(measurements))):
+    bars = [row for row in bar_rows(measurements) if row[1] != NOT_MEASURED]
+    for columns, rows in ((FIGURE_COLUMNS, list(figure_rows(measurements))), (BAR_COLUMNS, bars)):
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         print()
         for row in (columns, *rows):
@@ -137,10 +143,13 @@ def write_markdown(info: RunInfo, measurements: Measurements) -> Path:
 
 
 def write_json(info: RunInfo, measurements: Measurements) -> Path:
-    """Write every sample to ``bench/results``, and for the report; returns the file that is kept."""
+    """Write every sample so far to ``bench/results``, and for the report; returns the file that is kept.
+
+    A run has one file, however often it is written.
+    """
     directory = DIRECTORY / "results"
     directory.mkdir(exist_ok=True)
-    path = directory / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}.json"
+    path = directory / f"{''.join(filter(str.isdigit, info.started))}.json"
     document = {"run": asdict(info), "metrics": measurements.to_json()}
     path.write_text(json.dumps(document, indent=1) + "\n")
     results.write("bench", document)

@@ -20,11 +20,13 @@ WARMUP_S = 0.5
 
 def run(context: Context) -> None:
     """1 and 8 connections alone, then 8 with another client beside."""
+    # Half a second of warm-up at more than 1 GB/s comes first.
+    written_bytes = 2 * context.volume.bulk_bytes
     with context.running() as brokers:
         warm_up(context, brokers)
         for connections in (1, 8):
-            context.alternate(brokers, partial(measure, context, connections))
-        context.alternate(brokers, partial(measure_beside, context))
+            context.alternate(brokers, partial(measure, context, connections), written_bytes=written_bytes)
+        context.alternate(brokers, partial(measure_beside, context), written_bytes=written_bytes)
 
 
 def large_job(context: Context, broker: Contestant, topic_name: str, connections: int) -> Job:

@@ -1,0 +1,89 @@
+"""The benchmark's command: what was measured outlives whatever comes behind it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import results
+
+import bench.report
+from bench.__main__ import run_parts
+from bench.contestants import PYBROKER
+from bench.context import QUICK, Context, back_with_memory
+from bench.measurements import Measurements
+from bench.report import RunInfo, print_report
+
+AddPart = Callable[[str, Callable[[Context], None]], None]
+
+
+@pytest.fixture
+def add_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AddPart:
+    monkeypatch.setattr(bench.report, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(results, "write", lambda _part, _document: None)
+
+    def add(name: str, run: Callable[[Context], None]) -> None:
+        module = ModuleType(name)
+        vars(module)["run"] = run
+        monkeypatch.setitem(sys.modules, f"bench.parts.{name}", module)
+
+    return add
+
+
+def measure_one(context: Context) -> None:
+    context.add("requests", "1/s", PYBROKER, 1.0)
+
+
+def interrupt(_context: Context) -> None:
+    raise KeyboardInterrupt
+
+
+def fail(_context: Context) -> None:
+    raise TimeoutError("no reply")
+
+
+def test_samples_of_finished_parts_outlive_a_run_that_is_cut_off(add_part: AddPart, tmp_path: Path) -> None:
+    add_part("first", measure_one)
+    add_part("second", interrupt)
+    info = RunInfo("scripts/bench", load_before=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        run_parts(Context([PYBROKER], QUICK, tmp_path), ["first", "second"], info)
+    (written,) = (tmp_path / "results").iterdir()
+    assert [metric["part"] for metric in json.loads(written.read_text())["metrics"]] == ["first"]
+
+
+def test_part_that_fails_is_named_and_the_next_one_runs(add_part: AddPart, tmp_path: Path) -> None:
+    add_part("first", fail)
+    add_part("second", measure_one)
+    info = RunInfo("scripts/bench", load_before=0.1)
+    context = Context([PYBROKER], QUICK, tmp_path)
+    run_parts(context, ["first", "second"], info)
+    assert info.failed == ["first"]
+    assert [metric.part for metric in context.measurements] == ["second"]
+    assert len(list((tmp_path / "results").iterdir())) == 1, "a run has one file"
+
+
+def test_time_that_the_host_took_is_told_by_part() -> None:
+    info = RunInfo("scripts/bench", load_before=0.1)
+    info.stolen = {"tiny": 0.0, "large": 0.058}
+    assert "Processor time that the host took for others: tiny 0.0%, large 5.8%." in info.lines()
+    info.stolen["large"] = 0.0
+    assert not any("the host took" in line for line in info.lines()), "a machine that is nobody's guest"
+
+
+def test_memory_for_the_page_cache_leaves_no_file(tmp_path: Path) -> None:
+    back_with_memory(tmp_path, 3_000_000)
+    assert not list(tmp_path.iterdir())
+
+
+def test_terminal_shows_the_bars_that_were_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    measurements = Measurements()
+    measurements.add("memory", "idle RSS", "MB", PYBROKER, 32.0)
+    print_report(RunInfo("scripts/bench", load_before=0.1), measurements)
+    shown = capsys.readouterr().out
+    assert "≤ 60 MB" in shown
+    assert "not measured" not in shown
