@@ -73,7 +73,6 @@ def run_parts(context: Context, parts: list[str], info: RunInfo) -> None:
 
 def main() -> int:
     """Run, report, and return the exit code."""
-    exit_on_sigterm()
     arguments = parse_arguments()
     info = RunInfo(command=shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average())
     with tempfile.TemporaryDirectory(prefix="pybroker-bench-", dir=arguments.directory) as root:
@@ -90,4 +89,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     sys.exit(main())

@@ -48,19 +48,20 @@ def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iter
 
 def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Run one suite, tell what came of it, and return that for the report; ``missing``: why it cannot be run."""
+    log = directory / f"{suite.name}.log"
+    outcomes: Mapping[str, Outcome] = {}
     try:
         suite.prepare()
+        with broker(arguments, suite, directory) as bootstrap:
+            outcomes = suite.run(bootstrap, log, arguments.test)
     except ToolchainMissing as missing:
         say(f"{suite.name} is skipped: {missing}")
         return entry_of(suite, {}, Verdict((), ()), missing=str(missing))
-    log = directory / f"{suite.name}.log"
-    with broker(arguments, suite, directory) as bootstrap:
-        try:
-            outcomes = suite.run(bootstrap, log, arguments.test)
-        except subprocess.TimeoutExpired as hung:
-            # Nothing that had to pass has; the other suites are still run, and what they found is kept.
-            say(f"{suite.name} HANGS: it was ended after {hung.timeout:.0f} s")
-            outcomes = {}
+    # Nothing that had to pass has; the other suites are still run, and what they found is kept.
+    except subprocess.TimeoutExpired as hung:
+        say(f"{suite.name} HANGS: it was ended after {hung.timeout:.0f} s")
+    except RuntimeError as failure:
+        say(f"{suite.name} CANNOT BE RUN: {failure}")
     allowed = suite.allowed()
     verdict = judge(outcomes, arguments.test or allowed, allowed)
     counted = Counter(outcomes.values())
@@ -72,7 +73,7 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[st
         say(f"  MUST PASS: {test}")
     for test in verdict.unlisted:
         say(f"  passes and is not listed: {test}")
-    if arguments.log:
+    if arguments.log and log.exists():
         sys.stdout.write(log.read_text(errors="replace"))
     return entry_of(suite, outcomes, verdict)
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import process_tree
 from conformance.client_folder import run_build_step
 
 from client_suites.suite import Outcome, Suite
@@ -54,7 +55,7 @@ class FranzGo(Suite):
         tests = sorted({test.partition("/")[0] for test in selected}) or self._tests.read_text().split()
         pattern = f"^({'|'.join(tests)})$"
         with log.open("wb") as output:
-            subprocess.run(
+            process_tree.run(
                 [str(self._program), "-test.v", "-test.run", pattern, "-test.timeout", f"{RUN_TIMEOUT_S}s"],
                 cwd=self.cache,
                 env=self.environment({"KGO_SEEDS": bootstrap, **SIZE}),
@@ -62,6 +63,5 @@ class FranzGo(Suite):
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=RUN_TIMEOUT_S + 60,
-                check=False,
             )
         return {test: OUTCOMES[result] for result, test in RESULT.findall(log.read_text(errors="replace"))}

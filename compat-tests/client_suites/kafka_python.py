@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import ClassVar
 from xml.etree import ElementTree
 
+import process_tree
 from conformance.client_folder import run_build_step
 
 from client_suites.suite import Outcome, Suite
@@ -67,7 +68,7 @@ class KafkaPython(Suite):
         command = [self._python, "-m", "pytest", "-p", "no:cacheprovider", "--tb=native"]
         limit = [f"--timeout={TEST_TIMEOUT_S}", "--timeout-method=signal"]
         with log.open("wb") as output:
-            subprocess.run(
+            process_tree.run(
                 [*command, *limit, f"--junitxml={report}", *(f"test/integration/{test}" for test in tests)],
                 cwd=self._source,
                 env=self.environment({"KAFKA_URI": f"kafka://{bootstrap}", **FIXTURES}),
@@ -75,8 +76,9 @@ class KafkaPython(Suite):
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=RUN_TIMEOUT_S,
-                check=False,
             )
+        if not report.exists():
+            raise RuntimeError(f"pytest left no report\n{log.read_text(errors='replace')}")
         return outcomes_of(report)
 
 

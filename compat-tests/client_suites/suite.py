@@ -84,7 +84,7 @@ class Suite(ABC):
     def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
         """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome.
 
-        Raises ``subprocess.TimeoutExpired`` for a run that hangs.
+        Raises ``subprocess.TimeoutExpired`` for a run that hangs and ``RuntimeError`` for one that tells nothing.
         """
 
     def allowed(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from conformance.client_folder import ToolchainMissing
 
 from client_suites.__main__ import main
 from client_suites.all_suites import SUITES
-from client_suites.kafka_python import outcomes_of
+from client_suites.kafka_python import KafkaPython, outcomes_of
 from client_suites.suite import Outcome, Verdict, judge
 
 
@@ -38,24 +38,50 @@ def test_errors_in_fixtures_count_as_failures(tmp_path: Path) -> None:
     }
 
 
-def test_suite_that_hangs_has_failed_and_the_others_are_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("step", "reason", "told"),
+    [
+        ("run", subprocess.TimeoutExpired("suite", 1200), "HANGS: it was ended after 1200 s"),
+        ("run", RuntimeError("pytest left no report"), "CANNOT BE RUN: pytest left no report"),
+        ("prepare", RuntimeError("go test failed"), "CANNOT BE RUN: go test failed"),
+        ("prepare", subprocess.TimeoutExpired("go test", 600), "HANGS: it was ended after 600 s"),
+    ],
+)
+def test_suite_that_tells_nothing_has_failed_and_the_others_are_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    step: str,
+    reason: Exception,
+    told: str,
 ) -> None:
-    hangs, passes = SUITES.values()
+    fails, passes = SUITES.values()
 
-    def hang(*_: object) -> NoReturn:
-        raise subprocess.TimeoutExpired("suite", 1200)
+    def fail(*_: object) -> NoReturn:
+        raise reason
 
-    for suite in (hangs, passes):
+    for suite in (fails, passes):
         monkeypatch.setattr(suite, "prepare", lambda: None)
-    monkeypatch.setattr(hangs, "run", hang)
+    monkeypatch.setattr(fails, step, fail)
     monkeypatch.setattr(passes, "run", lambda *_: dict.fromkeys(passes.allowed(), Outcome.PASSED))
     monkeypatch.setattr(results, "DIRECTORY", tmp_path)
     monkeypatch.setattr(sys, "argv", ["scripts/client-suites", "--bootstrap", "nobody:9092"])
     monkeypatch.setattr(broker_probe, "answers_as_broker", lambda *_, **__: True)
     assert main() == 1
-    assert f"{hangs.name} HANGS" in capsys.readouterr().err
-    assert [suite["broken"] for suite in results.read("client-suites")] == [sorted(hangs.allowed()), []]
+    assert f"{fails.name} {told}" in capsys.readouterr().err
+    assert [suite["broken"] for suite in results.read("client-suites")] == [sorted(fails.allowed()), []]
+
+
+def test_run_without_a_report_says_what_it_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Crashes(KafkaPython):
+        """Its interpreter ends before pytest has written anything."""
+
+        _python = sys.executable
+        _source = tmp_path
+
+    (tmp_path / "pytest.py").write_text("raise SystemExit('no module named lz4')")
+    with pytest.raises(RuntimeError, match="no module named lz4"):
+        Crashes().run("nobody:9092", tmp_path / "log")
 
 
 def test_suite_that_cannot_be_run_is_told_and_is_no_success_by_itself(

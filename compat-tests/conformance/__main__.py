@@ -21,7 +21,7 @@ import process_tree
 import results
 from apache_kafka import ApacheKafka, missing_requirement
 from broker_probe import bootstrap_argument, exit_unless_broker
-from report.parts import PARTS, RAN, Options, Target, run_parts
+from report.parts import PARTS, RAN, Options, Run, Target, now_text, run_parts
 from termination import exit_on_sigterm
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
@@ -147,9 +147,14 @@ def report(arguments: argparse.Namespace, for_scenarios: Sequence[str]) -> int:
     clients = [word for name in arguments.client or () for word in ("--client", name)]
     with target(arguments) as about:
         options = Options(about, (*clients, *for_scenarios), tuple(shlex.split(arguments.bench)))
-        run = run_parts(names, options, shlex.join(["scripts/conformance", *sys.argv[1:]]), arguments.report / "logs")
-    write(run, arguments.report)
-    say(f"written: {arguments.report / HTML} and {arguments.report / MARKDOWN}")
+        run = Run(shlex.join(["scripts/conformance", *sys.argv[1:]]), str(about), now_text())
+        try:
+            run_parts(run, names, options, arguments.report / "logs")
+        finally:
+            # When it is cut off, too: what the parts before have found is the work of an hour.
+            run.finished = now_text()
+            write(run, arguments.report)
+            say(f"written: {arguments.report / HTML} and {arguments.report / MARKDOWN}")
     if not run.succeeded:
         return 1
     if not any(part.state == RAN for part in run.parts.values()):

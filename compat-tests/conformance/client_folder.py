@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import process_tree
+
 FOLDERS = Path(__file__).resolve().parent / "clients"
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 BUILD_TIMEOUT_S = 900
@@ -53,19 +55,20 @@ class ToolchainMissing(Exception):
 
 def run_build_step(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str:
     """Run a step of a build and return its output; raises ``RuntimeError`` with all that it said."""
-    done = subprocess.run(
+    done = process_tree.run(
         command,
+        timeout=BUILD_TIMEOUT_S,
         cwd=directory,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
     )
     if done.returncode:
         raise RuntimeError(f"{directory.name}: {' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
-    return done.stdout
+    output: str = done.stdout
+    return output
 
 
 def files_below(directory: Path) -> list[Path]:

@@ -153,15 +153,14 @@ def now_text() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def run_parts(names: Sequence[str], options: Options, command: str, logs: Path) -> Run:
-    """Run the named parts, their output to a file each in ``logs``."""
-    run = Run(command, str(options.target), now_text())
+def run_parts(run: Run, names: Sequence[str], options: Options, logs: Path) -> None:
+    """Run the named parts, their output to a file each in ``logs``; ``run`` is whole at any moment."""
     logs.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        run.parts[name] = PartRun(reason="the run was cut off before its end")
     for name in PARTS:
         if name in names:
             run.parts[name] = run_part(PARTS[name], options, logs / f"{name}.log")
-    run.finished = now_text()
-    return run
 
 
 def run_part(part: Part, options: Options, log: Path) -> PartRun:

@@ -274,9 +274,11 @@ class Connection(asyncio.BufferedProtocol):
         """Serve what stands in the buffer of our own, then let go of it or read on behind it."""
         if self._buffer is None or self.closed:
             return
-        self._pos = self._serve(self._buffer, self._pos, self._end)
+        pos, self._pos = self._pos, self._serve(self._buffer, self._pos, self._end)
         if self._pos == self._end or self.closed:
             self._release_own()
+        elif self._pos > pos:
+            self._server.on_frame_done(self)
         self._read(not self.holds_whole_frame())
 
     def _serve_on(self) -> None:

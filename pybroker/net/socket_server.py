@@ -224,7 +224,7 @@ class SocketServer:
         return False
 
     def on_frame_done(self, connection: Connection) -> None:
-        """A connection gave its buffer back, or is gone: others may have their turn."""
+        """A connection has served a frame of its own buffer, or is gone: others may have their turn."""
         if self._permitted is connection:
             self._permitted = None
         self._starved.pop(connection, None)

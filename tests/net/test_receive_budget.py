@@ -63,16 +63,20 @@ class SlowProducer:
         self.served: ServedConnection = served_side(broker, self.wire)
         self._rest = b""
 
-    def begin(self) -> None:
+    def begin(self, record_bytes: int = 300_000) -> None:
+        """Send what is left of the frame before and most of the next, in one piece."""
         self.wire.posted = []
-        self.wire.send_bytes(PRODUCE, 9, codec.encode(produce_request("t", batch(b"x" * 300_000)), 9), flexible=True)
+        request = produce_request("t", batch(b"x" * record_bytes))
+        self.wire.send_bytes(PRODUCE, 9, codec.encode(request, 9), flexible=True)
         (frame,) = self.wire.posted
         self.wire.posted = None
-        self.wire.send_raw(frame[:100_000])
-        self._rest = frame[100_000:]
+        cut = len(frame) * 3 // 4
+        self.wire.send_raw(self._rest + frame[:cut])
+        self._rest = frame[cut:]
 
     def finish(self) -> None:
         self.wire.send_raw(self._rest)
+        self._rest = b""
 
     def error(self) -> int:
         """The error of the next reply."""
@@ -115,6 +119,27 @@ def test_peer_may_take_its_time_again_once_the_shortage_is_over(broker: Broker) 
         sweep(broker, SWEEPS_OF_A_PERMIT + 1)
         permitted.finish()
         assert permitted.error() == ErrorCode.NONE
+
+
+def test_peer_that_finishes_a_frame_in_a_shortage_waits_for_its_turn_with_the_next(broker: Broker) -> None:
+    server = sockets_of(broker)
+    shortage = Shortage(broker)
+    with closing(SlowProducer(broker)) as first, closing(SlowProducer(broker)) as second:
+        first.begin(record_bytes=40_000)
+        eventually(lambda: server._permitted is first.served, "the first that asks may read on")
+        second.begin()
+        eventually(lambda: second.served in server._starved, "the second that asks has to wait")
+        first.begin(record_bytes=40_000)
+        assert first.error() == ErrorCode.NONE
+        eventually(lambda: server._permitted is second.served, "its turn has come")
+        assert first.served in server._starved
+        second.finish()
+        assert second.error() == ErrorCode.NONE
+        eventually(lambda: server._permitted is first.served, "its turn has come again")
+        sweep(broker)
+        first.finish()
+        assert first.error() == ErrorCode.NONE
+    shortage.end()
 
 
 def test_who_waits_for_room_reads_on_once_handlers_have_let_go_of_enough(broker: Broker) -> None:

@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import process_tree
 import pytest
 from conformance import __main__ as command
 from conformance.client_folder import ClientFolder
 from conformance.outcomes import BUILDS_FAILED
+from report.page import DOCUMENT, HTML
+from report.parts import MUTANTS, RAN, PartRun, Run
 
 TIMEOUT_S = 100
 
@@ -85,6 +88,20 @@ def test_a_path_stands_for_the_suite_and_the_word_of_an_option_does_not(
         check=False,
     )
     assert set(re.findall(r"^\S+::\S+$", done.stdout, re.MULTILINE)) == ran
+
+
+def test_report_of_a_run_that_is_cut_off_has_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(run: Run, *_: object) -> NoReturn:
+        run.parts[MUTANTS] = PartRun(state=RAN, reason="", exit_code=0, found=[])
+        raise SystemExit(143)
+
+    monkeypatch.setattr(command, "run_parts", cut_off)
+    with pytest.raises(SystemExit):
+        command.report(command.parser().parse_args(["--report", str(tmp_path)]), [])
+    document = json.loads((tmp_path / DOCUMENT).read_text())
+    assert document["finished"]
+    assert document["parts"][MUTANTS]["state"] == RAN
+    assert (tmp_path / HTML).exists()
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", ":9092", "host:port", "host:0", "host:65536", "a:1,b:2"])

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
+import process_tree
 import pytest
 import results
 from report import parts
-from report.parts import BENCH, MUTANTS, NOT_RUN, PARTS, RAN, SCENARIOS, Options, PartRun, Target, run_parts
+from report.parts import (
+    BENCH,
+    HISTORIES,
+    MUTANTS,
+    NOT_RUN,
+    PARTS,
+    RAN,
+    SCENARIOS,
+    Options,
+    PartRun,
+    Run,
+    Target,
+    run_parts,
+)
 
 import bench.report
 from bench.contestants import PYBROKER
@@ -33,8 +48,13 @@ def write_script(checkout: Path, name: str, body: str) -> None:
     script.chmod(0o755)
 
 
+def new_run() -> Run:
+    return Run("command", "pybroker", parts.now_text())
+
+
 def run_one(checkout: Path, name: str, options: Options | None = None) -> PartRun:
-    run = run_parts([name], options or Options(), "command", checkout / "logs")
+    run = new_run()
+    run_parts(run, [name], options or Options(), checkout / "logs")
     assert {other for other, part in run.parts.items() if part.exit_code is not None} <= {name}
     return run.parts[name]
 
@@ -68,8 +88,26 @@ def test_part_without_its_script_did_not_run(checkout: Path) -> None:
 
 
 def test_part_that_is_left_out_says_so(checkout: Path) -> None:
-    run = run_parts([], Options(), "command", checkout / "logs")
+    run = new_run()
+    run_parts(run, [], Options(), checkout / "logs")
     assert {part.reason for part in run.parts.values()} == {"left out"}
+
+
+def test_parts_that_a_run_did_not_reach_say_that_it_was_cut_off(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object, **__: object) -> NoReturn:
+        raise SystemExit(143)
+
+    write_script(checkout, "histories", "exit 0")
+    write_script(checkout, "mutants", f"mkdir -p results; echo '[]' > {results.path_of('mutants')}")
+    run = new_run()
+    run_parts(run, [MUTANTS], Options(), checkout / "logs")
+    monkeypatch.setattr(process_tree, "run", cut_off)
+    with pytest.raises(SystemExit):
+        run_parts(run, [HISTORIES], Options(), checkout / "logs")
+    assert run.parts[MUTANTS].state == RAN
+    assert run.parts[HISTORIES] == PartRun(reason="the run was cut off before its end")
 
 
 @pytest.mark.parametrize("name", [name for name, part in PARTS.items() if part.pybroker_alone])
