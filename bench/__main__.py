@@ -19,9 +19,14 @@ from termination import exit_on_sigterm
 
 from bench.contestants import KAFKA, PYBROKER
 from bench.context import FULL, QUICK, Context
+from bench.measurements import Measurements
 from bench.parts import FULL_ONLY, PARTS
 from bench.process_stats import load_average, stolen_seconds
-from bench.report import RunInfo, print_report, write_json, write_markdown
+from bench.report import RunInfo, now_text, print_report, read_json, write_json, write_markdown
+
+# More than this share of the processors' time is not the host's usual one, which is some hundredths under any load that
+# sleeps and wakes.
+DISTURBED = 0.1
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -34,6 +39,12 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", metavar="PART,…", help="run these parts")
+    parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="RESULTS.json",
+        help="measure parts of that run again, by default those that failed or that the host disturbed",
+    )
     parser.add_argument("--full", action="store_true", help="more rounds and longer ones (about an hour)")
     parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 5, 7 with --full)")
     parser.add_argument("--brokers", default=f"{KAFKA},{PYBROKER}", metavar="NAME,…", help="measure one of them only")
@@ -41,8 +52,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     arguments = parser.parse_args()
     arguments.brokers = arguments.brokers.split(",")
-    arguments.parts = arguments.only.split(",") if arguments.only else default_parts(arguments.full)
-    if unknown := (set(arguments.parts) - PARTS.keys()) | (set(arguments.brokers) - {KAFKA, PYBROKER}):
+    arguments.parts = arguments.only.split(",") if arguments.only else None
+    if unknown := (set(arguments.parts or ()) - PARTS.keys()) | (set(arguments.brokers) - {KAFKA, PYBROKER}):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     return arguments
 
@@ -50,6 +61,22 @@ def parse_arguments() -> argparse.Namespace:
 def default_parts(full: bool) -> list[str]:
     """The parts of a run that names none."""
     return [name for name in PARTS if full or name not in FULL_ONLY]
+
+
+def disturbed_parts(info: RunInfo) -> list[str]:
+    """The parts of a run whose figures say little: those that failed, and those of which the host took too much."""
+    return [name for name, share in info.stolen.items() if name in info.failed or share > DISTURBED]
+
+
+def begin_again(info: RunInfo, measurements: Measurements, parts: list[str]) -> None:
+    """Take back what was found of these parts, and say so."""
+    for name in parts:
+        why = (
+            "which had failed" if name in info.failed else f"of which the host had taken {info.stolen.get(name, 0):.1%}"
+        )
+        info.again[name] = f"{why}, at {now_text()}"
+        measurements.forget(name)
+    info.failed = [name for name in info.failed if name not in parts]
 
 
 def run_parts(context: Context, parts: list[str], info: RunInfo) -> None:
@@ -74,12 +101,21 @@ def run_parts(context: Context, parts: list[str], info: RunInfo) -> None:
 def main() -> int:
     """Run, report, and return the exit code."""
     arguments = parse_arguments()
-    info = RunInfo(command=shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average())
+    if arguments.again is None:
+        info, measurements = (
+            RunInfo(shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average()),
+            Measurements(),
+        )
+        parts = arguments.parts or default_parts(arguments.full)
+    else:
+        info, measurements = read_json(arguments.again)
+        parts = arguments.parts or disturbed_parts(info)
+        begin_again(info, measurements, parts)
     with tempfile.TemporaryDirectory(prefix="pybroker-bench-", dir=arguments.directory) as root:
         volume = FULL if arguments.full else QUICK
         volume = replace(volume, rounds=arguments.rounds or volume.rounds)
-        context = Context(arguments.brokers, volume, Path(root))
-        run_parts(context, arguments.parts, info)
+        context = Context(arguments.brokers, volume, Path(root), measurements)
+        run_parts(context, parts, info)
     info.finish()
     print_report(info, context.measurements)
     print(f"\nwritten: {write_json(info, context.measurements)}")

@@ -5,7 +5,7 @@ Owns: the numbers of one run and their JSON form.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -47,6 +47,12 @@ class Measurements:
         metric = self._metrics.setdefault((part, name), Metric(part, name, unit))
         metric.samples.setdefault(broker, []).append(value)
 
+    def forget(self, part: str) -> None:
+        """Drop the samples of a part, which keeps its place."""
+        for metric in self:
+            if metric.part == part:
+                metric.samples.clear()
+
     def get(self, part: str, name: str) -> Metric | None:
         """A metric, if it was measured."""
         return self._metrics.get((part, name))
@@ -60,3 +66,12 @@ class Measurements:
             {"part": metric.part, "metric": metric.name, "unit": metric.unit, "samples": metric.samples}
             for metric in self
         ]
+
+    @classmethod
+    def from_json(cls, metrics: Iterable[dict[str, Any]]) -> Measurements:
+        """What ``to_json`` gave."""
+        measurements = cls()
+        for found in metrics:
+            metric = Metric(found["part"], found["metric"], found["unit"], found["samples"])
+            measurements._metrics[metric.part, metric.name] = metric
+        return measurements

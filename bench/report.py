@@ -43,6 +43,8 @@ class RunInfo:
     failed: list[str] = field(default_factory=list)
     stolen: dict[str, float] = field(default_factory=dict)
     """The share of the processors' time that the host took, by part."""
+    again: dict[str, str] = field(default_factory=dict)
+    """Why a part was measured again, and when."""
 
     def finish(self) -> None:
         """Note the end."""
@@ -59,6 +61,7 @@ class RunInfo:
         if any(self.stolen.values()):
             shares = ", ".join(f"{part} {share:.1%}" for part, share in self.stolen.items())
             facts.append(f"Processor time that the host took for others: {shares}.")
+        facts.extend(f"Measured again: {part}, {why}." for part, why in self.again.items())
         return [*facts, f"Failed parts: {', '.join(self.failed)}."] if self.failed else facts
 
 
@@ -140,6 +143,12 @@ def write_markdown(info: RunInfo, measurements: Measurements) -> Path:
     ]
     MARKDOWN_PATH.write_text("\n".join(lines))
     return MARKDOWN_PATH
+
+
+def read_json(path: Path) -> tuple[RunInfo, Measurements]:
+    """What ``write_json`` has written."""
+    document = json.loads(path.read_text())
+    return RunInfo(**document["run"]), Measurements.from_json(document["metrics"])
 
 
 def write_json(info: RunInfo, measurements: Measurements) -> Path:

@@ -77,11 +77,16 @@ def run(job: Job) -> Outcome:
 
 
 def check_topic(job: Job, committed: int) -> None:
-    """Raise ``RuntimeError`` unless read_committed consumers may read all: every record, and the marker behind it."""
+    """Raise ``RuntimeError`` unless read_committed consumers may read all: every record, and the marker behind it.
+
+    Kafka writes the last marker after it has answered (KIP-890), so that it may have to be waited for.
+    """
+    deadline = time.perf_counter() + TIMEOUT_S
     with Client(job.bootstrap) as client:
-        end = client.end_offsets(job.topic, [0], isolation_level=READ_COMMITTED)[0]
-    if end != 2 * committed:
-        raise RuntimeError(f"{committed} transactions were committed, the last stable offset is {end}")
+        while (end := client.end_offsets(job.topic, [0], isolation_level=READ_COMMITTED)[0]) != 2 * committed:
+            if end > 2 * committed or time.perf_counter() > deadline:
+                raise RuntimeError(f"{committed} transactions were committed, the last stable offset is {end}")
+            time.sleep(0.01)
 
 
 if __name__ == "__main__":

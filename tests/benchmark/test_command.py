@@ -12,11 +12,11 @@ import pytest
 import results
 
 import bench.report
-from bench.__main__ import run_parts
+from bench.__main__ import begin_again, disturbed_parts, run_parts
 from bench.contestants import PYBROKER
 from bench.context import QUICK, Context, back_with_memory
 from bench.measurements import Measurements
-from bench.report import RunInfo, print_report
+from bench.report import RunInfo, print_report, read_json
 
 AddPart = Callable[[str, Callable[[Context], None]], None]
 
@@ -87,3 +87,29 @@ def test_terminal_shows_the_bars_that_were_measured(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert "≤ 60 MB" in shown
     assert "not measured" not in shown
+
+
+def test_failed_and_disturbed_parts_are_measured_again_and_said_to_be(add_part: AddPart, tmp_path: Path) -> None:
+    add_part("fails", fail)
+    add_part("steady", measure_one)
+    add_part("stolen", measure_one)
+    info = RunInfo("scripts/bench", load_before=0.1)
+    run_parts(Context([PYBROKER], QUICK, tmp_path), ["fails", "steady", "stolen"], info)
+    info.stolen = {"fails": 0.0, "steady": 0.09, "stolen": 0.2}
+
+    (written,) = (tmp_path / "results").iterdir()
+    _, measurements = read_json(written)
+    assert disturbed_parts(info) == ["fails", "stolen"]
+    begin_again(info, measurements, disturbed_parts(info))
+    add_part("fails", measure_one)
+    run_parts(Context([PYBROKER], QUICK, tmp_path, measurements), ["fails", "stolen"], info)
+
+    found, measurements = read_json(written)
+    assert not found.failed
+    assert {metric.part: metric.samples[PYBROKER] for metric in measurements} == {
+        "steady": [1.0],
+        "stolen": [1.0],
+        "fails": [1.0],
+    }
+    assert [line for line in found.lines() if "again: stolen, of which the host had taken 20.0%, at 20" in line]
+    assert [line for line in found.lines() if "again: fails, which had failed, at 20" in line]
