@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pybroker_process import PybrokerProcess
 
-from bench import commit_load, context, group_load, latency_load, raw_load
+from bench import commit_load, context, group_load, latency_load, raw_load, transaction_load
 from bench.bars import BARS, Bar, Judgement, judge, judge_bar
 from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
@@ -235,3 +235,36 @@ def test_a_broker_is_warm_once_it_has_not_become_faster_for_a_while() -> None:
 
 def test_a_broker_that_becomes_faster_for_ever_is_warm_some_day() -> None:
     assert warm(2.0**run for run in range(100)) == (2.0 ** (RUNS_MAX - 1), RUNS_MAX)
+
+
+class SlowMarkers:
+    """A broker whose last stable offset takes these values, one a question."""
+
+    def __init__(self, *ends: int) -> None:
+        self._ends = list(ends)
+
+    def __call__(self, _bootstrap: str) -> SlowMarkers:
+        return self
+
+    def __enter__(self) -> SlowMarkers:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def end_offsets(self, *_: object, **__: object) -> dict[int, int]:
+        return {0: self._ends.pop(0)}
+
+
+def test_marker_that_is_written_behind_the_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_load, "Client", SlowMarkers(218, 219, 220))
+    transaction_load.check_topic(transaction_load.Job("nobody:9092", "t"), committed=110)
+
+
+@pytest.mark.parametrize(("timeout_s", "end"), [(60, 221), (0, 219)])
+def test_topic_with_more_or_less_than_was_committed_is_told(
+    monkeypatch: pytest.MonkeyPatch, timeout_s: int, end: int
+) -> None:
+    monkeypatch.setattr(transaction_load, "Client", SlowMarkers(end, end))
+    monkeypatch.setattr(transaction_load, "TIMEOUT_S", timeout_s)
+    with pytest.raises(RuntimeError, match=f"110 transactions were committed, the last stable offset is {end}"):
+        transaction_load.check_topic(transaction_load.Job("nobody:9092", "t"), committed=110)
