@@ -102,10 +102,8 @@ def main() -> int:
     """Run, report, and return the exit code."""
     arguments = parse_arguments()
     if arguments.again is None:
-        info, measurements = (
-            RunInfo(shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average()),
-            Measurements(),
-        )
+        info = RunInfo(shlex.join(["scripts/bench", *sys.argv[1:]]), load_before=load_average())
+        measurements = Measurements()
         parts = arguments.parts or default_parts(arguments.full)
     else:
         info, measurements = read_json(arguments.again)

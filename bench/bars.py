@@ -12,8 +12,6 @@ from enum import Enum
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
 
-NOT_MEASURED = "not measured"
-
 
 class Kind(Enum):
     """What is compared with the bar: the ratio to Kafka's median, or pybroker's median itself."""
@@ -179,7 +177,7 @@ def judge_bar(bar: Bar, measurements: Measurements) -> Verdict:
     value = bar.value(metric)
     unit = metric.unit if metric else ""
     if value is None:
-        figure = NOT_MEASURED
+        figure = "not measured"
     else:
         figure = f"{value:.3g} {unit}" if bar.kind is Kind.AT_MOST else f"{ratio_text(value)}×"
 

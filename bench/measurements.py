@@ -48,7 +48,7 @@ class Measurements:
         metric.samples.setdefault(broker, []).append(value)
 
     def forget(self, part: str) -> None:
-        """Drop the samples of a part, which keeps its place."""
+        """Drop the samples of a part, whose metrics keep their places for the next."""
         for metric in self:
             if metric.part == part:
                 metric.samples.clear()
@@ -58,7 +58,7 @@ class Measurements:
         return self._metrics.get((part, name))
 
     def __iter__(self) -> Iterator[Metric]:
-        return iter(self._metrics.values())
+        return (metric for metric in self._metrics.values() if metric.samples)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Every metric with all of its samples."""

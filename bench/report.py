@@ -13,7 +13,7 @@ from pathlib import Path
 import results
 from apache_kafka import KAFKA_VERSION
 
-from bench.bars import NOT_MEASURED, Judgement, judge
+from bench.bars import Judgement, Verdict, judge
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements, ratio_text
 from bench.process_stats import load_average, machine
@@ -92,10 +92,12 @@ BAR_COLUMNS = ("bar", "measured", "bar first", "met", "bar raised", "met")
 
 def bar_rows(measurements: Measurements) -> list[tuple[str, ...]]:
     """Every bar with its figure and whether it is met, as it was set first and as it was raised."""
-    return [
-        (verdict.bar.what, verdict.figure, *judgement_cells(verdict.first), *judgement_cells(verdict.raised))
-        for verdict in judge(measurements)
-    ]
+    return [bar_row(verdict) for verdict in judge(measurements)]
+
+
+def bar_row(verdict: Verdict) -> tuple[str, ...]:
+    """One bar, a text for each column."""
+    return (verdict.bar.what, verdict.figure, *judgement_cells(verdict.first), *judgement_cells(verdict.raised))
 
 
 def judgement_cells(judgement: Judgement | None) -> tuple[str, str]:
@@ -106,7 +108,7 @@ def judgement_cells(judgement: Judgement | None) -> tuple[str, str]:
 def print_report(info: RunInfo, measurements: Measurements) -> None:
     """The tables on stdout, without the bars of what was left out."""
     print("\n".join(info.lines()))
-    bars = [row for row in bar_rows(measurements) if row[1] != NOT_MEASURED]
+    bars = [bar_row(verdict) for verdict in judge(measurements) if verdict.now.met is not None]
     for columns, rows in ((FIGURE_COLUMNS, list(figure_rows(measurements))), (BAR_COLUMNS, bars)):
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         print()

@@ -21,7 +21,7 @@ VERDICTS = {MARKS[True]: Kind.GOOD, MARKS[False]: Kind.BAD, MARKS[None]: Kind.SK
 
 def section(found: dict[str, Any]) -> Section:
     """The section, from every sample of a run."""
-    measurements = restored(found["metrics"])
+    measurements = Measurements.from_json(found["metrics"])
     measured = [verdict.now.met for verdict in judge(measurements) if verdict.now.met is not None]
     met = sum(measured)
     tile = Tile("bars met", f"{met} of {len(measured)}", verdict(len(measured), len(measured) - met))
@@ -51,13 +51,3 @@ def bar_cells(row: tuple[str, ...]) -> Row:
 def unbroken(text: str) -> str:
     """A short text without Markdown's marks that is never wrapped."""
     return text.replace("**", "").replace(" ", "\u00a0")
-
-
-def restored(metrics: list[dict[str, Any]]) -> Measurements:
-    """The measurements of a run from their JSON."""
-    measurements = Measurements()
-    for metric in metrics:
-        for broker, samples in metric["samples"].items():
-            for sample in samples:
-                measurements.add(metric["part"], metric["metric"], metric["unit"], broker, sample)
-    return measurements

@@ -113,3 +113,13 @@ def test_failed_and_disturbed_parts_are_measured_again_and_said_to_be(add_part: 
     }
     assert [line for line in found.lines() if "again: stolen, of which the host had taken 20.0%, at 20" in line]
     assert [line for line in found.lines() if "again: fails, which had failed, at 20" in line]
+
+
+def test_part_that_is_taken_back_shows_nothing_until_it_is_measured_again_in_its_place() -> None:
+    measurements = Measurements()
+    for part in ("first", "second"):
+        measurements.add(part, "requests", "1/s", PYBROKER, 1.0)
+    measurements.forget("first")
+    assert [metric.part for metric in measurements] == ["second"]
+    measurements.add("first", "requests", "1/s", PYBROKER, 2.0)
+    assert [metric.part for metric in measurements] == ["first", "second"]
