@@ -33,6 +33,7 @@ from pybroker.cluster.image import (
     first_delta,
 )
 from pybroker.cluster.internal_topics import creatable_topic
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.operations import (
@@ -264,8 +265,8 @@ class Controller:
     def _auto_created(self, name: str, error_code: int) -> None:
         if error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             error_code = 0
-        for done in self._being_created.pop(name):
-            done(error_code)
+        for failure in run_each(self._being_created.pop(name), error_code):
+            log.error("who waited for topic %s could not be told", name, exc_info=failure)
 
     # ------------------------------------------------------------------ configs, features, producer ids
 

@@ -3,17 +3,22 @@
 Owns: which image is current, and the order in which listeners hear of a new one (the order of subscription).
 Owns no decision and no I/O: the controller hands in committed images, on the loop.
 
-Invariants: images arrive with growing epochs; listeners run on the loop, after ``image`` has moved.
+Invariants: images arrive with growing epochs; listeners run on the loop, after ``image`` has moved; each of them hears
+of an image, also when one before it failed.
 
 Counterpart in Kafka: ``KRaftMetadataCache`` and the ``MetadataPublisher``s.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster.listener_view import ListenerView
+
+log = logging.getLogger(__name__)
 
 ImageListener = Callable[[ClusterImage, ImageDelta], None]
 
@@ -29,12 +34,15 @@ class MetadataCache:
         self._views: dict[str, ListenerView] = {}
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """Make ``image`` the current one, then tell every listener."""
+        """Make ``image`` the current one, then tell every listener; then raise what the first failed one raised."""
         assert image.epoch > self.image.epoch, "images arrive with growing epochs"
         self.image = image
         self._refresh_views(delta)
-        for listener in tuple(self._listeners):
-            listener(image, delta)
+        failures = run_each(self._listeners, image, delta)
+        for failure in failures[1:]:
+            log.error("a listener failed on the image of epoch %d", image.epoch, exc_info=failure)
+        if failures:
+            raise failures[0]
 
     def subscribe(self, listener: ImageListener) -> Callable[[], None]:
         """Call ``listener(image, delta)`` at every change from now on; returns the function that ends it."""

@@ -13,13 +13,18 @@ with ``synchronous=FULL``); after ``open`` only the store's thread touches the c
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
 from pybroker.env import Env, Executor
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "pybroker-metadata.db"
 
@@ -101,9 +106,11 @@ class SqliteStore:
         def finish(result: CommitResult | None, error: BaseException | None) -> None:
             if result is None:
                 result = CommitResult(error=StoreError(f"the metadata store failed: {error!r}"))
-            done(result)
-            if result.revision is not None:
-                self._tell_watchers(transaction, result.revision)
+            try:
+                done(result)
+            finally:
+                if result.revision is not None:
+                    self._tell_watchers(transaction, result.revision)
 
         self._thread().submit(lambda: self._commit(transaction), finish)
 
@@ -164,11 +171,15 @@ class SqliteStore:
 
     def _tell_watchers(self, transaction: Transaction, revision: int) -> None:
         puts = {**transaction.puts, **transaction.ephemerals}
-        for prefix, callback in tuple(self._watchers):
+
+        def tell(prefix: str, callback: Callable[[Changes], None]) -> None:
             below = {key: value for key, value in puts.items() if key.startswith(prefix)}
             deleted = tuple(key for key in transaction.deletes if key.startswith(prefix))
             if below or deleted:
                 callback(Changes(revision, below, deleted))
+
+        for failure in run_each(partial(tell, prefix, callback) for prefix, callback in self._watchers):
+            log.error("a watcher of the metadata store failed on revision %d", revision, exc_info=failure)
 
 
 def _select(connection: sqlite3.Connection, prefix: str) -> dict[str, Entry]:

@@ -145,8 +145,11 @@ def _respond_named(
 ) -> AssembledResponse:
     by_name = ctx.services.metadata.image.topics_by_name
     known = [by_name[name] for name in names if name in by_name]
+    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # what was there when it was asked for
     unknown = [
-        MetadataResponseTopic(error_code=errors[name], name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
+        MetadataResponseTopic(
+            error_code=errors.get(name, gone), name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+        )
         for name in names
         if name not in by_name
     ]

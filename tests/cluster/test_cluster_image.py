@@ -116,6 +116,21 @@ def test_listeners_hear_of_an_image_after_it_became_current_and_until_they_unsub
     assert seen == [(1, 1)]
 
 
+def test_listener_hears_of_an_image_though_others_failed_on_it(caplog: pytest.LogCaptureFixture) -> None:
+    cache = MetadataCache()
+    seen: list[int] = []
+
+    def fail(image: ClusterImage, delta: ImageDelta) -> None:
+        raise RuntimeError("bug")
+
+    for listener in (fail, fail, lambda image, _: seen.append(image.epoch)):
+        cache.subscribe(listener)
+    with pytest.raises(RuntimeError, match="bug"):
+        cache.apply(ClusterImage(epoch=1), ImageDelta())
+    assert seen == [1]
+    assert caplog.text.count("RuntimeError: bug") == 1, "the one that is not raised is told"
+
+
 def brokers() -> dict[int, BrokerRegistration]:
     both = {"A": Endpoint("a", 1), "B": Endpoint("b", 2)}
     return {

@@ -338,6 +338,20 @@ def test_auto_creation_of_one_name_is_shared(cluster: FakeCluster) -> None:
     assert answers == [0, 0, 0, 0]
 
 
+def test_who_waits_for_a_topic_is_told_though_another_one_fails(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error_code: int) -> None:
+        raise KeyError("b")
+
+    answers: list[int] = []
+    for done in (answers.append, fail, answers.append, fail, answers.append):
+        cluster.controller.auto_create_topic("a", done)
+    cluster.loop.run()
+    assert answers == [0, 0, 0]
+    assert caplog.text.count("who waited for topic a could not be told") == 2
+
+
 def test_auto_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> None:
     answers: list[Any] = []
     cluster.controller.create_topics([NewTopic("a", 4, 1)], answers.append)

@@ -232,6 +232,13 @@ def test_any_number_of_unknown_topics_is_answered(cluster: FakeCluster, version:
     assert rows(response) == [("known", 0), *((name, unknown) for name in names[1:])]
 
 
+def test_topic_that_is_deleted_while_another_one_is_created_is_unknown(cluster: FakeCluster) -> None:
+    create(cluster, "going")
+    cluster.controller.delete_topics(["going"], lambda results: None)
+    response = ask(cluster, named("going", "coming"), allow_auto_topic_creation=True)
+    assert dict(rows(response)) == {"going": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "coming": 0}
+
+
 def test_client_that_went_away_does_not_keep_the_topic_from_being_created(cluster: FakeCluster) -> None:
     request = MetadataRequest(topics=named("a"), allow_auto_topic_creation=True)
     parked = handler.handle(cluster.context(9), request)

@@ -111,6 +111,24 @@ def test_watchers_hear_of_committed_changes_below_their_prefix(store: SqliteStor
     assert [(change.puts, change.deletes) for change in heard] == [({"/a/1": b"1"}, ()), ({}, ("/a/1",))]
 
 
+def fail(*_: object) -> None:
+    raise RuntimeError("bug")
+
+
+def test_watcher_hears_of_a_change_though_another_one_or_who_made_it_fails(
+    store: SqliteStore, loop: ManualLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Changes] = []
+    for callback in (fail, heard.append):
+        store.watch("/", callback)
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    assert "a watcher of the metadata store failed on revision 1" in caplog.text
+    store.commit(Transaction(puts={"/a": b"2"}), fail)
+    with pytest.raises(RuntimeError, match="bug"):
+        loop.run()
+    assert [change.puts for change in heard] == [{"/a": b"1"}, {"/a": b"2"}]
+
+
 def test_ephemeral_keys_go_away_with_the_session(tmp_path: Path, loop: ManualLoop) -> None:
     store = open_store(tmp_path, loop)
     store.commit_at_start(Transaction(puts={"/stays": b""}, ephemerals={"/goes": b""}))
