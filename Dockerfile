@@ -8,8 +8,8 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY pybroker pybroker
-# A virtual environment is copied whole into the final image, and pip's cache and the sources stay behind.
-RUN python -m venv /opt/pybroker && /opt/pybroker/bin/pip install --no-cache-dir .
+# With the client commands, for `docker exec`.  A virtual environment is copied whole into the final image, and pip's cache and the sources stay behind.
+RUN python -m venv /opt/pybroker && /opt/pybroker/bin/pip install --no-cache-dir ".[cli]"
 
 FROM python:3.12-slim
 ENV PATH=/opt/pybroker/bin:$PATH PYTHONUNBUFFERED=1

@@ -1,7 +1,7 @@
 """THE TABLE: one row per served API key.
 
 Owns: which keys are served, in which versions, by which handler, routed where, under which ACL.
-Dispatch, ApiVersions, metrics, the README's table and the parametrised tests all derive from these rows.
+Dispatch, ApiVersions, metrics, the table of docs/reference.md and the parametrised tests all derive from these rows.
 A row holds numbers and the dotted name of its handler; the module is imported when the first request of
 its key comes.
 """

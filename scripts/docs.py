@@ -1,6 +1,6 @@
-"""Fill the generated parts of README.md: the APIs, the defaults that differ from Kafka's, the benchmark's table.
+"""Fill the generated parts of the pages: the APIs, the defaults that differ from Kafka's, the benchmark's table.
 
-Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when the README is not what it would write.
+Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when a page is not what it would write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pybroker.apis import APIS
 from pybroker.config.broker import OVERRIDDEN_DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
 BENCH_RESULTS = ROOT / "bench" / "RESULTS.md"
 
 
@@ -45,17 +44,26 @@ def bench_table() -> str:
     return f"{circumstances}\n\n{bars}\n\nAll figures are in [bench/RESULTS.md](bench/RESULTS.md)."
 
 
-def filled(text: str) -> str:
-    """The README with every generated part renewed."""
-    for name, content in (("apis", api_table()), ("defaults", defaults_table()), ("bench", bench_table())):
+# Which page has which generated parts.
+PAGES = {
+    "README.md": {"bench": bench_table},
+    "docs/reference.md": {"apis": api_table, "defaults": defaults_table},
+}
+
+
+def filled(page: str, text: str) -> str:
+    """A page's text with every generated part renewed."""
+    for name, content in PAGES[page].items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         head, found, rest = text.partition(begin)
         _, ended, tail = rest.partition(end)
-        assert found, f"README.md has no {begin}"
-        assert ended, f"README.md has no {end}"
-        text = f"{head}{begin}\n{content}\n{end}{tail}"
+        assert found, f"{page} has no {begin}"
+        assert ended, f"{page} has no {end}"
+        text = f"{head}{begin}\n{content()}\n{end}{tail}"
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(filled(page, path.read_text()))

@@ -1,7 +1,7 @@
 """The console script ``pybroker``.
 
-Owns: the fork in the road between ``serve`` (standard library only, start-up counts) and the client commands
-(typer, rich, kafka-python).  Owns no command.
+Owns: the fork in the road between ``serve`` (what every install has; start-up counts) and the client commands
+(typer, rich, kafka-python: the extra ``cli``).  Owns no command.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+_FAILED: Final = 1
 _INTERRUPTED: Final = 130
 
 
@@ -23,6 +24,15 @@ def main() -> None:
         except KeyboardInterrupt:
             # Ctrl-C before the broker heeds signals: nothing runs yet, and the shell's code says it all.
             sys.exit(_INTERRUPTED)
+
+    from pybroker.cli.requirements import unmet_requirements
+
+    if unmet := unmet_requirements():
+        print(
+            f"pybroker: all commands but serve need {', '.join(unmet)}: pip install 'pybroker[cli]'",
+            file=sys.stderr,
+        )
+        sys.exit(_FAILED)
 
     from pybroker.cli.app import run_client
 

@@ -38,7 +38,7 @@ _DEFAULTS: Final[dict[str, Any]] = {name: setting.default for name, setting in B
 
 
 class OverriddenDefault(NamedTuple):
-    """A default that differs from Kafka's, for the README's table; ``when`` is "always" or "--dev"."""
+    """A default that differs from Kafka's, for the table of docs/reference.md; ``when`` is "always" or "--dev"."""
 
     names: str
     default: str

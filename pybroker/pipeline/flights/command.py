@@ -1,0 +1,41 @@
+"""The demo's command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from kafka.errors import KafkaError
+from rich.console import Console
+
+from pybroker.pipeline.flights.dataset import DatasetMissing
+from pybroker.pipeline.flights.demo import DemoFailed, DemoOptions, run
+from pybroker.pipeline.flights.events import ProduceFailed
+from pybroker.pipeline.flights.processes import ProcessFailed
+from pybroker.pipeline.flights.results import ResultsStalled
+
+
+def main(
+    bootstrap: Annotated[str | None, typer.Option(help="HOST:PORT of a broker; default: one of its own.")] = None,
+    months: Annotated[int, typer.Option(min=1, max=12, help="How much of the year 2013.")] = 12,
+    flights_topic: Annotated[str, typer.Option(help="Topic for the flights; must not exist.")] = "flights",
+    delays_topic: Annotated[str, typer.Option(help="Topic for the results; must not exist.")] = "flight-delays",
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic of flights.")] = 4,
+    consumers: Annotated[int, typer.Option(min=1, help="Members of the group that reads the results.")] = 2,
+    micro_batches: Annotated[int, typer.Option(min=2, help="How many micro-batches Spark takes the stream in.")] = 8,
+    crash: Annotated[bool, typer.Option(help="Kill Spark half way and start it again.")] = True,
+) -> None:
+    """A year of flights through a broker, Spark and back, checked against the same aggregation done in batch."""
+    console = Console()
+    options = DemoOptions(
+        bootstrap, months, flights_topic, delays_topic, partitions, consumers, micro_batches, crash_half_way=crash
+    )
+    try:
+        run(options, console)
+    except (DatasetMissing, DemoFailed, KafkaError, ProcessFailed, ProduceFailed, ResultsStalled) as error:
+        console.print(f"The demo failed: {error}", style="red", markup=False)
+        raise typer.Exit(1) from error
+
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(main)

@@ -1,0 +1,38 @@
+"""The pages for users, cut into their examples."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.source_tree import ROOT
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+# What the pages tell to start listens here.
+ADDRESS = "127.0.0.1:9092"
+
+
+class Example(NamedTuple):
+    """One block of code, and what the page says that it prints (the block ``text`` right behind it)."""
+
+    page: Path
+    language: str
+    code: str
+    prints: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.name}: {self.code.strip().splitlines()[-1]}"
+
+
+_BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+
+
+def examples(language: str, page: Path | None = None) -> list[Example]:
+    """The pages' blocks in a language, in the order in which they stand."""
+    return [
+        Example(path, *match.groups())
+        for path in ([page] if page else PAGES)
+        for match in _BLOCK.finditer(path.read_text())
+        if match[1] == language
+    ]

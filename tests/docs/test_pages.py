@@ -1,0 +1,152 @@
+"""The pages tell the truth: their tables are generated, their links lead somewhere, and their examples do what
+they say.
+
+What needs a broker runs against the one that ``scripts/run`` starts, because that is what the pages tell to start.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.docs.pages import ADDRESS, PAGES, Example, examples
+from tests.source_tree import ROOT
+
+BIN = Path(sys.executable).parent
+STARTS_WITHIN_S = 30
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
+
+
+def docs_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_script", ROOT / "scripts" / "docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference.md"])
+def test_generated_tables_are_up_to_date(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert docs_script().filled(page, text) == text, "run .venv/bin/python scripts/docs.py"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page may name behind its `#`."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            name, _, anchor = target.partition("#")
+            path = (page.parent / name).resolve() if name else page
+            if "://" not in target and (not path.exists() or (anchor and anchor not in anchors(path))):
+                broken.append(f"{page.name}: {target}")
+    assert not broken
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of the broker that ``scripts/run`` starts, with another port and directory for the test's sake."""
+    own = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path_factory.mktemp("data")))
+    with subprocess.Popen([ROOT / "scripts" / "run", *own], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = next((line for line in process.stdout if "pybroker ready on" in line), "")
+        yield ready.split()[-1] if ready else pytest.fail("scripts/run starts no broker")
+        process.terminate()
+        assert process.wait(STARTS_WITHIN_S) == 0
+
+
+def pasted(code: str) -> str:
+    """What an interactive Python prints when the code is pasted into it, and Enter pressed once more."""
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Error" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def without_echo(printed: str, wanted: str | None) -> str:
+    """The lines of the output that the page shows; pasting also shows the values of expressions (futures, counts)."""
+    shown = (wanted or "").splitlines()
+    return "".join(f"{line}\n" for line in printed.splitlines() if line in shown)
+
+
+class Typist:
+    """Types the pages' examples, each once and in order, and keeps what they printed."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def paste(self, example: Example) -> None:
+        """Paste a Python example into an interactive Python."""
+        printed = pasted(example.code.replace(ADDRESS, self._address))
+        assert example.prints is not None, "say what it prints"
+        assert without_echo(printed, example.prints) == example.prints
+
+    def type(self, example: Example) -> None:
+        """Type the commands of a console example; each prints the lines up to the next."""
+        commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", example.code, re.MULTILINE)
+        script = "\n".join(f"{command}\necho '--- {number}'" for number, (command, _) in enumerate(commands))
+        environment = {**os.environ, "PYBROKER_BOOTSTRAP": self._address}
+        done = subprocess.run(
+            ["bash", "-e"],
+            input=script,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.split(r"--- \d+\n", done.stdout)[:-1] == [prints for _, prints in commands]
+
+
+def test_the_readme_prints_what_it_says_from_its_top_to_its_end(address: str) -> None:
+    typist = Typist(address)
+    (python,) = (example for example in examples("python", README) if ADDRESS in example.code)
+    (console,) = (example for example in examples("console", README) if "pybroker" in example.code)
+    typist.paste(python)
+    typist.type(console)
+
+
+@pytest.mark.parametrize("example", examples("python", GUIDE), ids=str)
+def test_the_guide_prints_what_it_says(example: Example, address: str) -> None:
+    Typist(address).paste(example)
+
+
+def test_the_fixtures_example_passes(tmp_path: Path) -> None:
+    (example,) = (example for example in examples("python", README) if "kafka_broker" in example.code)
+    (tmp_path / "test_events.py").write_text(example.code)
+    command = [str(BIN / "pytest"), "-p", "no:cacheprovider", "test_events.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [line for example in examples("sh") for line in example.code.splitlines() if re.search(r"(^|\| )pybroker ", line)],
+)
+def test_shell_example_names_existing_commands_and_options(command: str) -> None:
+    arguments = re.split(r"(?:^|\| )pybroker ", command)[1].split("#", maxsplit=1)[0].split()
+    words = [word for word in arguments if not word.startswith("-")]
+    verbs = words[: 2 if words[0] in ("topics", "groups", "transactions") else 1]
+    shown = subprocess.run(
+        [str(BIN / "pybroker"), *verbs, "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
+    for option in (argument for argument in arguments if argument.startswith("-") and not argument.startswith("-f")):
+        assert option in shown.stdout, f"{' '.join(verbs)} has no {option}"

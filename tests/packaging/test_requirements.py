@@ -1,0 +1,85 @@
+"""A base install brings what a broker needs, and nothing of a client's."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, packages_distributions
+from typing import Any
+
+import pytest
+
+from pybroker.cli import requirements
+from tests.source_tree import BROKER, ROOT, WIRE, imports, python_files, relative
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+# What is only in an extra may be imported by these, and by nothing else.
+# A module of the standard library, but of a later Python than the oldest that is served.
+LATER = {"annotationlib"}
+PARTS_WITH_EXTRAS = (
+    "pybroker/cli/",
+    "pybroker/pipeline/",
+    "pybroker/testing/",
+    "protocol/pybroker_protocol/construct_forms.py",
+)
+
+
+def names(declared: list[str]) -> set[str]:
+    return {re.split(r"[\s<>=!;\[]", entry, maxsplit=1)[0].lower() for entry in declared}
+
+
+def test_what_the_broker_imports_comes_with_a_base_install() -> None:
+    base = names(PROJECT["dependencies"])
+    distributions = packages_distributions()
+    wrong = [
+        f"{relative(path)}:{imported.line} imports {imported.module}"
+        for path in python_files(BROKER, WIRE)
+        if not relative(path).startswith(PARTS_WITH_EXTRAS)
+        for imported in imports(path)
+        if not imported.for_types_only
+        and (package := imported.module.split(".")[0]) not in sys.stdlib_module_names | LATER
+        and package not in {"pybroker", "pybroker_protocol"}
+        and not {name.lower() for name in distributions.get(package, [package])} & base
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_extra_but_its_own_brings_spark() -> None:
+    def all_of(extra: str) -> set[str]:
+        found: set[str] = set()
+        for entry in EXTRAS[extra]:
+            nested = re.fullmatch(r"pybroker\[(\w+)\]", entry)
+            found |= all_of(nested[1]) if nested else names([entry])
+        return found
+
+    assert {extra for extra in EXTRAS if "pyspark" in all_of(extra)} == {"spark", "demo"}
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
+    """Make these distributions, and no others, the installed ones."""
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(requirements, "version", version)
+
+
+def test_every_requirement_of_the_commands_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, {})
+    assert sorted(requirements.unmet_requirements()) == sorted(EXTRAS["cli"])
+
+
+@pytest.mark.parametrize(
+    ("present", "is_met"),
+    [("2.3.3", False), ("3.0.11", False), ("3.0.12", True), ("3.0.12.post1", True), ("3.1rc1", True), ("10.0", True)],
+)
+def test_an_older_client_library_does_not_serve_the_commands(
+    monkeypatch: pytest.MonkeyPatch, present: str, is_met: bool
+) -> None:
+    others = dict.fromkeys(names(EXTRAS["cli"]), "99")
+    installed(monkeypatch, {**others, "kafka-python": present})
+    assert requirements.unmet_requirements() == ([] if is_met else ["kafka-python>=3.0.12"])

@@ -1,0 +1,120 @@
+"""The wheel in environments of its own: what a base install weighs, and that the fixtures go with any client."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import examples
+from tests.packaging.environments import Environment, environment_with
+from tests.source_tree import ROOT
+
+pytestmark = pytest.mark.slow
+
+# What a test broker may cost the environments of those who use it.
+BASE_MB_MAX = 40
+
+WITH_CONFLUENT = """
+from confluent_kafka import Consumer, Producer
+
+
+def test_an_event_arrives(kafka_broker, kafka_topic):
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+    producer.produce(kafka_topic, b"hello")
+    assert producer.flush(10) == 0
+    settings = {"bootstrap.servers": kafka_broker.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe([kafka_topic])
+    message = consumer.poll(20)
+    assert message.value() == b"hello"
+    consumer.close()
+"""
+
+WITH_AIOKAFKA = """
+import asyncio
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+
+def test_an_event_arrives(kafka_broker, kafka_topic):
+    async def send_and_read():
+        async with AIOKafkaProducer(bootstrap_servers=kafka_broker.bootstrap) as producer:
+            await producer.send_and_wait(kafka_topic, b"hello")
+        settings = {"bootstrap_servers": kafka_broker.bootstrap, "auto_offset_reset": "earliest"}
+        async with AIOKafkaConsumer(kafka_topic, **settings) as consumer:
+            return (await consumer.getone()).value
+
+    assert asyncio.run(send_and_read()) == b"hello"
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as a release has it: built from the sdist, and checked."""
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run([ROOT / "scripts" / "package", out], check=True, timeout=300)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def run_test(environment: Environment, folder: Path, code: str) -> None:
+    (folder / "test_events.py").write_text(code)
+    done = environment.run("pytest", "test_events.py", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_base_install_is_small_and_serves(wheel: Path, tmp_path: Path) -> None:
+    environment = environment_with(tmp_path / "env", str(wheel))
+    assert environment.size_mb() <= BASE_MB_MAX
+    program, data = str(environment.folder / "bin" / "pybroker"), str(tmp_path / "data")
+    command = [program, "serve", "--listen", "127.0.0.1:0", "--data-dir", data]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert "pybroker ready on 127.0.0.1:" in process.stdout.readline()
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_what_needs_an_extra_ends_in_a_line_without_it(wheel: Path, tmp_path: Path) -> None:
+    environment = environment_with(tmp_path / "env", str(wheel))
+    for command, extra in (
+        (("pybroker",), "cli"),
+        (("pybroker", "--help"), "cli"),
+        (("pybroker", "topics", "list"), "cli"),
+        (("python", "-m", "pybroker.pipeline.flights"), "demo"),
+    ):
+        done = environment.run(*command)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert f"pip install 'pybroker[{extra}]'" in line
+
+
+def test_the_readme_example_passes_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    (example,) = (example for example in examples("python", ROOT / "README.md") if "kafka_broker" in example.code)
+    (install,) = (
+        line.removeprefix("pip install ").split()
+        for shown in examples("sh", ROOT / "README.md")
+        for line in shown.code.splitlines()
+        if line.startswith("pip install pytest")
+    )
+    run_test(environment_with(tmp_path / "env", str(wheel), *install), tmp_path, example.code)
+
+
+def test_the_fixtures_go_with_kafka_python_2(wheel: Path, tmp_path: Path) -> None:
+    environment = environment_with(tmp_path / "env", str(wheel), "pytest", "kafka-python<3")
+    (example,) = (example for example in examples("python", ROOT / "README.md") if "kafka_broker" in example.code)
+    run_test(environment, tmp_path, example.code)
+    told = environment.run("pybroker", "topics", "list").stderr
+    assert "kafka-python>=3" in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("client", "code"), [("confluent-kafka", WITH_CONFLUENT), ("aiokafka", WITH_AIOKAFKA)])
+def test_the_fixtures_go_with_another_client_alone(wheel: Path, tmp_path: Path, client: str, code: str) -> None:
+    environment = environment_with(tmp_path / "env", str(wheel), "pytest", client)
+    assert not (environment.site_packages / "kafka").exists()
+    run_test(environment, tmp_path, code)
