@@ -106,10 +106,17 @@ SOFTWARE_NAME_CHARS = 100
 # --- metadata ----------------------------------------------------------------------------------------------------
 
 # Partitions that one request may create (Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH): one request is
-# one transaction, and stays that small.  A Metadata request auto-creates no more topics either.
+# one transaction, and stays that small.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
-# Topics that a Metadata request asks to be created per turn of the loop.
+# Topics that Metadata requests may have begun to create and that are not there yet; who needs others asks again, and
+# whoever asks for names without end does not fill the memory.  As many as one request may create.
+AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
+
+# Names whose refusal the log has told and does not tell again; beyond, it begins anew.
+REFUSED_CREATIONS_REMEMBERED = 1_000
+
+# Topics whose creation is begun per turn of the loop.
 AUTO_CREATIONS_PER_TURN = 250
 
 # Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.

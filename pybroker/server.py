@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import open_controller
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
@@ -101,6 +102,7 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = controller
+        services.auto_topic_creation = AutoTopicCreation(env, config, metadata, controller.create_topics)
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
         endpoints: dict[str, Endpoint] = {}
         for listener in listeners:

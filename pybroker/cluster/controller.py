@@ -1,13 +1,12 @@
 """The controller: every change of the cluster's metadata goes through it.
 
-Owns: the operations, taking the controller key and registering this broker at start, and the waits for topics that are
-being created.  Owns no rule (``decisions/`` has them, pure), no order (``write_queue``) and no storage
-(``MetadataStore``).
+Owns: the operations, taking the controller key and registering this broker at start.  Owns no rule (``decisions/`` has
+them, pure), no order (``write_queue``), no storage (``MetadataStore``), and nobody's waits (``auto_topic_creation``).
 
 Invariants: every ``done`` runs on the loop, later than the call that brought it, exactly once, and after the image
 with the change was applied; the loop never waits for the store once ``start`` has returned.
 
-Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``, and ``AutoTopicCreationManager``.
+Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
 """
 
 from __future__ import annotations
@@ -25,15 +24,12 @@ from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
-    INTERNAL_TOPICS,
     BrokerRegistration,
     ClusterImage,
     Endpoint,
     ImageBuilder,
     first_delta,
 )
-from pybroker.cluster.internal_topics import creatable_topic
-from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.operations import (
@@ -52,14 +48,11 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import ConfigChange
 from pybroker.env import Env
-from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
 REQUEST_TIMEOUT_MS: Final = 30_000  # request.timeout.ms of Kafka's clients
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 PRODUCER_ID_MAX: Final = 2**63 - 1
-
-TopicDone = Callable[[int], None]
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +85,6 @@ class Controller:
         self._loaded = ClusterImage()
         self._first_puts: Mapping[str, bytes] = {}
         self._holder: Entry | None = None
-        self._being_created: dict[str, list[TopicDone]] = {}
 
     # ------------------------------------------------------------------ start and end
 
@@ -240,33 +232,6 @@ class Controller:
             return elect_leaders(builder, election_type, wanted)
 
         self._submit(decide, refuse, done, timeout_ms=timeout_ms)
-
-    def auto_create_topic(self, name: str, done: TopicDone) -> None:
-        """Create a topic with the broker's defaults; ``done(error_code)`` runs when it exists and has a leader.
-
-        Requests for one name that come while it is being created share its creation; a topic that exists is no error.
-        Kafka's internal topics get their own partitions, replication and configs.
-        """
-        if name in self._being_created:
-            self._being_created[name].append(done)
-            return
-        if name in self._cache.image.topics_by_name:
-            self._env.timers.call_soon(done, 0)
-            return
-        self._being_created[name] = [done]
-        topic = creatable_topic(name, self._config, len(self._cache.image.brokers))
-        self.create_topics([topic], lambda results: self._auto_created(name, results[0].error_code))
-
-    def ensure_internal_topic(self, name: str, done: TopicDone) -> None:
-        """``auto_create_topic`` for one of Kafka's own topics, at the first need of it."""
-        assert name in INTERNAL_TOPICS, f"{name} is not internal"
-        self.auto_create_topic(name, done)
-
-    def _auto_created(self, name: str, error_code: int) -> None:
-        if error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            error_code = 0
-        for failure in run_each(self._being_created.pop(name), error_code):
-            log.error("who waited for topic %s could not be told", name, exc_info=failure)
 
     # ------------------------------------------------------------------ configs, features, producer ids
 

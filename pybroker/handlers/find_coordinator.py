@@ -3,7 +3,7 @@
 Behaviour: the broker that coordinates a group (key type 0) or a transactional id (key type 1): the leader of its
 partition of ``__consumer_offsets`` or ``__transaction_state``, by the listener that the request came in on.  The topic
 comes into being at the first request that needs it, and the reply is parked until it is there, where Kafka answers
-COORDINATOR_NOT_AVAILABLE and lets the client come back.  From 4 several keys at once (KIP-699).
+COORDINATOR_NOT_AVAILABLE at once and lets the client come back.  From 4 several keys at once (KIP-699).
 
 Not served: share groups (key type 2), INVALID_REQUEST as in a Kafka without them.
 """
@@ -64,7 +64,7 @@ def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordina
     def created(_error_code: int) -> None:
         parked.complete(_response(ctx, request.key_type, keys))
 
-    ctx.services.controller.ensure_internal_topic(kind.topic, created)
+    ctx.services.auto_topic_creation.ensure(kind.topic, created)
     return parked
 
 

@@ -1,9 +1,8 @@
 """Metadata (key 3), versions 0 to 13.
 
 Behaviour: all topics for null (for an empty list in version 0), otherwise those asked for, by name or, from 12, by id;
-leaders and brokers as the listener of the request leads to them.  A missing topic is created where both the request
-and ``auto.create.topics.enable`` allow it: the reply is parked until it exists and then names its leader, where Kafka
-answers UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again.
+leaders and brokers as the listener of the request leads to them.  The creation of a missing topic is begun where both
+the request and ``auto.create.topics.enable`` allow it: the reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask again.
 Version notes: 0 reports replicas that cannot be reached as REPLICA_NOT_AVAILABLE; up to 5 a leader without the listener
 is LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND from 6; authorized operations from 8 (KIP-430), of the cluster until 10.
 
@@ -14,16 +13,15 @@ the difference between 1 ms and 60 ms for each client that asks for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, NamedTuple
 
-from pybroker import limits
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import RequestContext
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -54,8 +52,8 @@ class AssembledResponse(NamedTuple):
     after_topics: bytes
 
 
-def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Parked:
-    """Answer from the image, or park until the missing topics are created."""
+def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse:
+    """Answer from the image, and begin to create what is missing."""
     version = ctx.api_version
     if request.topics is None or (version == 0 and not request.topics):
         return _respond(ctx, request, ctx.services.metadata.image.topics_by_name.values(), [])
@@ -92,17 +90,14 @@ def _answer_by_id(ctx: RequestContext, request: MetadataRequest, topic_ids: Sequ
     return _respond(ctx, request, known, unknown)
 
 
-def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequence[str]) -> AssembledResponse | Parked:
+def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequence[str]) -> AssembledResponse:
     services = ctx.services
     by_name = services.metadata.image.topics_by_name
     missing = [name for name in names if name not in by_name]
     errors = {name: _missing_error(name) for name in missing}
     if missing and request.allow_auto_topic_creation and services.config.get_bool("auto.create.topics.enable"):
         creatable = [name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        # The names beyond stay unknown.
-        allowed = [name for name in creatable if _may_create(ctx, name)][: limits.PARTITIONS_PER_REQUEST_MAX]
-        if allowed:
-            return _create_first(ctx, request, names, errors, allowed)
+        services.auto_topic_creation.begin(name for name in creatable if _may_create(ctx, name))
     return _respond_named(ctx, request, names, errors)
 
 
@@ -115,41 +110,13 @@ def _may_create(ctx: RequestContext, name: str) -> bool:
     return ctx.authorize(Operation.CREATE, Resource.TOPIC, name)
 
 
-def _create_first(
-    ctx: RequestContext, request: MetadataRequest, names: Sequence[str], errors: dict[str, int], missing: Sequence[str]
-) -> Parked:
-    """Park until each of ``missing`` was created or refused."""
-    parked, services = Parked(), ctx.services
-    waiting = set(missing)
-
-    def created(name: str, error_code: int) -> None:
-        waiting.discard(name)
-        errors[name] = error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # unknown: created, and deleted again
-        if not waiting:
-            parked.complete(_respond_named(ctx, request, names, errors))
-
-    def create(first: int) -> None:
-        """Ask for some; thousands take so long that others would notice."""
-        following = first + limits.AUTO_CREATIONS_PER_TURN
-        if following < len(missing):
-            services.env.timers.call_soon(create, following)
-        for name in missing[first:following]:
-            services.controller.auto_create_topic(name, partial(created, name))
-
-    create(0)
-    return parked
-
-
 def _respond_named(
     ctx: RequestContext, request: MetadataRequest, names: Sequence[str], errors: dict[str, int]
 ) -> AssembledResponse:
     by_name = ctx.services.metadata.image.topics_by_name
     known = [by_name[name] for name in names if name in by_name]
-    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # what was there when it was asked for
     unknown = [
-        MetadataResponseTopic(
-            error_code=errors.get(name, gone), name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
-        )
+        MetadataResponseTopic(error_code=errors[name], name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
         for name in names
         if name not in by_name
     ]

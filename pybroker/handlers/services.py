@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pybroker.cluster.auto_topic_creation import AutoTopicCreation
     from pybroker.cluster.controller import Controller
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
@@ -30,6 +31,7 @@ class Services:
 
     __slots__ = (
         "_builders",
+        "auto_topic_creation",
         "broker_id",
         "cluster_id",
         "config",
@@ -53,6 +55,7 @@ class Services:
     config: BrokerConfig  # the broker's own settings, dynamic ones included
     configs: ConfigService  # describe and alter of every config resource
     controller: Controller
+    auto_topic_creation: AutoTopicCreation
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
     logs: LogManager
     producer_ids: ProducerIds

@@ -10,6 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import Endpoint
@@ -128,6 +129,7 @@ class FakeCluster:
         self.store = store or SqliteStore(str(folder / FILE_NAME), self.env, fsync=False)
         first = founding or new_cluster(CLUSTER_ID)
         self.controller = Controller(self.env, self.config, self.cache, self.store, node_id, lambda: first)
+        self.auto_topics = AutoTopicCreation(self.env, self.config, self.cache, self.controller.create_topics)
         self.endpoints = {LISTENER: Endpoint("localhost", 9092), "OTHER": Endpoint("other.example", 9999)}
 
     def start(self, *, clean_shutdown: bool = True) -> FakeCluster:
@@ -159,7 +161,11 @@ class FakeCluster:
     def context(self, version: int, listener: str = LISTENER) -> RequestContext:
         context = RequestContext()
         services: Any = SimpleNamespace(
-            controller=self.controller, metadata=self.cache, config=self.config, env=self.env
+            controller=self.controller,
+            auto_topic_creation=self.auto_topics,
+            metadata=self.cache,
+            config=self.config,
+            env=self.env,
         )
         context.services = services
         context.api_version = version

@@ -11,7 +11,7 @@ import pytest
 from pybroker.cluster import store_codec, write_queue
 from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.founding import Founding, new_cluster
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageBuilder, ImageDelta, TopicImage
+from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, TopicImage
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
 from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock, TopicCreation
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
@@ -321,75 +321,6 @@ def test_closed_controller_drops_what_waits(cluster: FakeCluster) -> None:
     cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
     cluster.loop.run()
     assert not answers
-
-
-# ------------------------------------------------------------------ topics at need
-
-
-def test_auto_creation_of_one_name_is_shared(cluster: FakeCluster) -> None:
-    answers: list[int] = []
-    for _ in range(3):
-        cluster.controller.auto_create_topic("a", answers.append)
-    cluster.loop.run()
-    assert answers == [0, 0, 0]
-    assert len(cluster.cache.image.topics_by_name["a"].partitions) == 1
-    cluster.controller.auto_create_topic("a", answers.append)
-    cluster.loop.run()
-    assert answers == [0, 0, 0, 0]
-
-
-def test_who_waits_for_a_topic_is_told_though_another_one_fails(
-    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(error_code: int) -> None:
-        raise KeyError("b")
-
-    answers: list[int] = []
-    for done in (answers.append, fail, answers.append, fail, answers.append):
-        cluster.controller.auto_create_topic("a", done)
-    cluster.loop.run()
-    assert answers == [0, 0, 0]
-    assert caplog.text.count("who waited for topic a could not be told") == 2
-
-
-def test_auto_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> None:
-    answers: list[Any] = []
-    cluster.controller.create_topics([NewTopic("a", 4, 1)], answers.append)
-    cluster.controller.auto_create_topic("a", answers.append)
-    cluster.loop.run()
-    assert answers[1] == 0
-    assert len(cluster.cache.image.topics_by_name["a"].partitions) == 4
-
-
-def test_refused_auto_creation_can_be_asked_again(tmp_path: Path) -> None:
-    cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
-    for _ in range(2):
-        answer = cluster.ask(cluster.controller.auto_create_topic, "a")
-        assert answer == ErrorCode.INVALID_REPLICATION_FACTOR
-    cluster.close()
-
-
-def test_consumer_offsets_has_kafkas_configs_and_fits_the_cluster(tmp_path: Path) -> None:
-    cluster = FakeCluster(tmp_path, {"offsets.topic.num.partitions": "7"}).start()
-    assert cluster.ask(cluster.controller.ensure_internal_topic, GROUP_METADATA_TOPIC) == 0
-    image = cluster.cache.image
-    topic = image.topics_by_name[GROUP_METADATA_TOPIC]
-    assert topic.is_internal
-    assert len(topic.partitions) == 7
-    assert topic.partitions[0].replicas == (1,)
-    assert image.overrides(2, GROUP_METADATA_TOPIC) == {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": "104857600",
-    }
-    cluster.close()
-
-
-def test_replication_of_internal_topics_that_somebody_set_is_not_shrunk(tmp_path: Path) -> None:
-    cluster = FakeCluster(tmp_path, {"offsets.topic.replication.factor": "2"}).start()
-    answer = cluster.ask(cluster.controller.ensure_internal_topic, GROUP_METADATA_TOPIC)
-    assert answer == ErrorCode.INVALID_REPLICATION_FACTOR
-    cluster.close()
 
 
 # ------------------------------------------------------------------ configs, producer ids, features

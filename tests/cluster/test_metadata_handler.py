@@ -1,4 +1,4 @@
-"""Metadata (key 3): which topics, which leaders, parked creation, and the encoding out of fragments."""
+"""Metadata (key 3): which topics, which leaders, creation at need, and the encoding out of fragments."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import MorePartitions, NewTopic
 from pybroker.handlers import metadata as handler
-from pybroker.handlers.context import Parked
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -184,7 +182,7 @@ def test_authorized_operations_are_given_when_asked(cluster: FakeCluster, versio
 
 
 def test_internal_topics_are_marked(cluster: FakeCluster) -> None:
-    cluster.ask(cluster.controller.ensure_internal_topic, "__consumer_offsets")
+    cluster.ask(cluster.auto_topics.ensure, "__consumer_offsets")
     create(cluster, "a")
     marked = {topic.name: topic.is_internal for topic in ask(cluster, None).topics}
     assert marked == {"__consumer_offsets": True, "a": False}
@@ -193,33 +191,41 @@ def test_internal_topics_are_marked(cluster: FakeCluster) -> None:
 # ------------------------------------------------------------------ creation
 
 
-def test_missing_topic_is_created_and_the_reply_names_its_leader(cluster: FakeCluster) -> None:
-    response = ask(cluster, named("a", "b"), allow_auto_topic_creation=True)
-    assert rows(response) == [("a", 0), ("b", 0)]
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def ask_again(cluster: FakeCluster, *names: str, version: int = LATEST) -> dict[str | None, int]:
+    """What is told of the names once all that was begun is done."""
+    cluster.loop.run()
+    return dict(rows(ask(cluster, named(*names), version)))
+
+
+def test_missing_topic_is_unknown_while_it_is_being_created_and_then_has_a_leader(cluster: FakeCluster) -> None:
+    cluster.loop.store_is_stuck = True
+    for _ in range(2):
+        response = ask(cluster, named("a", "b"), allow_auto_topic_creation=True)
+        assert rows(response) == [("a", UNKNOWN), ("b", UNKNOWN)]
+        assert [topic.partitions for topic in response.topics] == [[], []]
+        cluster.loop.run()
+    cluster.loop.store_is_stuck = False
+    assert ask_again(cluster, "a", "b") == {"a": 0, "b": 0}
+    response = ask(cluster, named("a", "b"))
     assert all(partition.leader_id == 1 for topic in response.topics for partition in topic.partitions)
 
 
-def test_reply_is_parked_until_the_topic_exists(cluster: FakeCluster) -> None:
-    cluster.loop.store_is_stuck = True
-    request = MetadataRequest(topics=named("a"), allow_auto_topic_creation=True)
-    parked = [handler.handle(cluster.context(9), request) for _ in range(2)]
-    cluster.loop.run()
-    assert all(isinstance(each, Parked) and not each.completed for each in parked)
-    cluster.loop.store_is_stuck = False
-    cluster.loop.run()
-    assert [rows(decoded(each.response, 9)) for each in parked if isinstance(each, Parked)] == [[("a", 0)]] * 2
+def test_deleted_topic_is_unknown_in_the_next_reply_to_who_would_have_it_created(cluster: FakeCluster) -> None:
+    create(cluster, "a")
+    cluster.ask(cluster.controller.delete_topics, ["a"])
+    assert rows(ask(cluster, named("a"), allow_auto_topic_creation=True)) == [("a", UNKNOWN)]
+    assert ask_again(cluster, "a") == {"a": 0}
 
 
-def test_thousands_of_topics_are_created_over_many_turns(cluster: FakeCluster) -> None:
-    names = [f"t{number}" for number in range(3 * limits.AUTO_CREATIONS_PER_TURN + 1)]
-    parked = handler.handle(
-        cluster.context(LATEST), MetadataRequest(topics=named(*names), allow_auto_topic_creation=True)
-    )
-    assert isinstance(parked, Parked)
-    assert len(cluster.controller._being_created) == limits.AUTO_CREATIONS_PER_TURN
-    cluster.loop.run()
-    assert rows(decoded(parked.response, LATEST)) == [(name, 0) for name in names]
-    assert set(cluster.cache.image.topics_by_name) == set(names)
+def test_topic_that_is_deleted_while_another_one_is_created_keeps_nobody_waiting(cluster: FakeCluster) -> None:
+    create(cluster, "going")
+    cluster.controller.delete_topics(["going"], lambda results: None)
+    response = ask(cluster, named("going", "coming"), allow_auto_topic_creation=True)
+    assert dict(rows(response)) == {"going": 0, "coming": UNKNOWN}
+    assert ask_again(cluster, "going", "coming") == {"going": UNKNOWN, "coming": 0}
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
@@ -228,25 +234,7 @@ def test_any_number_of_unknown_topics_is_answered(cluster: FakeCluster, version:
     create(cluster, "known")
     names = ["known", *(f"none{number}" for number in range(count))]
     response = ask(cluster, named(*names), version, include_topic_authorized_operations=version >= 8)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert rows(response) == [("known", 0), *((name, unknown) for name in names[1:])]
-
-
-def test_topic_that_is_deleted_while_another_one_is_created_is_unknown(cluster: FakeCluster) -> None:
-    create(cluster, "going")
-    cluster.controller.delete_topics(["going"], lambda results: None)
-    response = ask(cluster, named("going", "coming"), allow_auto_topic_creation=True)
-    assert dict(rows(response)) == {"going": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "coming": 0}
-
-
-def test_client_that_went_away_does_not_keep_the_topic_from_being_created(cluster: FakeCluster) -> None:
-    request = MetadataRequest(topics=named("a"), allow_auto_topic_creation=True)
-    parked = handler.handle(cluster.context(9), request)
-    assert isinstance(parked, Parked)
-    parked.abandon()
-    cluster.loop.run()
-    assert not parked.completed
-    assert "a" in cluster.cache.image.topics_by_name
+    assert rows(response) == [("known", 0), *((name, UNKNOWN) for name in names[1:])]
 
 
 @pytest.mark.parametrize(("allowed", "enabled"), [(False, "true"), (True, "false")])
@@ -254,8 +242,8 @@ def test_nothing_is_created_unless_both_the_request_and_the_broker_allow_it(
     tmp_path: Path, allowed: bool, enabled: str
 ) -> None:
     cluster = FakeCluster(tmp_path, {"auto.create.topics.enable": enabled}).start()
-    response = ask(cluster, named("a"), allow_auto_topic_creation=allowed)
-    assert rows(response) == [("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert rows(ask(cluster, named("a"), allow_auto_topic_creation=allowed)) == [("a", UNKNOWN)]
+    assert ask_again(cluster, "a") == {"a": UNKNOWN}
     cluster.close()
 
 
@@ -263,27 +251,29 @@ def test_nothing_is_created_unless_both_the_request_and_the_broker_allow_it(
 def test_versions_without_the_field_allow_creation(cluster: FakeCluster, version: int) -> None:
     frame = codec.encode(MetadataRequest(topics=named("a")), version)
     request = codec.decode(MetadataRequest, version, frame)
-    assert rows(decoded(cluster.handle(handler, request, version), version)) == [("a", 0)]
+    assert rows(decoded(cluster.handle(handler, request, version), version)) == [("a", UNKNOWN)]
+    assert ask_again(cluster, "a", version=LATEST) == {"a": 0}
 
 
 def test_names_that_cannot_be_created_do_not_keep_the_others_from_it(cluster: FakeCluster) -> None:
     create(cluster, "x.y")
-    response = ask(cluster, named("a b", "x_y", "good"), allow_auto_topic_creation=True)
-    assert dict(rows(response)) == {
-        "good": 0,
-        "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        "x_y": ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
+    wanted = ("a b", "x_y", "good")
+    response = ask(cluster, named(*wanted), allow_auto_topic_creation=True)
+    invalid = {"a b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert dict(rows(response)) == {"good": UNKNOWN, "x_y": UNKNOWN, **invalid}
+    assert ask_again(cluster, *wanted) == {"good": 0, "x_y": UNKNOWN, **invalid}
 
 
 def test_topics_are_never_created_by_id_or_for_everything(cluster: FakeCluster) -> None:
     ask(cluster, None, allow_auto_topic_creation=True)
     ask(cluster, named(ids=(b"x" * 16,)), allow_auto_topic_creation=True)
+    cluster.loop.run()
     assert not cluster.cache.image.topics_by_name
 
 
 def test_internal_topic_that_is_missing_gets_its_own_configs(cluster: FakeCluster) -> None:
     ask(cluster, named("__consumer_offsets"), allow_auto_topic_creation=True)
+    cluster.loop.run()
     assert cluster.cache.image.overrides(2, "__consumer_offsets")["cleanup.policy"] == "compact"
 
 

@@ -57,13 +57,13 @@ OTHER_ID = b"\x07" * 16
 PARKED = object()
 
 
-class Controller:
+class AutoTopicCreation:
     """Creates the internal topic when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Callable[[int], None]]] = []
 
-    def ensure_internal_topic(self, name: str, done: Callable[[int], None]) -> None:
+    def ensure(self, name: str, done: Callable[[int], None]) -> None:
         self.asked.append((name, done))
 
 
@@ -72,7 +72,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.cluster = Cluster()
-        self.controller = Controller()
+        self.auto_topics = AutoTopicCreation()
         self.denied: set[tuple[Operation, Resource]] = set()
         self.set_image(with_offsets_topic=True)
 
@@ -93,7 +93,7 @@ class Desk:
     def context(self, version: int) -> RequestContext:
         ctx = RequestContext()
         ctx.services = SimpleNamespace(  # type: ignore[assignment]
-            groups=self.cluster.groups, metadata=self.cluster.metadata, controller=self.controller
+            groups=self.cluster.groups, metadata=self.cluster.metadata, auto_topic_creation=self.auto_topics
         )
         ctx.api_version = version
         ctx.client_id, ctx.client_host = "client", "/127.0.0.1"
@@ -405,7 +405,7 @@ def test_first_request_creates_the_topic_and_waits_for_it(desk: Desk, version: i
     desk.set_image(with_offsets_topic=False)
     handler = import_module("pybroker.handlers.find_coordinator")
     parked = handler.handle(desk.context(version), find_request(version, "g"))
-    ((name, done),) = desk.controller.asked
+    ((name, done),) = desk.auto_topics.asked
     assert name == GROUP_METADATA_TOPIC
     assert not parked.completed
     desk.set_image(with_offsets_topic=True)
@@ -419,7 +419,7 @@ def test_topic_that_cannot_be_created_leaves_no_coordinator(desk: Desk) -> None:
     desk.set_image(with_offsets_topic=False)
     handler = import_module("pybroker.handlers.find_coordinator")
     parked = handler.handle(desk.context(3), find_request(3, "g"))
-    desk.controller.asked[0][1](ErrorCode.INVALID_REPLICATION_FACTOR)
+    desk.auto_topics.asked[0][1](ErrorCode.INVALID_REPLICATION_FACTOR)
     assert parked.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -440,7 +440,7 @@ def test_partition_without_a_leader_has_no_coordinator(desk: Desk) -> None:
 def test_coordinators_of_other_kinds_are_invalid(desk: Desk, key_type: int) -> None:
     response = desk.ask("find_coordinator", find_request(6, "g:id:0", key_type=key_type), 6)
     assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
-    assert desk.controller.asked == []
+    assert desk.auto_topics.asked == []
 
 
 # --- what the client may not do --------------------------------------------------------------------------------------

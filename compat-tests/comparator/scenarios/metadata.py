@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from comparator.broker import Broker
 from comparator.registry import scenario
+from comparator.scenarios.lifecycle import delete
 
 UNKNOWN_ID = b"\x01" * 16
 FIRST_VERSION_WITH_IDS = 12
@@ -68,11 +69,19 @@ def topics_by_id(broker: Broker) -> None:
 
 @scenario
 def auto_creation_brings_the_topic_into_being(broker: Broker) -> None:
-    # Until the topic has a leader Kafka answers with an error; pybroker may wait instead, so only the end is compared.
-    broker.quietly("Metadata", 9, topics=[{"name": "metadata-auto"}], allow_auto_topic_creation=True)
-    broker.wait_for_leaders("metadata-auto", 1)
-    broker.call("Metadata", 9, "once it is there", topics=[{"name": "metadata-auto"}], allow_auto_topic_creation=False)
-    broker.call("Metadata", 9, "a name it refuses", topics=[{"name": "no good"}], allow_auto_topic_creation=True)
+    for version in broker.versions("Metadata"):
+        name = f"metadata-auto-{version}"
+        # Before version 4 there is no such field, and creation is always meant.
+        wanted = {"allow_auto_topic_creation": True} if version >= 4 else {}
+        broker.call("Metadata", version, "while it is made", topics=[{"name": name}], **wanted)
+        broker.wait_for_leaders(name, 1)
+        broker.call("Metadata", version, "once it is there", topics=[{"name": name}], **wanted)
+    wanted = {"allow_auto_topic_creation": True}
+    broker.call("Metadata", 9, "a name it refuses", topics=[{"name": "no good"}], **wanted)
+    for note in ("a name too like another", "which is refused in silence"):
+        broker.call("Metadata", 9, note, topics=[{"name": "metadata.auto.9"}], **wanted)
+    delete(broker, "metadata-auto-9")
+    broker.call("Metadata", 9, "deleted, and wanted again", topics=[{"name": "metadata-auto-9"}], **wanted)
 
 
 @scenario

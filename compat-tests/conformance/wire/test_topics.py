@@ -72,12 +72,22 @@ def test_an_unknown_topic_is_made_only_for_who_wants_it(wire: Wire) -> None:
     name = fresh_name()
     for _ in range(2):
         assert metadata(wire, name)["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answers = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
-    assert metadata(wire, name, create=True)["error_code"] in answers
+    found = metadata(wire, name, create=True)
+    assert (found["error_code"], found["partitions"]) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
     wait_until(lambda: metadata(wire, name)["error_code"] == 0, "the topic")
     wire.wait_for_leaders(name)
     assert metadata(wire, "no good", create=True)["error_code"] == ErrorCode.INVALID_TOPIC_EXCEPTION
     delete(wire, {"name": name})
+
+
+def test_a_topic_that_was_deleted_is_gone_in_the_next_reply_though_it_is_wanted_again(wire: Wire, topic: str) -> None:
+    topic_id = wire.topic_id(topic)
+    delete(wire, {"name": topic})
+    wait_until(lambda: metadata(wire, topic)["error_code"] != 0, "the deletion")
+    found = metadata(wire, topic, create=True)
+    assert (found["error_code"], found["partitions"]) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    wait_until(lambda: metadata(wire, topic)["error_code"] == 0, "the topic")
+    assert wire.topic_id(topic) != topic_id
 
 
 def test_no_topic_is_made_where_that_is_switched_off(tmp_path: Path) -> None:

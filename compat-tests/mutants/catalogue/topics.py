@@ -57,8 +57,8 @@ MUTANTS = (
         (
             Edit(
                 _METADATA,
-                "        if allowed:\n            return _create_first",
-                "        if not allowed:\n            return _create_first",
+                "services.auto_topic_creation.begin(name for name in creatable if",
+                "sorted(name for name in creatable if",
             ),
         ),
         ("test_topics.py::test_an_unknown_topic_is_made_only_for_who_wants_it",),

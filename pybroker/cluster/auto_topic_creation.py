@@ -1,0 +1,102 @@
+"""Topics that come into being because somebody needs them: by Metadata, or as one of Kafka's own.
+
+Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``internal_topics`` says what is
+created, and the controller creates it.
+
+Invariants: a name is created once at a time, however many need it; names that nobody waits for can be asked for without
+end, and have a bound; every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the
+image has the topic.
+
+Counterpart in Kafka: ``DefaultAutoTopicCreationManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from pybroker import limits
+from pybroker.cluster.image import INTERNAL_TOPICS
+from pybroker.cluster.internal_topics import creatable_topic
+from pybroker.cluster.isolation import run_each
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.operations import NewTopic, TopicCreation
+from pybroker.config.broker import BrokerConfig
+from pybroker.env import Env
+from pybroker_protocol.errors import ErrorCode
+
+TopicDone = Callable[[int], None]
+
+log = logging.getLogger(__name__)
+
+
+class CreateTopics(Protocol):
+    """``Controller.create_topics``."""
+
+    def __call__(self, topics: Sequence[NewTopic], done: Callable[[list[TopicCreation]], None]) -> None: ...
+
+
+class AutoTopicCreation:
+    """Creates what is missing, each name once at a time."""
+
+    def __init__(self, env: Env, config: BrokerConfig, cache: MetadataCache, create_topics: CreateTopics) -> None:
+        self._env = env
+        self._config = config
+        self._cache = cache
+        self._create_topics = create_topics
+        self._in_flight: dict[str, list[TopicDone]] = {}
+        self._not_begun: deque[str] = deque()
+        self._told_refusals: set[str] = set()
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Create these topics with the broker's defaults, Kafka's own with theirs; nobody waits.
+
+        Those that are being created already, or for which there is no room now, are left out: who still needs them
+        asks again.  Thousands take so long that others would notice, so they are begun over several turns of the loop.
+        """
+        for name in names:
+            if len(self._in_flight) >= limits.AUTO_CREATIONS_IN_FLIGHT_MAX:
+                break
+            if name not in self._in_flight:
+                self._in_flight[name] = []
+                self._not_begun.append(name)
+                if len(self._not_begun) == 1:
+                    self._env.timers.call_soon(self._begin_some)
+
+    def ensure(self, name: str, done: TopicDone) -> None:
+        """Create one of Kafka's own topics unless it exists; ``done(error_code)`` runs when it has a leader."""
+        assert name in INTERNAL_TOPICS, f"{name} is not internal"
+        if name in self._in_flight:
+            self._in_flight[name].append(done)
+        elif name in self._cache.image.topics_by_name:
+            self._env.timers.call_soon(done, 0)
+        else:
+            self._in_flight[name] = [done]
+            self._create(name)
+
+    def _begin_some(self) -> None:
+        for _ in range(min(len(self._not_begun), limits.AUTO_CREATIONS_PER_TURN)):
+            self._create(self._not_begun.popleft())
+        if self._not_begun:
+            self._env.timers.call_soon(self._begin_some)
+
+    def _create(self, name: str) -> None:
+        topic = creatable_topic(name, self._config, len(self._cache.image.brokers))
+        self._create_topics([topic], lambda results: self._created(name, results[0]))
+
+    def _created(self, name: str, result: TopicCreation) -> None:
+        error_code = 0 if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS else result.error_code
+        if error_code:
+            self._tell(name, result.error_message or ErrorCode(error_code).name)
+        for failure in run_each(self._in_flight.pop(name), error_code):
+            log.error("who waited for topic %s could not be told", name, exc_info=failure)
+
+    def _tell(self, name: str, reason: str) -> None:
+        """Clients are told no reason, and ask again and again: the log has it, once for a name."""
+        if name not in self._told_refusals:
+            if len(self._told_refusals) >= limits.REFUSED_CREATIONS_REMEMBERED:
+                self._told_refusals.clear()
+            self._told_refusals.add(name)
+            log.warning("topic %s is asked for, and cannot be created: %s", name, reason)

@@ -1,0 +1,164 @@
+"""Topics that are created at need: each name once at a time, and nobody's fault is another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker import limits
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.operations import NewTopic
+from pybroker_protocol.errors import ErrorCode
+
+from .fakes import FakeCluster
+
+
+def topics(cluster: FakeCluster) -> set[str]:
+    return set(cluster.cache.image.topics_by_name)
+
+
+def test_topic_that_is_needed_many_times_is_created_once(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[str] = []
+    create_topics = cluster.controller.create_topics
+
+    def counting(wanted: list[NewTopic], done: Any) -> None:
+        created.extend(topic.name for topic in wanted)
+        create_topics(wanted, done)
+
+    monkeypatch.setattr(cluster.auto_topics, "_create_topics", counting)
+    for _ in range(3):
+        cluster.auto_topics.begin(["a", "b"])
+    assert not topics(cluster), "nothing is created inside the call"
+    cluster.loop.run()
+    assert topics(cluster) == {"a", "b"}
+    assert created == ["a", "b"]
+
+
+def test_who_waits_for_one_topic_shares_its_creation(cluster: FakeCluster) -> None:
+    answers: list[int] = []
+    cluster.auto_topics.begin([GROUP_METADATA_TOPIC])
+    for _ in range(3):
+        cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
+    assert not answers
+    cluster.loop.run()
+    assert answers == [0, 0, 0]
+    cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
+    assert answers == [0, 0, 0], "no answer comes inside the call"
+    cluster.loop.run()
+    assert answers == [0, 0, 0, 0]
+
+
+def test_who_waits_for_a_topic_is_told_though_another_one_fails(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error_code: int) -> None:
+        raise KeyError("b")
+
+    answers: list[int] = []
+    for done in (answers.append, fail, answers.append, fail, answers.append):
+        cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, done)
+    cluster.loop.run()
+    assert answers == [0, 0, 0]
+    assert caplog.text.count(f"who waited for topic {GROUP_METADATA_TOPIC} could not be told") == 2
+
+
+def test_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> None:
+    answers: list[Any] = []
+    cluster.controller.create_topics([NewTopic(GROUP_METADATA_TOPIC, 4, 1)], answers.append)
+    cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
+    cluster.loop.run()
+    assert answers[1] == 0
+    assert len(cluster.cache.image.topics_by_name[GROUP_METADATA_TOPIC].partitions) == 4
+
+
+def test_refused_topic_can_be_asked_for_again_and_the_log_has_the_reason_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
+    for _ in range(3):
+        cluster.auto_topics.begin(["a"])
+        cluster.loop.run()
+    assert not topics(cluster)
+    assert caplog.text.count("topic a is asked for, and cannot be created") == 1
+    answers = [cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) for _ in range(2)]
+    assert answers == [0, 0], "internal topics have a replication factor of their own"
+    cluster.close()
+
+
+def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REFUSED_CREATIONS_REMEMBERED", 5)
+    cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
+    for number in range(23):
+        cluster.auto_topics.begin([f"t{number}"])
+        cluster.loop.run()
+        assert len(cluster.auto_topics._told_refusals) <= 5
+    cluster.close()
+
+
+def test_thousands_of_topics_are_begun_over_many_turns(cluster: FakeCluster) -> None:
+    names = {f"t{number}" for number in range(3 * limits.AUTO_CREATIONS_PER_TURN + 1)}
+    submitted: list[int] = []
+    begin_some = cluster.auto_topics._begin_some
+
+    def counting() -> None:
+        before = len(cluster.auto_topics._not_begun)
+        begin_some()
+        submitted.append(before - len(cluster.auto_topics._not_begun))
+
+    cluster.auto_topics._begin_some = counting  # type: ignore[method-assign]
+    cluster.auto_topics.begin(names)
+    cluster.loop.run()
+    assert submitted == [limits.AUTO_CREATIONS_PER_TURN] * 3 + [1]
+    assert topics(cluster) == names
+
+
+def test_names_that_nobody_waits_for_have_a_bound_and_can_be_asked_for_later(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "AUTO_CREATIONS_IN_FLIGHT_MAX", 3)
+    cluster.loop.store_is_stuck = True
+    for first in (0, 2, 4):
+        cluster.auto_topics.begin([f"t{first}", f"t{first + 1}"])
+        cluster.loop.run()
+    answers: list[int] = []
+    cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)  # somebody waits: it is not left out
+    cluster.loop.store_is_stuck = False
+    cluster.loop.run()
+    assert topics(cluster) == {"t0", "t1", "t2", GROUP_METADATA_TOPIC}
+    assert answers == [0]
+    cluster.auto_topics.begin(["t3", "t4", "t5"])
+    cluster.loop.run()
+    assert topics(cluster) == {*(f"t{number}" for number in range(6)), GROUP_METADATA_TOPIC}
+
+
+def test_consumer_offsets_has_kafkas_configs_and_fits_the_cluster(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"offsets.topic.num.partitions": "7"}).start()
+    assert cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) == 0
+    image = cluster.cache.image
+    topic = image.topics_by_name[GROUP_METADATA_TOPIC]
+    assert topic.is_internal
+    assert len(topic.partitions) == 7
+    assert topic.partitions[0].replicas == (1,)
+    assert image.overrides(2, GROUP_METADATA_TOPIC) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "topic"),
+    [
+        ("offsets.topic.replication.factor", GROUP_METADATA_TOPIC),
+        ("transaction.state.log.replication.factor", TRANSACTION_STATE_TOPIC),
+    ],
+)
+def test_replication_of_internal_topics_that_somebody_set_is_not_shrunk(
+    tmp_path: Path, setting: str, topic: str
+) -> None:
+    cluster = FakeCluster(tmp_path, {setting: "2"}).start()
+    assert cluster.ask(cluster.auto_topics.ensure, topic) == ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.close()
