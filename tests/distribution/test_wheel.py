@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.distribution.environments import Environment, environment_with
 from tests.docs.pages import examples
-from tests.packaging.environments import Environment, environment_with
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.slow
