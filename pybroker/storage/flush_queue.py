@@ -201,6 +201,8 @@ class FlushQueue:
 
     def _finish(self, plan: _Plan | None, error: BaseException | None) -> None:
         log = self._log
+        if plan is not None and error is None and not self._retired:
+            error = self._place_error()
         if error is not None:
             self._failed(plan, error)
         stale, self._stale = self._stale, False
@@ -216,6 +218,14 @@ class FlushQueue:
             actions, self._idle_actions = self._idle_actions, []
             for action in actions:
                 action()
+
+    def _place_error(self) -> OSError | None:
+        """Why a sync proves nothing: the files are not where a start would find them."""
+        try:
+            self._log.check_place()
+        except OSError as error:
+            return error
+        return None
 
     def _failed(self, plan: _Plan | None, error: BaseException) -> None:
         if plan is None:

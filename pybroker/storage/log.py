@@ -277,6 +277,19 @@ class Log:
         if self.is_open and self.on_disk:
             self.arm_segment(self.active)
 
+    def check_place(self) -> None:
+        """Raise OSError if the partition's files are not at their path any more; cheap, but not for every append."""
+        if self.on_disk and not self._refusal:
+            self.active.check_place()
+
+    def look_for_it(self) -> None:
+        """Take the log directory offline if the partition's files are not at their path any more."""
+        try:
+            self.check_place()
+        except OSError as error:
+            if not os_file.is_passing(error):
+                self.directory.fail(error, f"looking for {self.path}")
+
     def go_offline(self) -> None:
         """The log directory failed: refuse everything until restart."""
         self._refusal = Refusal.OFFLINE

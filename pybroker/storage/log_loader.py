@@ -6,6 +6,7 @@ reload of producer state.  What a crash may have left is ``recovery.py``'s, whic
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -90,7 +91,7 @@ def _remove_stale(log: Log) -> None:
 def _load(log: Log, restart_point: RestartPoint) -> bool:
     files = segment_files(log.path)
     if not files:
-        log.directory.check_place()
+        _check_never_there(log, restart_point)
         log.become_empty(max(restart_point.log_start_offset, 0))
         log.recovery_point = min(log.recovery_point, log.log_end_offset)  # a crash may have taken more
         return True
@@ -111,6 +112,15 @@ def _load(log: Log, restart_point: RestartPoint) -> bool:
     log.become(min(log_start_offset, log_end_offset), log_end_offset, restart_point.high_watermark)
     load_producers(log)
     return True
+
+
+def _check_never_there(log: Log, restart_point: RestartPoint) -> None:
+    """Raise OSError where a partition without files is known to have had some: it must not begin anew."""
+    log.directory.check_place()
+    # A crash may have taken the files, and left the directory.  Of a directory that was not there at the start the
+    # checkpoints tell nothing.
+    if log.on_disk or (restart_point.high_watermark and not log.path.exists()):
+        raise FileNotFoundError(errno.ENOENT, "its files are gone", os.fspath(log.path))
 
 
 def load_active_indexes(segment: Segment) -> None:

@@ -377,15 +377,26 @@ class LogManager:
             state.write_offsets()
 
     def _checkpoint_high_watermarks(self) -> None:
+        appended_to = []
         for key, log in self._logs.items():
             if log.is_open and log.on_disk:
-                self._places[key].high_watermarks.offsets[key] = log.high_watermark
+                offsets = self._places[key].high_watermarks.offsets
+                if offsets.get(key) != log.high_watermark:
+                    offsets[key] = log.high_watermark
+                    appended_to.append(key)
+        self._in_slices(appended_to, self._look_for)
         # Kafka writes this checkpoint every time, and so notices when a directory is gone; one look does as well.
         for state in self._online():
             state.directory.look_for_it()
         self._look_for_metadata()
         for state in self._online():
             state.write_high_watermarks()
+
+    def _look_for(self, key: TopicPartition) -> None:
+        """What is acknowledged must not go to files that were moved away."""
+        log = self._logs.get(key)
+        if log is not None and log.is_open and not self._closed:
+            log.look_for_it()
 
     def _look_for_metadata(self) -> None:
         """Without its directory the metadata store would go on with files that no restart finds."""

@@ -57,6 +57,7 @@ def roll(log: Log) -> None:
     offset, former, environment = log.next_offset, log.active, log.environment
     if offset == former.base_offset:
         return
+    former.check_place()  # another directory in the place of the partition's would take the new files
     segment = Segment(log.path, offset, 0, environment.now_ms(), environment.segments)
     try:
         segment.create(log.config.segment_size_bytes)

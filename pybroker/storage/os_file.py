@@ -55,9 +55,24 @@ def identity(path: StrPath) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-def open_for_append(path: StrPath) -> int:
+def check_place(path: StrPath, fd: int, size: int) -> None:
+    """Raise OSError if a file is not at its path any more: removed, moved away, or another in its place.
+
+    It is known by its descriptor; without one (-1) by holding no less than the ``size`` bytes that were written to it.
+    """
+    found = os.stat(path)
+    if fd < 0:
+        gone = found.st_size < size
+    else:
+        here = os.fstat(fd)
+        gone = (found.st_ino, found.st_dev) != (here.st_ino, here.st_dev)
+    if gone:
+        raise OSError(errno.ESTALE, "another file lies at its path", os.fspath(path))
+
+
+def open_for_append(path: StrPath, create: bool = True) -> int:
     """Open (and create) a data file for positional writes and reads; the descriptor is not inherited."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
 
 def write_fully(fd: int, data: ReadableBuffer, position: int) -> None:

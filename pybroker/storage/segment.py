@@ -182,8 +182,12 @@ class Segment:
     def open(self) -> None:
         """Open the data file, if it is not; the map is made at the first read."""
         if self.fd < 0:
-            self.fd = os_file.open_for_append(self.path())
+            self.fd = os_file.open_for_append(self.path(), not self.size)
             self.cache.admit(self)
+
+    def check_place(self) -> None:
+        """Raise OSError if the data file is not at its path any more; what is written to it then, no start finds."""
+        os_file.check_place(self.path(), self.fd, self.size)
 
     def readable(self) -> memoryview:
         """The map of the data, made at first use.  Only ``size`` bytes of it may be touched."""

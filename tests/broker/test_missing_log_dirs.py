@@ -258,6 +258,24 @@ def test_dir_that_vanishes_at_run_time_takes_its_partitions_offline(dirs: Dirs) 
         assert end_offsets(broker) == [1 if partition in lost else 2 for partition in range(PARTITIONS)]
 
 
+@pytest.mark.parametrize("touched", [True, False], ids=["in use", "not touched since the start"])
+def test_partition_that_is_moved_away_at_run_time_takes_its_dir_offline(dirs: Dirs, touched: bool) -> None:
+    lost = dirs.partitions_in("b")
+    moved = dirs.root / "b" / f"{TOPIC}-{lost[0]}"
+    with dirs.broker(replica_high_watermark_checkpoint_interval_ms="20") as broker:
+        if touched:
+            assert set(produced(broker)) == {0}
+        moved.rename(dirs.root / "elsewhere")
+        if not touched:
+            assert produced(broker)[lost[0]] == STORAGE_ERROR
+        eventually(
+            lambda: [error == STORAGE_ERROR for error in produced(broker)] == [p in lost for p in range(PARTITIONS)],
+            "the partitions of the dir are refused, the others are not",
+        )
+        eventually(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
+    assert not moved.exists()
+
+
 def test_dir_in_whose_place_another_comes_is_taken_offline(dirs: Dirs) -> None:
     lost = dirs.partitions_in("b")
     with dirs.broker(replica_high_watermark_checkpoint_interval_ms="20") as broker:

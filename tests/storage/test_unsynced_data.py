@@ -269,10 +269,10 @@ def test_plan_that_fails_leaves_no_segment_pinned(
     last = log.segments[-2].path()
     real_open = os_file.open_for_append
 
-    def open_for_append(path: Any) -> int:
+    def open_for_append(path: Any, create: bool = True) -> int:
         if path == last:
             raise OSError(errno.EMFILE, "Too many open files")
-        return real_open(path)
+        return real_open(path, create)
 
     with monkeypatch.context() as patched:
         patched.setattr(os_file, "open_for_append", open_for_append)
