@@ -17,13 +17,14 @@ from pathlib import Path
 
 from termination import exit_on_sigterm
 
-from bench.contestants import KAFKA, PYBROKER
+from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.context import FULL, QUICK, Context
 from bench.measurements import Measurements
 from bench.parts import FULL_ONLY, PARTS
 from bench.process_stats import load_average, stolen_seconds
 from bench.report import RunInfo, now_text, print_report, read_json, write_json, write_markdown
 
+CONTESTANTS = (KAFKA, PYBROKER, FLOOR)
 # More than this share of the processors' time is not the host's usual one, which is some hundredths under any load that
 # sleeps and wakes.
 DISTURBED = 0.1
@@ -47,13 +48,13 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--full", action="store_true", help="more rounds and longer ones (about an hour)")
     parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 5, 7 with --full)")
-    parser.add_argument("--brokers", default=f"{KAFKA},{PYBROKER}", metavar="NAME,…", help="measure one of them only")
+    parser.add_argument("--brokers", default=",".join(CONTESTANTS), metavar="NAME,…", help="measure these only")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     arguments = parser.parse_args()
     arguments.brokers = arguments.brokers.split(",")
     arguments.parts = arguments.only.split(",") if arguments.only else None
-    if unknown := (set(arguments.parts or ()) - PARTS.keys()) | (set(arguments.brokers) - {KAFKA, PYBROKER}):
+    if unknown := (set(arguments.parts or ()) - PARTS.keys()) | (set(arguments.brokers) - set(CONTESTANTS)):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     return arguments
 
@@ -112,7 +113,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pybroker-bench-", dir=arguments.directory) as root:
         volume = FULL if arguments.full else QUICK
         volume = replace(volume, rounds=arguments.rounds or volume.rounds)
-        context = Context(arguments.brokers, volume, Path(root), measurements)
+        brokers = [name for name in arguments.brokers if name != FLOOR]
+        context = Context(brokers, volume, Path(root), measurements, has_floor=FLOOR in arguments.brokers)
         run_parts(context, parts, info)
     info.finish()
     print_report(info, context.measurements)

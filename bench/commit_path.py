@@ -14,7 +14,7 @@ import time
 
 import uvloop
 
-from bench.commit_load import commit_frame
+from bench.loads import commit_frame
 from bench.wire import FIND_COORDINATOR, frame
 from bench.without_sockets import TOPIC, CountingTransport, connected, receive, with_server
 from pybroker.net.connection import Connection

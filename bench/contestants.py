@@ -1,4 +1,4 @@
-"""The two brokers, started alike: fresh directories on one filesystem, Kafka's defaults, one machine.
+"""The two brokers, started alike: fresh directories on one filesystem, Kafka's defaults, one machine; and the floor.
 
 Apache Kafka runs with the heap of its own start script (1 GB) and its collector's settings; pybroker runs as
 ``pybroker serve``.  Both remove deleted segments at once instead of after a minute, so that rounds neither fill the
@@ -17,11 +17,14 @@ from pathlib import Path
 from apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
 from pybroker_process import PybrokerProcess
 
+from bench.floor import Floor
 from bench.wire import Client
 
 Contestant = ApacheKafka | PybrokerProcess
+# Of loads that only produce.
+ProduceContestant = Contestant | Floor
 
-KAFKA, PYBROKER = "kafka", "pybroker"
+KAFKA, PYBROKER, FLOOR = "kafka", "pybroker", "floor"
 HEAP_MB = 1024
 LOG_TAIL_LINES = 15
 
@@ -68,8 +71,12 @@ def print_log_tail(broker: Contestant) -> None:
 
 
 @contextmanager
-def topic(broker: Contestant, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A fresh topic, deleted afterwards."""
+def topic(broker: ProduceContestant, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A fresh topic, deleted afterwards; the floor, which has none, serves as long."""
+    if isinstance(broker, Floor):
+        with broker.serving():
+            yield FLOOR
+        return
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with Client(broker.bootstrap) as client:
         client.create_topic(name, partitions, configs)

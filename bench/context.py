@@ -1,4 +1,4 @@
-"""What a part is handed: the brokers to measure, how much of everything, and where to put the figures."""
+"""What a part is handed: the contestants to measure, how much of everything, and where to put the figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from bench import contestants
-from bench.contestants import Contestant
+from bench.contestants import FLOOR, Contestant, ProduceContestant
+from bench.floor import Floor
 from bench.measurements import Measurements
 from bench.process_stats import cpu_seconds, load_average
 
@@ -57,6 +59,16 @@ FULL = Volume(
 )
 
 
+class HasData(Protocol):
+    """Whatever keeps files somewhere."""
+
+    @property
+    def data_directory(self) -> Path: ...
+
+
+T = TypeVar("T", bound=HasData)
+
+
 @dataclass(slots=True)
 class Context:
     """One run of the benchmark."""
@@ -66,6 +78,7 @@ class Context:
     root: Path
     measurements: Measurements = field(default_factory=Measurements)
     part: str = ""
+    has_floor: bool = False
 
     def add(self, name: str, unit: str, broker: str, value: float) -> None:
         """Add a sample of the current part, and say so."""
@@ -88,15 +101,19 @@ class Context:
         with contestants.running([name], self.root) as brokers:
             yield brokers[name]
 
+    def with_floor(self, brokers: Mapping[str, Contestant]) -> dict[str, ProduceContestant]:
+        """The brokers and, where this run has one, the floor."""
+        return {**brokers, FLOOR: Floor(self.root / FLOOR)} if self.has_floor else {**brokers}
+
     def alternate(
         self,
-        brokers: dict[str, Contestant],
-        measure: Callable[[str, Contestant], None],
+        brokers: Mapping[str, T],
+        measure: Callable[[str, T], None],
         rounds: int | None = None,
         *,
         written_bytes: int = 0,
     ) -> None:
-        """Measure each broker once per round, in alternating order, one load at a time.
+        """Measure each contestant once per round, in alternating order, one load at a time.
 
         ``written_bytes``: what a measurement writes to its log, where that is much.
         """
@@ -108,7 +125,7 @@ class Context:
                 measure(name, brokers[name])
 
 
-def settle(brokers: Collection[Contestant] = ()) -> None:
+def settle(brokers: Collection[HasData] = ()) -> None:
     """Let what the last measurement left go to disk, and its topics' files from it: both slow down the next one."""
     os.sync()
     time.sleep(0.3)  # a deleted topic's directories are renamed by now

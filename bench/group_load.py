@@ -25,12 +25,12 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.commit_load import MEMBER_ID_REQUIRED, subscription
-from bench.raw_load import LENGTH
+from bench.group_member import MEMBER_ID_REQUIRED, subscription
 from bench.wire import (
     CONSUMER_GROUP_HEARTBEAT,
     HEARTBEAT,
     JOIN_GROUP,
+    LENGTH,
     SYNC_GROUP,
     Client,
     connect,

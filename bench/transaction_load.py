@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 
 from confluent_kafka import Producer
 
-from bench.raw_load import percentile
 from bench.wire import READ_COMMITTED, Client
 
 TIMEOUT_S = 60.0
@@ -74,6 +73,11 @@ def run(job: Job) -> Outcome:
         p50_us=percentile(latencies, 0.5) * 1e6,
         p99_us=percentile(latencies, 0.99) * 1e6,
     )
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value below which ``share`` of an ordered list lies; 0 of an empty one."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def check_topic(job: Job, committed: int) -> None:

@@ -25,6 +25,7 @@ from pybroker_protocol.messages.delete_topics import DeleteTopicState
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from pybroker_protocol.messages.offset_commit import OffsetCommitResponse
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from pybroker_protocol.record_codec import NewRecord, build_batch
@@ -52,6 +53,8 @@ VERSIONS: Mapping[int, int] = {
     INCREMENTAL_ALTER_CONFIGS: 1,
     CONSUMER_GROUP_HEARTBEAT: 1,
 }
+CORRELATION_ID = 1
+LENGTH = struct.Struct(">i")
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ACKS_ALL = -1
@@ -68,11 +71,19 @@ def frame(api_key: int, message: Any) -> bytes:
     header = RequestHeader(
         request_api_key=api_key,
         request_api_version=version,
-        correlation_id=1,
+        correlation_id=CORRELATION_ID,
         client_id="bench",
     )
     body = codec.encode(header, request_header_version(api_key, version)) + codec.encode(message, version)
-    return struct.pack(">i", len(body)) + body
+    return LENGTH.pack(len(body)) + body
+
+
+def reply_frame(api_key: int, message: Any) -> bytes:
+    """A whole reply frame to a request of ``frame``, its length first."""
+    version = VERSIONS[api_key]
+    header = ResponseHeader(correlation_id=CORRELATION_ID)
+    body = codec.encode(header, response_header_version(api_key, version)) + codec.encode(message, version)
+    return LENGTH.pack(len(body)) + body
 
 
 def decode_reply(api_key: int, reply: Buffer) -> Any:
@@ -104,6 +115,15 @@ def check_produce_reply(reply: Buffer) -> None:
         for partition in topic.partition_responses:
             if partition.error_code:
                 raise RuntimeError(f"produce to {topic.name}-{partition.index}: error {partition.error_code}")
+
+
+def check_commit_reply(reply: Buffer) -> None:
+    """Raise ``RuntimeError`` unless all of a commit was taken."""
+    response: OffsetCommitResponse = decode_reply(OFFSET_COMMIT, reply)
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code:
+                raise RuntimeError(f"commit of {topic.name}-{partition.partition_index}: error {partition.error_code}")
 
 
 def fetch_frame(topic: str, offsets: Mapping[int, int], *, bytes_max: int, wait_ms: int = 500) -> bytes:

@@ -41,6 +41,13 @@ need_java() {
     fi
 }
 
+# need_compiler: a C compiler with the C library's headers, for the benchmark's load generators.
+need_compiler() {
+    if ! printf '#include <stdio.h>\n' | "${CC:-cc}" -E - >/dev/null 2>&1; then
+        apt_install "the benchmark's load generators are compiled" gcc libc6-dev
+    fi
+}
+
 # kafka_jars_if_asked_for ARGUMENT...: what a command with these arguments needs to start Apache Kafka.
 kafka_jars_if_asked_for() {
     if [[ " $* " == *" --apache "* || " $* " == *" --report"* ]]; then

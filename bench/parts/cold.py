@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import cold_load, latency_load
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
-from bench.parts.large import RECORDS, large_job
+from bench.loads import Extent, Fetch, Latency, LatencyOutcome
+from bench.parts.large import RECORDS, large_load
 from bench.parts.warmup import warm_up
-from bench.subprocesses import Generator, latencies, raw_load
 
 PARTITIONS = 8
 # A rate at which neither the broker nor the generator is busy.
@@ -30,36 +29,30 @@ def run(context: Context) -> None:
 def measure(context: Context, name: str, broker: Contestant) -> None:
     """One broker: alone, then beside."""
     with topic(broker, PARTITIONS) as cold_topic:
-        written = raw_load(large_job(context, broker, cold_topic, PARTITIONS))
+        written = large_load(context, broker, cold_topic, PARTITIONS).run()
         drop_pages(broker.data_directory, cold_topic)
         alone = tail_latency(context, broker)
         # Every partition got at least this much; a reader that stops earlier was not slow, but short.
         end_offset = written.acknowledged // PARTITIONS * RECORDS // 2
-        seconds = context.volume.seconds + context.volume.warmup_seconds + 1
-        job = cold_load.Job(broker.bootstrap, cold_topic, PARTITIONS, end_offset, seconds)
+        extent = Extent(context.volume.seconds + context.volume.warmup_seconds + 1, warmup_seconds=0)
         cpu = CpuMeter(broker.pid)
-        reader = Generator("bench.cold_load", asdict(job))
+        reader = Fetch(
+            broker.bootstrap, cold_topic, PARTITIONS, end_offset=end_offset, is_endless=False, extent=extent
+        ).start()
         beside = tail_latency(context, broker)
-        read = cold_load.Outcome(**reader.outcome())
-    context.add("tail p99 alone", "µs", name, alone.end_to_end_p99_us)
-    context.add("tail p99 beside a cold reader", "µs", name, beside.end_to_end_p99_us)
-    context.add("tail p99 factor", "×", name, beside.end_to_end_p99_us / alone.end_to_end_p99_us)
-    context.add("cold read", "MB/s", name, read.bytes / read.seconds / 1e6)
-    context.add("cold read CPU", "s/GB", name, cpu.seconds() / (read.bytes / 1e9))
+        read = reader.outcome()
+    context.add("tail p99 alone", "µs", name, alone.end_to_end.p99_us)
+    context.add("tail p99 beside a cold reader", "µs", name, beside.end_to_end.p99_us)
+    context.add("tail p99 factor", "×", name, beside.end_to_end.p99_us / alone.end_to_end.p99_us)
+    context.add("cold read", "MB/s", name, read.fetched_bytes / read.seconds / 1e6)
+    context.add("cold read CPU", "s/GB", name, cpu.seconds() / (read.fetched_bytes / 1e9))
 
 
-def tail_latency(context: Context, broker: Contestant) -> latency_load.Outcome:
+def tail_latency(context: Context, broker: Contestant) -> LatencyOutcome:
     """Latency from produce to consume at a modest rate."""
     with topic(broker, CONNECTIONS) as topic_name:
-        job = latency_load.Job(
-            broker.bootstrap,
-            topic_name,
-            RATE,
-            connections=CONNECTIONS,
-            seconds=context.volume.seconds,
-            warmup_seconds=context.volume.warmup_seconds,
-        )
-        return latencies(job)
+        load = Latency(broker.bootstrap, topic_name, RATE, CONNECTIONS)
+        return replace(load, seconds=context.volume.seconds, warmup_seconds=context.volume.warmup_seconds).run()
 
 
 def drop_pages(data_directory: Path, topic_name: str) -> None:

@@ -49,9 +49,9 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
         seconds = time.monotonic() - started
     if not cleaning:
         context.say(f"{name} had compacted everything before the measurement was over")
-    context.add("produce p99 alone", "µs", name, alone.produce_p99_us)
-    context.add("produce p99 beside the cleaner", "µs", name, beside.produce_p99_us)
-    context.add("produce p99 factor", "×", name, beside.produce_p99_us / alone.produce_p99_us)
+    context.add("produce p99 alone", "µs", name, alone.produce.p99_us)
+    context.add("produce p99 beside the cleaner", "µs", name, beside.produce.p99_us)
+    context.add("produce p99 factor", "×", name, beside.produce.p99_us / alone.produce.p99_us)
     context.add("compacted", "MB/s", name, COMPACTED_BYTES / seconds / 1e6)
 
 

@@ -8,11 +8,10 @@ import uuid
 from collections.abc import Iterator
 from itertools import islice
 
-from bench.commit_load import check_reply
 from bench.contestants import Contestant, make
 from bench.context import Context
 from bench.parts.memory import at_rest
-from bench.wire import OFFSET_COMMIT, Client, connect, frame, receive_exactly
+from bench.wire import OFFSET_COMMIT, Client, check_commit_reply, connect, frame, receive_exactly
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -75,7 +74,7 @@ def commit_all(broker: Contestant) -> None:
             connection.sendall(b"".join(frames[first : first + IN_FLIGHT]))
             for _ in frames[first : first + IN_FLIGHT]:
                 reply = receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4), "big"))
-                check_reply(reply)
+                check_commit_reply(reply)
 
 
 def commit_frame(number: int, group_id: str) -> bytes:

@@ -63,4 +63,4 @@ def one_group(protocol: str, broker: Contestant) -> Outcome:
     """A group of its own topic, from its first member to its settling without one."""
     with topic(broker, PARTITIONS) as topic_name:
         job = Job(broker.bootstrap, topic_name, protocol, MEMBERS, PARTITIONS)
-        return Outcome(**Generator("bench.group_load", asdict(job)).outcome())
+        return Outcome(**Generator.of_module("bench.group_load", asdict(job)).outcome())

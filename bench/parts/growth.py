@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from statistics import median
 
-from bench import latency_load
 from bench.contestants import PYBROKER, Contestant, topic
 from bench.context import Context
-from bench.parts.large import RECORDS
+from bench.loads import Extent, Latency, Produce
+from bench.parts.large import LARGE_RECORD_BYTES, RECORDS
 from bench.process_stats import memory
-from bench.raw_load import Job
-from bench.subprocesses import latencies, raw_load
 
 ROUND_S = 5.0
 TAIL_RATE = 2000
@@ -40,11 +37,11 @@ def one_round(broker: Contestant) -> float:
     """One round of everything; returns RssAnon in MB afterwards."""
     ends = time.monotonic() + ROUND_S
     with topic(broker, 4, RETENTION) as name:
-        tiny = Job(broker.bootstrap, name, connections=4, in_flight=5, seconds=1.0, warmup_seconds=0.0)
-        raw_load(tiny)
-        raw_load(replace(tiny, records=RECORDS, record_bytes=1000, in_flight=2, requests=500))
+        extent = Extent(seconds=1.0, warmup_seconds=0)
+        Produce(broker.bootstrap, name, connections=4, in_flight=5, extent=extent).run()
+        extent = Extent(seconds=1.0, warmup_seconds=0, requests=500)
+        Produce(broker.bootstrap, name, RECORDS, LARGE_RECORD_BYTES, connections=4, in_flight=2, extent=extent).run()
     with topic(broker, 4) as name:
-        job = latency_load.Job(broker.bootstrap, name, TAIL_RATE, connections=4, seconds=1.0, warmup_seconds=0.2)
-        latencies(job)
+        Latency(broker.bootstrap, name, TAIL_RATE, connections=4, seconds=1.0, warmup_seconds=0.2).run()
     time.sleep(max(0.0, ends - time.monotonic()))
     return memory(broker.pid).anon_mb

@@ -1,20 +1,18 @@
-"""Large batches: 1 MB requests over 1 and 8 connections, and another client's tiny requests while they pour in."""
+"""Large batches: 900 KB requests over 1 and 8 connections, and another client's tiny requests while they pour in."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 
-from bench.contestants import Contestant, topic
+from bench.contestants import Contestant, ProduceContestant, topic
 from bench.context import Context, CpuMeter
-from bench.parts.tiny import RECORD_BYTES, check_log
+from bench.loads import Extent, Produce
+from bench.parts.tiny import RECORD_BYTES, add_percentiles, check_log
 from bench.parts.warmup import warm_up
-from bench.raw_load import Job, Outcome
-from bench.subprocesses import raw_load, start_raw_load
 
-# A thousand records of 1,000 bytes: a batch just below Kafka's default max.message.bytes.
-RECORDS, LARGE_RECORD_BYTES = 1000, 1000
-BATCH_BYTES = 1_010_000
+RECORDS, LARGE_RECORD_BYTES = 890, 1000
+BATCH_BYTES = 900_000
 WARMUP_S = 0.5
 
 
@@ -24,48 +22,50 @@ def run(context: Context) -> None:
     written_bytes = 2 * context.volume.bulk_bytes
     with context.running() as brokers:
         warm_up(context, brokers)
+        contestants = context.with_floor(brokers)
         for connections in (1, 8):
-            context.alternate(brokers, partial(measure, context, connections), written_bytes=written_bytes)
+            context.alternate(contestants, partial(measure, context, connections), written_bytes=written_bytes)
         context.alternate(brokers, partial(measure_beside, context), written_bytes=written_bytes)
 
 
-def large_job(context: Context, broker: Contestant, topic_name: str, connections: int) -> Job:
+def large_load(context: Context, contestant: ProduceContestant, topic_name: str, connections: int) -> Produce:
     """A bulk transfer, bounded by its volume and, on a slow disk, by time."""
-    return Job(
-        broker.bootstrap,
-        topic_name,
-        records=RECORDS,
-        record_bytes=LARGE_RECORD_BYTES,
-        connections=connections,
-        in_flight=5 if connections == 1 else 2,
-        seconds=30,
-        warmup_seconds=WARMUP_S,
-        requests=context.volume.bulk_bytes // BATCH_BYTES,
-    )
+    in_flight = 5 if connections == 1 else 2
+    extent = Extent(30, WARMUP_S, context.volume.bulk_bytes // BATCH_BYTES)
+    return Produce(contestant.bootstrap, topic_name, RECORDS, LARGE_RECORD_BYTES, connections, in_flight, extent)
 
 
-def measure(context: Context, connections: int, name: str, broker: Contestant) -> None:
-    """A bulk transfer against one broker."""
-    with topic(broker, connections) as topic_name:
-        cpu = CpuMeter(broker.pid)
-        outcome = raw_load(large_job(context, broker, topic_name, connections))
+def measure(context: Context, connections: int, name: str, contestant: ProduceContestant) -> None:
+    """A bulk transfer against one contestant."""
+    measure_bulk(context, f"{connections} conn", connections, name, contestant)
+
+
+def measure_bulk(context: Context, label: str, connections: int, name: str, contestant: ProduceContestant) -> None:
+    """A bulk transfer, told under a label."""
+    with topic(contestant, connections) as topic_name:
+        load = large_load(context, contestant, topic_name, connections)
+        cpu = CpuMeter(contestant.pid)
+        outcome = load.run()
         cpu_seconds = cpu.seconds()
-        check_log(broker, topic_name, connections, outcome, RECORDS)
-    context.add(f"{connections} conn produce", "MB/s", name, outcome.mb_per_second)
-    context.add(
-        f"{connections} conn CPU", "s/GB", name, cpu_seconds / (outcome.acknowledged * outcome.batch_bytes / 1e9)
-    )
+        check_log(contestant, load, outcome)
+    batch_bytes = len(load.batch())
+    context.add(f"{label} produce", "MB/s", name, outcome.requests * batch_bytes / outcome.seconds / 1e6)
+    context.add(f"{label} p99", "µs", name, outcome.latency.p99_us)
+    context.add(f"{label} CPU", "s/GB", name, cpu_seconds / (outcome.acknowledged * batch_bytes / 1e9))
 
 
 def measure_beside(context: Context, name: str, broker: Contestant) -> None:
     """Tiny requests of another client for as long as a bulk transfer over 8 connections lasts."""
     with topic(broker, 8) as large_topic, topic(broker, 1) as tiny_topic:
-        tiny_job = Job(broker.bootstrap, tiny_topic, record_bytes=RECORD_BYTES, warmup_seconds=1.0, seconds=2.0)
         # The bulk transfer starts first and outlasts the tiny requests.
-        large = start_raw_load(replace(large_job(context, broker, large_topic, 8), requests=2**62, seconds=4.0))
-        tiny = raw_load(tiny_job)
-        outcome = Outcome(**large.outcome())
+        load = replace(large_load(context, broker, large_topic, 8), extent=Extent(4.0, WARMUP_S))
+        large = load.start()
+        tiny_load = Produce(broker.bootstrap, tiny_topic, record_bytes=RECORD_BYTES, extent=Extent(2.0, 1.0))
+        tiny = tiny_load.run()
+        outcome = large.outcome()
+        check_log(broker, load, outcome)
+        check_log(broker, tiny_load, tiny)
     context.add("tiny beside 8 conn", "1/s", name, tiny.requests_per_second)
-    context.add("tiny beside 8 conn p50", "µs", name, tiny.p50_us)
-    context.add("tiny beside 8 conn p99", "µs", name, tiny.p99_us)
-    context.add("8 conn beside tiny produce", "MB/s", name, outcome.mb_per_second)
+    add_percentiles(context, "tiny beside 8 conn", name, tiny.latency)
+    mb_per_second = outcome.requests * len(load.batch()) / outcome.seconds / 1e6
+    context.add("8 conn beside tiny produce", "MB/s", name, mb_per_second)

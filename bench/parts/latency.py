@@ -6,13 +6,11 @@ from functools import partial
 
 from bench.contestants import KAFKA, Contestant, topic
 from bench.context import Context
-from bench.latency_load import Job, Outcome
+from bench.loads import Latency, LatencyOutcome
+from bench.parts.tiny import add_percentiles, check_generator
 from bench.parts.warmup import warm_up
-from bench.subprocesses import latencies
 
 SHARES = (0.2, 0.5)
-CONNECTIONS = 8
-CLIENT_CPU_SHARE_MAX = 0.9
 
 
 def run(context: Context) -> None:
@@ -28,25 +26,20 @@ def run(context: Context) -> None:
 
 def measure(context: Context, share: float, rate: float, name: str, broker: Contestant) -> None:
     """One rate against one broker."""
-    with topic(broker, CONNECTIONS) as topic_name:
-        job = Job(
+    with topic(broker, 8) as topic_name:
+        outcome = Latency(
             broker.bootstrap,
             topic_name,
             rate,
-            connections=CONNECTIONS,
             seconds=context.volume.seconds,
             warmup_seconds=context.volume.warmup_seconds,
-        )
-        outcome = latencies(job)
+        ).run()
     label = f"{share:.0%}".replace("%", " %")
     add_latencies(context, f"{label} ", name, outcome)
 
 
-def add_latencies(context: Context, label: str, name: str, outcome: Outcome) -> None:
+def add_latencies(context: Context, label: str, name: str, outcome: LatencyOutcome) -> None:
     """Add the percentiles of both latencies."""
-    if outcome.client_cpu_share > CLIENT_CPU_SHARE_MAX:
-        context.say(f"the generator used {outcome.client_cpu_share:.0%} of a core: these figures are its own")
-    for what in ("produce", "end_to_end"):
-        for shown, share in (("p50", "p50"), ("p99", "p99"), ("p99.9", "p999")):
-            latency_us = getattr(outcome, f"{what}_{share}_us")
-            context.add(f"{label}{what.replace('_', '-')} {shown}", "µs", name, latency_us)
+    check_generator(context, outcome.client_cpu_share)
+    add_percentiles(context, f"{label}produce", name, outcome.produce)
+    add_percentiles(context, f"{label}end-to-end", name, outcome.end_to_end)

@@ -29,6 +29,6 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
         for kind in ("produce", "consume"):
             job = Job(broker.bootstrap, topic_name, kind, records, RECORD_BYTES)
             cpu = CpuMeter(broker.pid)
-            outcome = Outcome(**Generator("bench.librdkafka_load", asdict(job)).outcome())
+            outcome = Outcome(**Generator.of_module("bench.librdkafka_load", asdict(job)).outcome())
             context.add(kind, "MB/s", name, outcome.records * RECORD_BYTES / outcome.seconds / 1e6)
             context.add(f"{kind} CPU", "s/GB", name, cpu.seconds() / (records * RECORD_BYTES / 1e9))

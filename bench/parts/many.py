@@ -6,10 +6,9 @@ from functools import partial
 
 from bench.contestants import Contestant, topic
 from bench.context import Context
-from bench.latency_load import Job
+from bench.loads import Latency
 from bench.parts.latency import add_latencies
 from bench.parts.warmup import warm_up
-from bench.subprocesses import latencies
 
 PARTITIONS, PRODUCERS, CONSUMERS = 200, 50, 50
 RATE = 1000
@@ -27,7 +26,7 @@ def run(context: Context) -> None:
 def measure(context: Context, name: str, broker: Contestant) -> None:
     """One broker."""
     with topic(broker, PARTITIONS) as topic_name:
-        job = Job(
+        load = Latency(
             broker.bootstrap,
             topic_name,
             RATE,
@@ -37,5 +36,5 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
             seconds=context.volume.seconds,
             warmup_seconds=WARMUP_SECONDS,
         )
-        outcome = latencies(job)
+        outcome = load.run()
     add_latencies(context, "", name, outcome)

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from bench.contestants import Contestant
 from bench.context import Context, settle
-from bench.parts.large import BATCH_BYTES, RECORDS, large_job
-from bench.raw_load import Job
-from bench.subprocesses import raw_load
+from bench.loads import Extent
+from bench.parts.large import BATCH_BYTES, RECORDS, large_load
 from bench.wire import Client
 
 PARTITIONS = 8
@@ -28,10 +27,9 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
     topic_name = "recovery"
     with Client(broker.bootstrap) as client:
         client.create_topic(topic_name, PARTITIONS)
-    job: Job = large_job(context, broker, topic_name, PARTITIONS)
-    outcome = raw_load(
-        replace(job, requests=context.volume.recovery_bytes // BATCH_BYTES, seconds=120, warmup_seconds=0)
-    )
+    extent = Extent(120, warmup_seconds=0, requests=context.volume.recovery_bytes // BATCH_BYTES)
+    load = replace(large_load(context, broker, topic_name, PARTITIONS), extent=extent)
+    outcome = load.run()
     broker.kill()
     started = time.perf_counter()
     broker.start(timeout_s=300)
@@ -39,7 +37,7 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
         client.await_leaders(topic_name, PARTITIONS)
         serving_s = time.perf_counter() - started
         written = sum(client.end_offsets(topic_name, range(PARTITIONS)).values())
-    context.add("log", "GB", name, outcome.acknowledged * outcome.batch_bytes / 1e9)
+    context.add("log", "GB", name, outcome.acknowledged * len(load.batch()) / 1e9)
     context.add("start after kill -9", "s", name, serving_s)
     if written < outcome.acknowledged * RECORDS:
         raise RuntimeError(f"{name} acknowledged {outcome.acknowledged * RECORDS} records and recovered {written}")

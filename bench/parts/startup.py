@@ -25,7 +25,7 @@ def run(context: Context) -> None:
                 shutil.rmtree(directory, ignore_errors=True)
     if PYBROKER in context.brokers:
         for _ in range(context.volume.rounds):
-            outcome = Generator("bench.in_process_start", {}).outcome()
+            outcome = Generator.of_module("bench.in_process_start", {}).outcome()
             context.add("in-process first start", "ms", PYBROKER, outcome["first"])
             context.add("in-process start", "ms", PYBROKER, outcome["start"])
             context.add("in-process close", "ms", PYBROKER, outcome["close"])

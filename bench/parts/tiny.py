@@ -1,55 +1,66 @@
-"""Tiny requests: how many Produce requests of one small record the broker answers, how fast, at which CPU."""
+"""Tiny requests: how many Produce requests of one small record are answered, how fast, at which CPU."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from bench.contestants import Contestant, topic
+from bench.contestants import ProduceContestant, topic
 from bench.context import Context, CpuMeter
+from bench.floor import Floor
+from bench.loads import Extent, Outcome, Percentiles, Produce
 from bench.parts.warmup import warm_up
-from bench.raw_load import Job, Outcome
-from bench.subprocesses import raw_load
 from bench.wire import Client
 
 SHAPES = ((1, 1), (8, 1), (8, 5))
-RECORD_BYTES = 200
+RECORD_BYTES = 100
+SHOWN_PERCENTILES = {"p50": "p50_us", "p90": "p90_us", "p99": "p99_us", "p99.9": "p999_us", "max": "max_us"}
+CLIENT_CPU_SHARE_MAX = 0.9
 
 
 def run(context: Context) -> None:
     """Every shape, in every round, on a fresh topic each."""
     with context.running() as brokers:
         warm_up(context, brokers)
+        contestants = context.with_floor(brokers)
         for connections, in_flight in SHAPES:
-            context.alternate(brokers, partial(measure, context, connections, in_flight))
+            context.alternate(contestants, partial(measure, context, connections, in_flight))
 
 
-def measure(context: Context, connections: int, in_flight: int, name: str, broker: Contestant) -> None:
-    """One shape against one broker."""
-    with topic(broker, connections) as topic_name:
-        cpu = CpuMeter(broker.pid)
-        outcome = raw_load(
-            Job(
-                broker.bootstrap,
-                topic_name,
-                record_bytes=RECORD_BYTES,
-                connections=connections,
-                in_flight=in_flight,
-                seconds=context.volume.seconds,
-                warmup_seconds=context.volume.warmup_seconds,
-            )
-        )
+def measure(context: Context, connections: int, in_flight: int, name: str, contestant: ProduceContestant) -> None:
+    """One shape against one contestant."""
+    with topic(contestant, connections) as topic_name:
+        cpu = CpuMeter(contestant.pid)
+        extent = Extent(context.volume.seconds, context.volume.warmup_seconds)
+        load = Produce(contestant.bootstrap, topic_name, 1, RECORD_BYTES, connections, in_flight, extent)
+        outcome = load.run()
         cpu_seconds = cpu.seconds()
-        check_log(broker, topic_name, connections, outcome)
+        check_log(contestant, load, outcome)
     shape = f"{connections}×{in_flight}"
+    check_generator(context, outcome.client_cpu_share)
     context.add(f"{shape} requests", "1/s", name, outcome.requests_per_second)
-    context.add(f"{shape} p50", "µs", name, outcome.p50_us)
-    context.add(f"{shape} p99", "µs", name, outcome.p99_us)
+    add_percentiles(context, shape, name, outcome.latency)
     context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
 
 
-def check_log(broker: Contestant, topic_name: str, partitions: int, outcome: Outcome, records: int = 1) -> None:
+def add_percentiles(context: Context, label: str, name: str, latency: Percentiles) -> None:
+    """Add all percentiles of a latency."""
+    for shown, field in SHOWN_PERCENTILES.items():
+        context.add(f"{label} {shown}".strip(), "µs", name, getattr(latency, field))
+
+
+def check_generator(context: Context, cpu_share: float) -> None:
+    """Say so when it was not the contestant that was the limit."""
+    if cpu_share > CLIENT_CPU_SHARE_MAX:
+        context.say(f"the generator used {cpu_share:.0%} of a core: these figures are its own")
+
+
+def check_log(contestant: ProduceContestant, load: Produce, outcome: Outcome) -> None:
     """Raise ``RuntimeError`` unless the log holds exactly what was acknowledged."""
-    with Client(broker.bootstrap) as client:
-        written = sum(client.end_offsets(topic_name, range(partitions)).values())
-    if written != outcome.acknowledged * records:
-        raise RuntimeError(f"{outcome.acknowledged * records} records acknowledged, {written} in the log")
+    if isinstance(contestant, Floor):
+        written, acknowledged = contestant.stored_bytes(), outcome.acknowledged * (len(load.frames()[0]) - 4)
+    else:
+        with Client(contestant.bootstrap) as client:
+            written = sum(client.end_offsets(load.topic, range(load.connections)).values())
+        acknowledged = outcome.acknowledged * load.records
+    if written != acknowledged:
+        raise RuntimeError(f"{acknowledged} acknowledged, {written} in the log (records; of the floor bytes)")

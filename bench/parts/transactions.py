@@ -32,7 +32,7 @@ def transact(broker: Contestant, seconds: float, warmup_seconds: float) -> Outco
     """Run a producer to its end, on a topic of its own."""
     with topic(broker, 1) as name:
         job = Job(broker.bootstrap, name, seconds, warmup_seconds)
-        return Outcome(**Generator("bench.transaction_load", asdict(job)).outcome())
+        return Outcome(**Generator.of_module("bench.transaction_load", asdict(job)).outcome())
 
 
 def rate(broker: Contestant) -> float:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
-from bench import cold_load
 from bench.contestants import Contestant, topic
 from bench.context import Context
-from bench.raw_load import Job
-from bench.subprocesses import Generator, raw_load
+from bench.loads import Extent, Fetch, Produce
 
 # One run of a load while it warms up.
 SECONDS = 2.0
@@ -19,6 +16,7 @@ NOTABLY_FASTER = 1.05
 RUNS_IN_VAIN = 3
 RUNS_MAX = 20
 LARGE_REQUESTS = 1500
+CONNECTIONS = 8
 
 
 def warm_up(context: Context, brokers: dict[str, Contestant]) -> dict[str, float]:
@@ -40,12 +38,12 @@ def highest_rate(context: Context, name: str, rate_of_a_run: Callable[[], float]
 
 
 def _warm_up_one(context: Context, name: str, broker: Contestant) -> float:
-    with topic(broker, 8) as topic_name:
-        tiny = Job(broker.bootstrap, topic_name, connections=8, in_flight=5, seconds=SECONDS, warmup_seconds=0)
-        highest = highest_rate(context, name, lambda: raw_load(tiny).requests_per_second)
-        large = replace(tiny, records=1000, record_bytes=1000, in_flight=2, seconds=10.0, requests=LARGE_REQUESTS)
-        raw_load(large)
-        for _ in range(2):
-            job = cold_load.Job(broker.bootstrap, topic_name, large.connections, 10**9, seconds=2.0)
-            Generator("bench.cold_load", asdict(job)).outcome()
+    with topic(broker, CONNECTIONS) as topic_name:
+        extent = Extent(SECONDS, warmup_seconds=0)
+        tiny = Produce(broker.bootstrap, topic_name, connections=CONNECTIONS, in_flight=5, extent=extent)
+        highest = highest_rate(context, name, lambda: tiny.run().requests_per_second)
+        extent = Extent(10.0, warmup_seconds=0, requests=LARGE_REQUESTS)
+        Produce(broker.bootstrap, topic_name, 1000, 900, CONNECTIONS, in_flight=2, extent=extent).run()
+        for connections in (1, CONNECTIONS):
+            Fetch(broker.bootstrap, topic_name, CONNECTIONS, connections, extent=Extent(SECONDS, 0)).run()
     return highest

@@ -8,18 +8,15 @@ from pathlib import Path
 import pytest
 from pybroker_process import PybrokerProcess
 
-from bench import commit_load, context, group_load, latency_load, raw_load, transaction_load
+from bench import context, group_load, transaction_load
 from bench.bars import BARS, Bar, Judgement, judge, judge_bar
 from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements, ratio_text
 from bench.parts import FULL_ONLY, PARTS
 from bench.parts.warmup import RUNS_IN_VAIN, RUNS_MAX, highest_rate
-from bench.raw_load import Job
-from bench.wire import OFFSET_COMMIT, VERSIONS, Client
+from bench.wire import OFFSET_COMMIT, Client
 from pybroker.testing import Broker
-from pybroker_protocol import codec
-from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 
 MEMBERS, PARTITIONS = 5, 12
 SESSION_MS = 300
@@ -44,48 +41,6 @@ def test_every_bar_is_on_a_part_that_there_is() -> None:
     assert {bar.part for bar in BARS} <= set(PARTS)
     assert set(FULL_ONLY) <= set(PARTS)
     assert len({(bar.part, bar.metric) for bar in BARS}) == len(BARS)
-
-
-@pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (3, 4)])
-def test_committers_commit_as_often_as_they_say(bootstrap: str, connections: int, in_flight: int) -> None:
-    job = Job(bootstrap, "t", connections=connections, in_flight=in_flight, seconds=30, warmup_seconds=0, requests=40)
-    outcome = commit_load.run(job)
-    assert 40 <= outcome.requests <= 40 + connections * in_flight
-    # Not measured: the first of each connection, and of a lone request in flight the one that tells a reply's size.
-    unmeasured = connections + (connections == in_flight == 1)
-    assert outcome.requests + unmeasured == outcome.acknowledged
-
-
-def test_volume_counts_behind_the_warm_up(bootstrap: str) -> None:
-    outcome = raw_load.run(Job(bootstrap, "t", connections=2, seconds=30, warmup_seconds=0.2, requests=20))
-    assert 20 <= outcome.requests <= 22
-    assert outcome.acknowledged > 2 * outcome.requests
-
-
-def test_load_without_anything_to_measure_is_an_error(bootstrap: str) -> None:
-    with pytest.raises(RuntimeError, match="after the warm-up"):
-        raw_load.run(Job(bootstrap, "t", seconds=0, warmup_seconds=0.05))
-
-
-def test_each_commit_is_of_the_next_offset() -> None:
-    frame = commit_load.commit_frame("g", ("m", 3), "t", 2)
-    offsets = []
-    committer = object.__new__(commit_load.Committer)  # without a socket
-    committer.prepare(frame)
-    for _ in range(3):
-        body = committer.next_frame()
-        request = body[body.index(b"\x02g") :]
-        decoded = codec.decode(OffsetCommitRequest, VERSIONS[OFFSET_COMMIT], request)
-        assert (decoded.group_id, decoded.member_id, decoded.generation_id_or_member_epoch) == ("g", "m", 3)
-        (partition,) = decoded.topics[0].partitions
-        offsets.append((partition.partition_index, partition.committed_offset))
-    assert offsets == [(2, 0), (2, 1), (2, 2)]
-
-
-def test_refused_commit_ends_the_load(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_load, "join", lambda *_: ("nobody", 7))
-    with pytest.raises(RuntimeError, match="commit: error"):
-        commit_load.run(Job(bootstrap, "t", seconds=1, warmup_seconds=0, requests=1))
 
 
 def job_of(bootstrap: str, protocol: str) -> group_load.Job:
@@ -116,36 +71,6 @@ def test_group_is_settled_when_everybody_has_its_share_of_one_generation(bootstr
     group.members[0].partitions = frozenset(range(PARTITIONS)) - group.members[2].partitions
     assert not group.is_settled(), "a member has nothing"
     group.close()
-
-
-@pytest.mark.parametrize(("connections", "partitions", "consumers"), [(3, None, 1), (3, 11, 4), (11, 11, 11)])
-def test_every_scheduled_record_is_acknowledged_and_consumed(
-    kafka_broker: Broker, connections: int, partitions: int | None, consumers: int
-) -> None:
-    topic = f"latency-{connections}-{partitions}"
-    kafka_broker.create_topic(topic, partitions=partitions or connections)
-    job = latency_load.Job(
-        kafka_broker.bootstrap, topic, 200, connections, partitions, consumers, seconds=0.5, warmup_seconds=0.25
-    )
-    run = latency_load.Run(job)
-    outcome = run.execute()
-    for end in run.by_socket:
-        end.close()
-    assert (outcome.lost, outcome.requests) == (0, len(run.end_to_end))
-    assert 99 <= outcome.requests <= 101
-    assert 0 < outcome.produce_p50_us <= outcome.produce_p99_us <= outcome.produce_p999_us
-    assert 0 < outcome.end_to_end_p50_us <= outcome.end_to_end_p99_us <= outcome.end_to_end_p999_us
-    assert {len(due) for due in run.due} <= {150 // len(run.due), 150 // len(run.due) + 1}
-
-
-def test_consumers_share_the_partitions_without_overlap(kafka_broker: Broker) -> None:
-    kafka_broker.create_topic("shared", partitions=7)
-    run = latency_load.Run(latency_load.Job(kafka_broker.bootstrap, "shared", 1, 2, 7, 3))
-    for end in run.by_socket:
-        end.close()
-    owned = [partition for consumer in run.consumers for partition in consumer.offsets]
-    assert sorted(owned) == list(range(7))
-    assert {len(consumer.offsets) for consumer in run.consumers} == {2, 3}
 
 
 def test_small_ratio_is_told_in_digits_that_say_something() -> None:
