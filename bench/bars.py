@@ -141,6 +141,7 @@ BARS: tuple[Bar, ...] = (
     Bar("idle RSS", "memory", "idle RSS", Kind.AT_MOST, 60),
     Bar("1,000 idle connections", "memory", "1,000 connections add", Kind.AT_MOST, 30),
     Bar("10,000 partitions start", "memory", "10,000 partitions start", Kind.AT_MOST, 5),
+    Bar("20,000 partitions after kill -9", "recovery", "20,000 partitions start after kill -9", Kind.AT_MOST, 2),
     Bar("10,000 partitions idle", "memory", "10,000 partitions RssAnon", Kind.AT_MOST, 150),
     Bar("tail p99 beside a cold reader, against without", "cold", "tail p99 factor", Kind.AT_MOST, 2),
     *(

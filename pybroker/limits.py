@@ -248,6 +248,18 @@ WARM_TAIL_BYTES = 4 << 20
 # Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
 PARTITIONS_PER_TURN = 20
 
+# A sealed segment of more bytes whose offset index has no entry gets one: else each read walks from its beginning.
+UNINDEXED_BYTES_MAX = 1 << 20
+
+# After a crash a partition with no more data than this is recovered at its first touch, or in the background, and not
+# before the broker serves: of the smallest batches these are 4,000, which hold the loop for some 20 ms.
+RECOVERED_AT_FIRST_TOUCH_BYTES_MAX = 256 << 10
+
+# The background's recovery holds the loop for so long, or so many partitions, at a time, and lets it go for so long.
+RECOVERY_SLICE_MS = 2
+RECOVERY_SLICE_PARTITIONS = 16
+RECOVERY_PAUSE_MS = 5
+
 # Partitions whose files DescribeLogDirs looks at before the next cold read has its turn: a few milliseconds.
 PARTITIONS_DESCRIBED_AT_ONCE = 100
 

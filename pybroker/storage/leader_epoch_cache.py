@@ -8,6 +8,7 @@ Invariants: epochs and start offsets rise strictly from entry to entry.
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from pybroker.storage.results import StorageError
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+
+logger = logging.getLogger("pybroker.storage")
 
 
 class LeaderEpochCache:
@@ -42,6 +45,14 @@ class LeaderEpochCache:
         self._epochs = [epoch for epoch, _ in rows]
         self._start_offsets = [offset for _, offset in rows]
         self.latest_epoch = self._epochs[-1] if rows else UNDEFINED_EPOCH
+
+    def load_or_forget(self) -> None:
+        """Read the checkpoint file; a damaged one counts as missing.  Raises OSError."""
+        try:
+            self.load()
+        except StorageError as error:
+            logger.warning("%s; the leader epochs are taken from the log", error)
+            self.clear()
 
     @property
     def entries(self) -> list[tuple[int, int]]:

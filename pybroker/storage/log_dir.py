@@ -62,6 +62,7 @@ class LogDir:
         "_removals",
         "_room_timer",
         "before_first_file",
+        "before_opening",
         "clean_broker_epoch",
         "closing",
         "directory_id",
@@ -80,6 +81,8 @@ class LogDir:
         self.on_offline: Callable[[LogDir], None] | None = None
         # Hears of a partition here whose first file is about to be made; raises OSError.
         self.before_first_file: Callable[[TopicPartition], None] = lambda key: None
+        # Hears of a partition here whose log is about to be opened; raises OSError and StorageError.
+        self.before_opening: Callable[[TopicPartition], None] = lambda key: None
         self.directory_id = ZERO_UUID
         self.had_clean_shutdown = False
         self.clean_broker_epoch = -1

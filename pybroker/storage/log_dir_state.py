@@ -12,6 +12,7 @@ Counterpart in Kafka: ``LogManager``'s checkpoint maps, and ``OffsetCheckpointFi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
@@ -20,10 +21,14 @@ from typing import TYPE_CHECKING
 from pybroker.storage import checkpoints, os_file
 from pybroker.storage.log_dir import LogDir
 from pybroker.storage.log_environment import RestartPoint
-from pybroker.storage.results import TopicPartition
+from pybroker.storage.results import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
+    from pybroker.storage.log_environment import LogEnvironment
+    from pybroker.storage.pending_recovery import PendingRecovery
+
+logger = logging.getLogger("pybroker.storage")
 
 
 class OffsetCheckpoint:
@@ -42,9 +47,14 @@ class OffsetCheckpoint:
         self._lock = Lock()  # one write at a time; the loop takes it only where it has to write itself
 
     def load(self) -> None:
-        """Read the file; raises StorageError."""
-        self.offsets = checkpoints.read_offset_checkpoint(self._path)
-        self._newest = (0, dict(self.offsets))
+        """Read the file; a damaged one counts as empty, as in Kafka.  Raises OSError."""
+        try:
+            self.offsets = checkpoints.read_offset_checkpoint(self._path)
+            self._newest = (0, dict(self.offsets))
+        except StorageError as error:
+            # Recovery then begins at a log's first segment, a log at its first record, its high watermark at its end.
+            logger.warning("%s: it is made anew", error)
+            self._newest = (1, {})
 
     def forget(self, key: TopicPartition) -> None:
         """Say nothing of a partition any more."""
@@ -103,7 +113,15 @@ class OffsetCheckpoint:
 class LogDirState:
     """A log directory with what its checkpoints said, and say now."""
 
-    __slots__ = ("directory", "high_watermarks", "log_start_offsets", "ready", "recovery_points", "unsynced_since")
+    __slots__ = (
+        "_pending_recovery",
+        "directory",
+        "high_watermarks",
+        "log_start_offsets",
+        "ready",
+        "recovery_points",
+        "unsynced_since",
+    )
 
     def __init__(self, directory: LogDir) -> None:
         self.directory = directory
@@ -113,15 +131,37 @@ class LogDirState:
         self.high_watermarks = OffsetCheckpoint(directory, checkpoints.HIGH_WATERMARK_CHECKPOINT)
         # Where that begins which a recovery found, and did not sync; of logs that are open, their flushes know better.
         self.unsynced_since: dict[TopicPartition, int] = {}
+        self._pending_recovery: PendingRecovery | None = None  # there is none after a clean stop
         directory.before_first_file = self._make_way_for
 
     def _checkpoints(self) -> tuple[OffsetCheckpoint, OffsetCheckpoint, OffsetCheckpoint]:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks
 
     def load(self) -> None:
-        """Read the checkpoints; raises StorageError."""
+        """Read the checkpoints; raises OSError."""
         for checkpoint in self._checkpoints():
             checkpoint.load()
+
+    def recover(self, environment: LogEnvironment, keys: Iterable[TopicPartition]) -> None:
+        """The partitions here may not be whole: see to it that nobody opens one that is not recovered.
+
+        Raises OSError and StorageError.
+        """
+        from pybroker.storage.pending_recovery import PendingRecovery
+
+        self._pending_recovery = pending = PendingRecovery(environment, self)
+        self.directory.before_opening = pending.recover_first
+        pending.begin(keys)
+
+    def stop_recovering(self) -> None:
+        """Recover nothing more in the background."""
+        if self._pending_recovery is not None:
+            self._pending_recovery.cancel()
+
+    def finish_recovery(self) -> None:
+        """Recover what is left, for the clean stop; blocks.  Raises OSError and StorageError."""
+        if self._pending_recovery is not None:
+            self._pending_recovery.finish()
 
     def keep_only(self, keys: Iterable[TopicPartition]) -> None:
         """Forget what is said of partitions that do not lie here: a crash came between their end and its writing."""
@@ -135,6 +175,8 @@ class LogDirState:
         for checkpoint in self._checkpoints():
             checkpoint.forget(key)
         self.unsynced_since.pop(key, None)
+        if self._pending_recovery is not None:
+            self._pending_recovery.forget(key)
 
     def write_without_gone(self) -> None:
         """Write the checkpoints that may name a partition which is gone, on the flusher thread."""

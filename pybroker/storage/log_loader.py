@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from pybroker.storage.segment import (
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     Segment,
 )
 from pybroker.storage.segment_list import SegmentList
@@ -65,19 +67,21 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
 
     A directory that turns out not to be whole, though its owner said so, is recovered first.
     """
-    if _load(log, restart_point):
+    log.directory.before_opening((log.topic, log.partition))
+    damaged_from = _load(log, restart_point)
+    if damaged_from is None:
         _remove_stale(log)
         return
     from pybroker.storage.recovery import recover_partition, sync_transaction_indexes
 
     logger.warning("%s is not whole, recovering it", log.path)
-    settings, last = log.environment.settings, log.segments[-1].base_offset
-    recovered = recover_partition(log.path, last, restart_point.log_start_offset, settings.producer_id_expiration_ms)
+    settings, start_offset = log.environment.settings, restart_point.log_start_offset
+    recovered = recover_partition(log.path, damaged_from, start_offset, settings.producer_id_expiration_ms)
     if settings.sync:
         sync_transaction_indexes(log.path, recovered.from_offset, log.recovery_point)
     log.close_files()
     log.segments = SegmentList()
-    if not _load(log, restart_point):
+    if _load(log, restart_point) is not None:
         raise StorageError(f"{log.path} could not be recovered")
 
 
@@ -88,22 +92,25 @@ def _remove_stale(log: Log) -> None:
         log.directory.remove_later(stale, 0)
 
 
-def _load(log: Log, restart_point: RestartPoint) -> bool:
+def _load(log: Log, restart_point: RestartPoint) -> int | None:
+    """Load what is there; returns from which offset on it has to be recovered first, ``None`` if it is whole."""
     files = segment_files(log.path)
     if not files:
         _check_never_there(log, restart_point)
         log.become_empty(max(restart_point.log_start_offset, 0))
         log.recovery_point = min(log.recovery_point, log.log_end_offset)  # a crash may have taken more
-        return True
-    log.leader_epochs.load()
+        return None
+    log.leader_epochs.load_or_forget()
     environment = log.environment
     for base_offset, size, modified in files:
         log.segments.add(Segment(log.path, base_offset, size, int(modified * 1000), environment.segments))
     active = log.segments[-1]
     load_active_indexes(active)
     log_end_offset = _load_end(active)
-    if log_end_offset is None:
-        return False
+    damaged = _with_damaged_transactions(log)
+    if damaged is not None or log_end_offset is None:
+        return (damaged or active).base_offset
+    load_leader_epochs(log, log_end_offset)
     for i, segment in enumerate(log.segments):
         if log.segments.end_offset(i, log_end_offset) > log.recovery_point:
             segment.synced_bytes = 0
@@ -111,7 +118,16 @@ def _load(log: Log, restart_point: RestartPoint) -> bool:
     log_start_offset = max(restart_point.log_start_offset, files[0][0])
     log.become(min(log_start_offset, log_end_offset), log_end_offset, restart_point.high_watermark)
     load_producers(log)
-    return True
+    return None
+
+
+def _with_damaged_transactions(log: Log) -> Segment | None:
+    """The first segment whose transaction index cannot be right."""
+    if any(name.endswith(TXN_INDEX_SUFFIX) for name in os.listdir(log.path)):
+        for segment in log.segments:
+            if not segment.txn_index.is_sound(segment.base_offset):
+                return segment
+    return None
 
 
 def _check_never_there(log: Log, restart_point: RestartPoint) -> None:
@@ -127,12 +143,14 @@ def load_active_indexes(segment: Segment) -> None:
     """Load the indexes of the segment that is appended to; a missing or bad one is made anew from the data."""
     offset_index = OffsetIndex.load(segment.path(INDEX_SUFFIX), segment.base_offset, segment.size)
     time_index = TimeIndex.load(segment.path(TIME_INDEX_SUFFIX), segment.base_offset)
+    indexed = offset_index is not None and bool(offset_index.entries)
+    if indexed and time_index is not None and not len(time_index) and segment.begins_with_a_time():
+        time_index = None  # an entry in the one comes with an entry in the other
     if offset_index is None or time_index is None:
         from pybroker.storage.recovery import rebuild_indexes
 
-        rebuild_indexes(segment)
-    else:
-        segment.set_indexes(offset_index, time_index)
+        offset_index, time_index = rebuild_indexes(segment)
+    segment.set_indexes(offset_index, time_index)
     segment.load_max_timestamp()
 
 
@@ -158,6 +176,48 @@ def _load_end(segment: Segment) -> int | None:
         return None
     segment.first_timestamp = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, 0))[8]
     return end_offset
+
+
+def load_leader_epochs(log: Log, log_end_offset: int) -> None:
+    """Take the leader epochs from the data where their checkpoint is missing or damaged, and drop those past its end.
+
+    Epochs only rise along a log, so that the indexes lead to where one begins.
+    """
+    cache = log.leader_epochs
+    cache.truncate_from_end(log_end_offset + 1)
+    if cache.entries or not any(segment.size for segment in log.segments):
+        return
+    for segment in log.segments:
+        segment.open()
+        for header in _epoch_beginnings(segment):
+            cache.assign(header[2], header[0])
+    cache.dirty = True
+    log.write_epochs()
+
+
+def _epoch_beginnings(segment: Segment) -> Iterator[HeaderFields]:
+    """The headers of the first batch, and of each that is of a later leader epoch than the one before it."""
+    known = -1
+    position = 0
+    while True:
+        first = next((header for _, header in stored_headers(segment, position) if header[2] > known), None)
+        if first is None:
+            return
+        yield first
+        known = first[2]
+        position = _before_next_epoch(segment, known)
+
+
+def _before_next_epoch(segment: Segment, epoch: int) -> int:
+    """The position of the last indexed batch that is of ``epoch`` or an earlier one."""
+
+    def epoch_at(entry: int) -> int:
+        header = os_file.pread(segment.fd, HEADER_BYTES, entry & 0xFFFFFFFF)
+        return int(HEADER.unpack(header)[2])
+
+    entries = segment.offset_index.entries
+    i = bisect_right(entries, epoch, key=epoch_at)
+    return entries[i - 1] & 0xFFFFFFFF if i else 0
 
 
 def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, HeaderFields]]:

@@ -132,7 +132,9 @@ class LogManager:
         keys = self._places.take_in(state)
         state.keep_only(keys)
         if not directory.had_clean_shutdown:
-            self._recover(state, keys)
+            if keys:
+                logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), directory.path)
+            state.recover(self._environment, keys)
         state.ready = True
 
     def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
@@ -141,26 +143,6 @@ class LogManager:
         for name in ("cluster.id", "node.id"):
             if meta.get(name, meta.get("broker.id")) != self._meta.get(name, self._meta.get("broker.id")):
                 raise StorageError(f"{path} belongs to another cluster or node: {name} is {meta.get(name)}")
-
-    def _recover(self, state: LogDirState, keys: list[TopicPartition]) -> None:
-        from pybroker.storage.recovery import recover_partition, sync_partition, sync_transaction_indexes
-
-        settings = self._environment.settings
-        if keys:
-            logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), state.directory.path)
-        for key in keys:
-            path = state.path_of(key)
-            recovery_point = state.recovery_points.offsets.get(key, 0)
-            log_start_offset = state.log_start_offsets.offsets.get(key, 0)
-            recovered = recover_partition(path, recovery_point, log_start_offset, settings.producer_id_expiration_ms)
-            if settings.fsync_before_ack and settings.sync:
-                # A killed process left what it had not synced: it is shown from now on, so it has to stay.
-                sync_partition(path, recovered.from_offset)
-                state.recovery_points.offsets[key] = recovered.end_offset
-            elif settings.sync:
-                sync_transaction_indexes(path, recovered.from_offset, recovery_point)
-                if recovered.end_offset > recovery_point:
-                    state.unsynced_since[key] = min(recovered.from_offset, recovery_point)
 
     @property
     def stored_cluster_id(self) -> str | None:
@@ -437,6 +419,7 @@ class LogManager:
         for log in self._logs.values():
             log.refuse_appends()
         for state in self._states:
+            state.stop_recovering()
             state.directory.close_executors()
         for state in self._online():
             if not state.ready:
@@ -453,6 +436,7 @@ class LogManager:
 
     def _close_directory(self, state: LogDirState, broker_epoch: int) -> None:
         directory = state.directory
+        state.finish_recovery()
         logs = [
             (key, log) for key, log in self._logs.items() if log.directory is directory and log.is_open and log.on_disk
         ]

@@ -19,7 +19,7 @@ from pybroker.storage.results import (
     ColdRead,
     ReadResult,
 )
-from pybroker.storage.segment import walk_to_limit, walk_to_offset
+from pybroker.storage.segment import HeaderAt, walk_to_limit, walk_to_offset
 from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class _Range:
     __slots__ = (
         "end_floor",
         "end_offset",
+        "last_floor",
         "limit_floor",
         "max_bytes",
         "min_one_batch",
@@ -63,6 +64,19 @@ class _Range:
         self.start_floor = known if known >= 0 else index.floor(offset)
         self.end_floor = index.floor(end_offset) if end_offset >= 0 else self.size
         self.limit_floor = index.floor_position(self.start_floor + max_bytes)
+        # Of a segment whose end is looked at before it is sent: what was cut there, nobody noticed at the start.
+        self.last_floor = index.floor_position(self.size) if segment.sealed else -1
+
+    def whole_end(self, header_at: HeaderAt, start: int) -> int:
+        """Where the last whole batch ends in a segment of which everything from ``start`` on is wanted; -1 if corrupt.
+
+        ``start`` is a batch's position or the segment's end.  A segment that ends inside a batch is corrupt there.
+        """
+        if self.last_floor < 0:
+            return self.size
+        first = self.last_floor if start >= self.size else max(start, self.last_floor)
+        end = walk_to_limit(header_at, first, self.size, self.size)
+        return -1 if start >= end < self.size else end
 
 
 def read_segments(
@@ -115,6 +129,10 @@ def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:
     end = asked.size if asked.end_offset < 0 else segment.find(asked.end_offset)
     if start < 0 or end < 0:
         return None
+    if end == asked.size and end - start <= asked.max_bytes:
+        end = asked.whole_end(segment.header_at, start)
+        if end < 0:
+            return None
     if end - start > asked.max_bytes:
         cut = segment.boundary(start, start + asked.max_bytes)
         if cut < 0:
@@ -123,6 +141,8 @@ def _read_warm(segment: Segment, asked: _Range) -> memoryview | None:
             if not asked.min_one_batch:
                 return EMPTY
             cut = start + LOG_OVERHEAD + segment.header_at(start)[1]
+            if cut > asked.size:
+                return None
             if not segment.is_warm(start, cut + HEADER_BYTES):
                 return _COLD
         end = min(cut, end)
@@ -140,6 +160,10 @@ def _read_cold(segment: Segment, asked: _Range) -> memoryview | None:
         end = walk_to_offset(header_at, asked.end_floor, asked.size, asked.end_offset)
     if start < 0 or end < 0:
         return None
+    if end == asked.size and end - start <= asked.max_bytes:
+        end = asked.whole_end(header_at, start)
+        if end < 0:
+            return None
     if start >= end:
         return EMPTY
     max_bytes = asked.max_bytes if ColdBuffer.bytes_out < COLD_BUFFER_BYTES_MAX else 0
@@ -153,6 +177,8 @@ def _read_cold(segment: Segment, asked: _Range) -> memoryview | None:
             if not asked.min_one_batch:
                 return EMPTY
             cut = start + LOG_OVERHEAD + header_at(start)[1]
+            if cut > asked.size:
+                return None
         end = min(cut, end)
     buffer = ColdBuffer(end - start)
     ColdBuffer.bytes_out += end - start

@@ -18,6 +18,7 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from pybroker.limits import RECOVERED_AT_FIRST_TOUCH_BYTES_MAX
 from pybroker.storage import os_file
 from pybroker.storage.checkpoints import PARTITION_METADATA
 from pybroker.storage.control_batch import replay_batch
@@ -41,13 +42,14 @@ from pybroker.storage.segment import (
     file_name,
 )
 from pybroker.storage.time_index import TimeIndex
-from pybroker.storage.transaction_index import TransactionIndex
+from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from pybroker.storage.validator import HeaderFields
 from pybroker_protocol.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 # One piece of a scan: large enough that system calls do not count, small enough for the processor's caches.
 SCAN_BYTES = 1 << 20
 _INDEX_INTERVAL_BYTES = 4096
+_HALF_WAY = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -157,20 +159,27 @@ class _Rebuilt:
         self.bytes_since_index += header[1] + LOG_OVERHEAD
 
     def write(self) -> None:
+        """Write the indexes; without room there are none, until there is and somebody makes them anew."""
         self.time_index.maybe_append(self.max_timestamp, self.offset_of_max)
-        self.offset_index.rewrite()
-        self.time_index.rewrite()
+        try:
+            self.offset_index.rewrite()
+            self.time_index.rewrite()
+        except OSError as error:
+            if not os_file.is_passing(error):
+                raise
+            self.offset_index.remove_file()
+            self.time_index.remove_file()
 
 
-def rebuild_indexes(segment: Segment) -> None:
-    """Make a whole segment's indexes anew, because they are missing or damaged."""
+def rebuild_indexes(segment: Segment) -> tuple[OffsetIndex, TimeIndex]:
+    """A whole segment's indexes, made anew because they are missing or damaged.  Raises OSError."""
     logger.warning("Rebuilding the indexes of %s", segment.path())
     segment.open()
     rebuilt = _Rebuilt(segment.directory, segment.base_offset)
     for position, header, _ in SegmentScan(segment.fd, segment.size, segment.base_offset):
         rebuilt.add(position, header)
     rebuilt.write()
-    segment.set_indexes(rebuilt.offset_index, rebuilt.time_index)
+    return rebuilt.offset_index, rebuilt.time_index
 
 
 class Recovered(NamedTuple):
@@ -181,7 +190,11 @@ class Recovered(NamedTuple):
 
 
 def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> Recovered:
-    """Recover one partition's directory.  Raises OSError and StorageError."""
+    """Recover one partition's directory.  Raises OSError and StorageError.
+
+    Without room on the disk what can be made anew from the data is left out, for whoever opens the log: a torn tail is
+    cut all the same.
+    """
     tidy_directory(directory)
     files = segment_files(directory)
     if not files:
@@ -189,12 +202,7 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     first = max(sum(base_offset <= recovery_point for base_offset, _, _ in files) - 1, 0)
     producers = _producers_before(directory, files[:first], files[first][0], expiration_ms)
     epochs = LeaderEpochCache(directory)
-    try:
-        epochs.load()
-    except StorageError as error:
-        logger.warning("%s; leader epochs are taken from the log", error)
-        first, producers = 0, ProducerStateManager(expiration_ms)
-        epochs.clear()
+    epochs.load_or_forget()
     known_epochs = epochs.entries
     epochs.truncate_from_end(files[first][0])
     end_offset = files[first][0]
@@ -208,7 +216,7 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
             _remove_segments(directory, files[i + 1 :])
             break
         if i + 1 < len(files):
-            write_snapshot(directory, files[i + 1][0], producers.producers, sync=False)
+            _write_snapshot(directory, files[i + 1][0], producers)
     if end_offset < log_start_offset:
         # What DeleteRecords had reached was lost with the crash: its offsets must not be given out again.
         _remove_segments(directory, files)
@@ -216,9 +224,31 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
         end_offset = log_start_offset
     epochs.truncate_from_start(log_start_offset)
     epochs.dirty = epochs.entries != known_epochs or not known_epochs
-    epochs.write()
-    write_snapshot(directory, end_offset, producers.producers, sync=False)
+    _write_epochs(epochs, complete=bool(known_epochs) or first == 0)
+    if producers.producers or sum(size for _, size, _ in files) > RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
+        _write_snapshot(directory, end_offset, producers)  # else an opening finds that there are none as quickly
     return Recovered(end_offset, files[first][0])
+
+
+def _write_epochs(epochs: LeaderEpochCache, complete: bool) -> None:
+    """Write the leader epochs; what is known of a part of the log only is left to be taken from all of it."""
+    try:
+        if complete:
+            epochs.write()
+        else:
+            epochs.path.unlink(missing_ok=True)
+    except OSError as error:
+        if not os_file.is_passing(error):
+            raise
+        epochs.path.unlink(missing_ok=True)
+
+
+def _write_snapshot(directory: Path, offset: int, producers: ProducerStateManager) -> None:
+    try:
+        write_snapshot(directory, offset, producers.producers, sync=False)
+    except OSError as error:
+        if not os_file.is_passing(error):
+            raise
 
 
 def sync_partition(directory: Path, from_offset: int) -> None:
@@ -259,8 +289,7 @@ def _recover_segment(
     """Scan one segment, write its indexes, cut its torn tail; returns (end offset, bytes kept)."""
     base_offset, size, _ = file
     rebuilt = _Rebuilt(directory, base_offset)
-    transactions = TransactionIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX))
-    transactions.path.unlink(missing_ok=True)
+    transactions: list[AbortedTransaction] = []
     fd = os_file.open_for_append(directory / file_name(base_offset))
     try:
         scan = SegmentScan(fd, size, base_offset, next_base_offset)
@@ -277,7 +306,7 @@ def _recover_segment(
     finally:
         os.close(fd)
     rebuilt.write()
-    transactions.persist()
+    TransactionIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX)).rewrite(transactions)
     return rebuilt.end_offset, scan.end
 
 
@@ -316,7 +345,9 @@ def _remove_segments(directory: Path, files: list[SegmentFile]) -> None:
 
 def tidy_directory(directory: Path) -> None:
     """Remove what deletion and compaction left half way; finish the swaps that had begun, as Kafka does."""
-    names = sorted(path.name for path in directory.iterdir())
+    names = sorted(name for name in os.listdir(directory) if name.endswith(_HALF_WAY))
+    if not names:
+        return
     for name in names:
         # Kafka keeps deleted snapshots of its metadata log by another rule.
         if name.endswith(DELETED_SUFFIX) and not name.endswith(".checkpoint" + DELETED_SUFFIX):

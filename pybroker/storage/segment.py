@@ -23,12 +23,12 @@ from struct import Struct
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, WARM_TAIL_BYTES, WRITE_BACK_BYTES
+from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX, WARM_TAIL_BYTES, WRITE_BACK_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.transaction_index import TransactionIndex
-from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
+from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -333,11 +333,12 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The offset index, loaded at first use (an unreadable one of a sealed segment counts as empty: reads scan)."""
+        """The offset index, loaded at first use; a missing or damaged one is made anew.  Raises OSError."""
         index = self._offset_index
         if index is None:
-            path = self.path(INDEX_SUFFIX)
-            index = OffsetIndex.load(path, self.base_offset, self.size) or OffsetIndex(path, self.base_offset)
+            index = OffsetIndex.load(self.path(INDEX_SUFFIX), self.base_offset, self.size)
+            if index is None or (not index.entries and self.size > UNINDEXED_BYTES_MAX):
+                index = self._make_indexes_anew()[0]
             self._offset_index = index
         return index
 
@@ -346,11 +347,28 @@ class Segment:
         """The time index; that of a sealed segment, which few ask for, is read each time and not kept."""
         index = self._time_index
         if index is None:
-            path = self.path(TIME_INDEX_SUFFIX)
-            index = TimeIndex.load(path, self.base_offset) or TimeIndex(path, self.base_offset)
+            index = TimeIndex.load(self.path(TIME_INDEX_SUFFIX), self.base_offset)
+            if index is None or (not len(index) and self.begins_with_a_time()):
+                index = self._make_indexes_anew()[1]
             if not self.sealed:
                 self._time_index = index
         return index
+
+    def begins_with_a_time(self) -> bool:
+        """Whether a first batch says when it was written: then a time index that is complete has an entry."""
+        if self.size < HEADER_BYTES or self.retired:
+            return False
+        self.open()
+        return bool(HEADER.unpack(os_file.pread(self.fd, HEADER_BYTES, 0))[8] >= 0)
+
+    def _make_indexes_anew(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Indexes that are missing or damaged, from the data; one that is out of the log gets empty ones."""
+        if self.retired or not self.size:
+            offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset)
+            return offset_index, TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset)
+        from pybroker.storage.recovery import rebuild_indexes
+
+        return rebuild_indexes(self)
 
     def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
         """Replace the indexes with rebuilt ones."""
@@ -361,6 +379,8 @@ class Segment:
         """Take the segment's maximum timestamp from the end of its time index."""
         index = self._time_index
         last = TimeIndex.read_last(self.path(TIME_INDEX_SUFFIX), self.base_offset) if index is None else index.last()
+        if last[0] < 0 and index is None:
+            last = self.time_index.last()
         self.max_timestamp, self.offset_of_max_timestamp = last
 
     # Appending --------------------------------------------------------------------------------------------------------
@@ -492,7 +512,7 @@ class Segment:
 
     def remember(self, position: int) -> None:
         """Note that a reader will ask for the batch at ``position`` next."""
-        if position < self.size and len(self.view or ()) >= position + 8:
+        if position + _WALK.size <= min(self.size, len(self.view or ())):
             cursors = self.cursors
             if len(cursors) >= CURSORS_MAX:
                 cursors.clear()

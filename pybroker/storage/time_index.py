@@ -129,6 +129,11 @@ class TimeIndex:
             self._persisted_bytes, self._file_is_right = 0, False
             self.persist()
 
+    def remove_file(self) -> None:
+        """Take a file away that does not hold these entries; ``persist`` makes it anew."""
+        self.path.unlink(missing_ok=True)
+        self._persisted_bytes, self._file_is_right = 0, False
+
     def persist(self) -> None:
         """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
         new = bytes(self._data[self._persisted_bytes :])

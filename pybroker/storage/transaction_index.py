@@ -56,6 +56,27 @@ class TransactionIndex:
             self._persisted = len(self._entries)
         return self._entries
 
+    def is_sound(self, base_offset: int) -> bool:
+        """Whether the file, if there is one, can be what was written for a segment that begins at ``base_offset``.
+
+        Raises OSError.  Where it is not, aborted records would be shown.  Emptiness tells nothing: a truncation may
+        leave it.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return True
+        if len(data) % ENTRY_BYTES:
+            return False
+        former = base_offset - 1
+        for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(data):
+            if version != 0 or producer_id < 0 or not 0 <= first_offset < last_offset or last_offset <= former:
+                return False
+            if not 0 <= last_stable_offset <= last_offset + 1:
+                return False
+            former = last_offset
+        return True
+
     def forget_entries(self) -> None:
         """Let go of the entries if the file has them all; the next use reads them."""
         if self._entries is not None and self._persisted == len(self._entries):
@@ -65,11 +86,19 @@ class TransactionIndex:
         """Add an entry; ``persist`` writes it."""
         self.entries.append(aborted)
 
+    def rewrite(self, entries: list[AbortedTransaction]) -> None:
+        """Make the file hold exactly these entries; without any there is no file.  Raises OSError."""
+        data = _encode(entries)
+        if not data:
+            self.path.unlink(missing_ok=True)
+        elif not os_file.holds(self.path, data):
+            os_file.replace_file(self.path, data, sync=False)
+
     def persist(self) -> None:
         """Write what the file does not hold yet, without syncing it.  OSError leaves it to be written again."""
         if self._entries is None or self._persisted == len(self._entries):
             return
-        new = b"".join(_ENTRY.pack(0, *aborted) for aborted in self._entries[self._persisted :])
+        new = _encode(self._entries[self._persisted :])
         fd = os_file.open_for_append(self.path)
         try:
             os_file.write_fully(fd, new, self._persisted * ENTRY_BYTES)
@@ -106,3 +135,7 @@ class TransactionIndex:
             if count < self._persisted:
                 self._persisted = count
                 os.truncate(self.path, count * ENTRY_BYTES)
+
+
+def _encode(entries: list[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(0, *aborted) for aborted in entries)

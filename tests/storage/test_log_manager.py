@@ -306,7 +306,7 @@ def test_failed_start_leaves_no_mark_of_a_clean_stop(make_storage: MakeStorage, 
     storage = make_storage()
     Client(storage.log()).fill(1)
     storage.kill()
-    (storage.path / "recovery-point-offset-checkpoint").write_text("garbage")
+    (storage.path / "recovery-point-offset-checkpoint").mkdir()
     with pytest.raises(StorageError):
         make_storage()
     assert not (storage.path / ".kafka_cleanshutdown").exists()

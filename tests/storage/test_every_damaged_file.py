@@ -1,0 +1,191 @@
+"""Every file beside the data, damaged in every way, after a clean stop and after a crash: it heals, or is refused.
+
+What heals answers as before in every way: records, offsets, leader epochs, aborted transactions, producers, times.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.storage.log import Log
+from pybroker.storage.results import StorageError, TimestampLookup
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import Client, Storage, read_all
+
+TIME = 1_700_000_000_000
+DELETED_BELOW = 3
+ALIKE = "answers as before"
+REFUSED = "refuses to be used, in one sentence"
+NOTHING_DELETED = "begins at its first record, as Kafka's does"
+EITHER = "answers as before, or refuses to be used"
+ABORTED_SHOWN = "cannot know that transactions were aborted, as Kafka cannot"
+
+
+def a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def halved(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2 | 1])  # never a number of whole entries
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "half of it": halved,
+    "garbage": lambda path: path.write_bytes(b"\x81\xfegarbage\n" * 9),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size or 64)),
+    "missing": lambda path: path.unlink(),
+    "a directory": a_directory,
+}
+
+
+def transaction(client: Client, producer_id: int, commit: bool, sequence: int = 0) -> None:
+    client.send(
+        attributes=0x10, producer_id=producer_id, producer_epoch=0, sequence=sequence, timestamp=TIME, values=[b"t"]
+    )
+    assert client.end(producer_id, 0, commit).error_code == 0
+
+
+def fill(storage: Storage) -> Log:
+    """Several segments with several epochs, times that go up and down, an idempotent producer and aborts."""
+    log = storage.log()
+    for epoch in range(3):
+        client = Client(log, leader_epoch=2 * epoch)
+        for i in range(12):
+            values = [bytes(300)]
+            sequence = 12 * epoch + i
+            time = TIME + 1000 * sequence - 2500 * (i % 3)
+            client.send(values=values, producer_id=1, producer_epoch=0, sequence=sequence, timestamp=time)
+        transaction(client, 7 + epoch, commit=epoch == 1)
+    log.update_high_watermark(log.log_end_offset)
+    assert log.increment_log_start_offset(DELETED_BELOW) == 0
+    assert len(log.segments) > 3
+    return log
+
+
+def answers(log: Log) -> dict[str, Any]:
+    """Everything that clients and replicas could ask of a log."""
+    log.update_high_watermark(log.log_end_offset)
+    times: list[Any] = []
+    for timestamp in range(TIME - 3000, TIME + 45_000, 1000):
+        found = log.offset_for_timestamp(timestamp)
+        assert not isinstance(found, TimestampLookup)
+        times.append(None if found is None else (found.error_code, found.offset))
+    newest = log.offset_of_max_timestamp()
+    assert newest is not None
+    assert not isinstance(newest, TimestampLookup)
+    return {
+        "records": read_all(log),
+        "offsets": (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset),
+        "epochs": [log.end_offset_for_epoch(epoch, 9) for epoch in range(8)],
+        "times": [*times, newest.offset],
+        "aborted": sorted(log.aborted_transactions(0, log.log_end_offset)),
+        "producers": {key: (entry.producer_epoch, entry.batches[-1]) for key, entry in log.producers.producers.items()},
+    }
+
+
+@pytest.fixture(scope="module", params=["after a clean stop", "after a crash"])
+def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A data directory, and what its log answered."""
+    path = tmp_path_factory.mktemp("left") / "data"
+    world = FakeWorld()
+    storage = Storage(path, world)
+    log = fill(storage)
+    expected = answers(log)
+    log.flushes.flush()
+    world.run()
+    storage.manager._checkpoint_offsets()
+    storage.manager._checkpoint_high_watermarks()
+    world.run()
+    if request.param == "after a clean stop":
+        storage.close()
+    else:
+        storage.kill()
+    return path, expected
+
+
+def outcome_of(path: Path, damage: str) -> str:
+    """What is to become of a damaged file."""
+    if path.name == "meta.properties":
+        return ALIKE if damage == "missing" else REFUSED
+    if damage == "a directory":
+        return REFUSED if path.name in DIRECTORY_FILES else EITHER
+    if path.suffix == ".txnindex" and damage in {"missing", "empty"}:
+        return ABORTED_SHOWN
+    if path.name == "log-start-offset-checkpoint":
+        return NOTHING_DELETED
+    return ALIKE
+
+
+DIRECTORY_FILES = (
+    "meta.properties",
+    ".kafka_cleanshutdown",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+FILES = [
+    *DIRECTORY_FILES,
+    "t-0/leader-epoch-checkpoint",
+    "t-0/partition.metadata",
+    "t-0/*.index",
+    "t-0/*.timeindex",
+    "t-0/*.txnindex",
+    "t-0/*.snapshot",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("pattern", FILES)
+def test_damaged_file_heals_or_is_refused(
+    left: tuple[Path, dict[str, Any]], tmp_path: Path, pattern: str, damage: str
+) -> None:
+    template, expected = left
+    for found in sorted(template.glob(pattern)):
+        path = tmp_path / "data"
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(template, path)
+        DAMAGES[damage](path / found.relative_to(template))
+        outcome = outcome_of(found, damage)
+        assert (found.name, outcome, what_becomes(path, outcome, expected)) == (found.name, outcome, None)
+
+
+def what_becomes(path: Path, outcome: str, expected: dict[str, Any]) -> object:
+    """None if it is the outcome that was to be; else what it was instead."""
+    world = FakeWorld()
+    try:
+        storage = Storage(path, world)
+    except StorageError:
+        return None if outcome == REFUSED else "refused the start"
+    try:
+        try:
+            log = storage.log()
+            found = answers(log)
+        except AssertionError:
+            if not storage.all_failed:
+                raise
+        if storage.all_failed:
+            return None if outcome in {REFUSED, EITHER} else "went offline"
+        if outcome == REFUSED:
+            return "served it"
+        if outcome == ABORTED_SHOWN:
+            expected = {**expected, "aborted": found["aborted"]}
+        if outcome == NOTHING_DELETED:
+            assert found["offsets"][0] in {0, DELETED_BELOW}
+            expected = {**expected, "offsets": found["offsets"], "records": found["records"], "epochs": found["epochs"]}
+            expected["times"] = found["times"]
+        differing = {key: (found[key], expected[key]) for key in expected if found[key] != expected[key]}
+        if differing:
+            return differing
+        appended = Client(log, leader_epoch=9).send_now(values=[b"after"])
+        assert (appended.error_code, appended.base_offset) == (0, expected["offsets"][1])
+        return None
+    finally:
+        storage.kill()
