@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.bootstrap import open_controller
+from pybroker.cluster.bootstrap import check_nothing_is_lost, open_controller
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -93,6 +93,8 @@ class BrokerServer:
             env, config, metadata, str(logs.metadata_dir), logs.partition_count
         )
         controller.load()
+        check_nothing_is_lost(config, str(logs.metadata_dir), controller.loaded_revision, logs.metadata_seen())
+        metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
         logs.set_cluster(controller.cluster_id, controller.node_id)
         found = logs.settle(controller.loaded_image.replica_places(controller.node_id))
         services.env = env

@@ -1,4 +1,4 @@
-"""Recovery: kill -9 after a bulk transfer, and of very many partitions: the time until all is served, nothing missing."""
+"""Recovery: kill -9 after a bulk transfer, and of very many partitions; the time until all is served again."""
 
 from __future__ import annotations
 

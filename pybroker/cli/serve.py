@@ -50,6 +50,13 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for a laptop or a test: no join delay, five partitions per internal topic, no fsync",
     )
+    parser.add_argument(
+        "--accept-lost-metadata",
+        action="append_const",
+        dest="settings",
+        const=("pybroker.accept.lost.metadata", "true"),
+        help="start though the metadata's store has lost acknowledged changes; unknown partitions are put aside",
+    )
     return parser
 
 

@@ -6,6 +6,7 @@ Apache Kafka's that is taken over, or nothing.  Everything after that is the con
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ from pybroker.env import Env
 from pybroker.storage.checkpoints import read_meta_properties
 
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
+
+log = logging.getLogger(__name__)
 
 
 def open_controller(
@@ -41,6 +44,23 @@ def open_controller(
         return _found(env, metadata_dir, meta, node_id)
 
     return Controller(env, config, cache, store, node_id, found)
+
+
+def check_nothing_is_lost(config: BrokerConfig, metadata_dir: str, revision: int, seen: int) -> None:
+    """StoreError where the store ends at a ``revision`` before the newest that a log dir has ``seen``.
+
+    Whatever was acknowledged in between is not there: topics of that time would be taken for strays.
+    """
+    if revision >= seen:
+        return
+    store = Path(metadata_dir) / sqlite_store.FILE_NAME
+    lost = (
+        f"the metadata store {store} ends at revision {revision}, but the log dirs have seen revision {seen}: "
+        "acknowledged changes of topics or settings are missing"
+    )
+    if not config.get_bool("pybroker.accept.lost.metadata"):
+        raise StoreError(f"{lost}; put its files back, or go on without them by --accept-lost-metadata")
+    log.warning("%s; the broker goes on without them", lost)
 
 
 def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:

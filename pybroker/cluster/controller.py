@@ -75,6 +75,7 @@ class Controller:
     ) -> None:
         self.node_id = node_id
         self.cluster_id = ""  # known from ``load`` on
+        self.loaded_revision = 0  # the store's, at ``load``
         self._env = env
         self._config = config
         self._cache = cache
@@ -94,6 +95,7 @@ class Controller:
         StoreError when the store cannot be read or does not make sense.
         """
         self._store.open()
+        self.loaded_revision = self._store.revision()
         entries = self._store.load("/")
         self._holder = entries.get(store_codec.CONTROLLER)
         if store_codec.CLUSTER in entries:

@@ -76,6 +76,10 @@ class MetadataStore(Protocol):
         """Every key that starts with ``prefix``, in order.  Blocks; StoreError."""
         ...
 
+    def revision(self) -> int:
+        """The revision of the last transaction, 0 before the first.  Blocks, before the broker serves; StoreError."""
+        ...
+
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         """Commit before the broker serves.  Blocks; a failure is in the result."""
         ...

@@ -98,6 +98,14 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
 
+    def revision(self) -> int:
+        assert self._connection is not None, "the store is open"
+        try:
+            (revision,) = self._connection.execute("SELECT value FROM revision").fetchone()
+        except (sqlite3.Error, TypeError) as error:
+            raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
+        return int(revision)
+
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         assert self._executor is None, "the store's thread runs: commit"
         return self._commit(transaction)

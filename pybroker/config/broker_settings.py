@@ -472,6 +472,7 @@ _DYNAMIC_ONLY_ROWS: Final = (
 
 # Settings of pybroker's own; Kafka has no counterpart.
 _OWN_ROWS: Final = (
+    ("pybroker.accept.lost.metadata", BOOLEAN, False, None, LOW, FIXED, USED),
     ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
     ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),

@@ -405,6 +405,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "follower.replication.throttled.rate": "Bytes per second that throttled followers fetch.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between log directories.",
     # --- pybroker's own --------------------------------------------------------------------------------------------
+    "pybroker.accept.lost.metadata": "Whether to start though the metadata's store has lost acknowledged changes.",
     "pybroker.busy.poll.us": (
         "How many microseconds to look for the next small request of a lone client before sleeping; 0 for never, -1 for"
         " 200 where the broker has a process of its own and more than one processor."

@@ -23,6 +23,7 @@ from pybroker.storage.log import Log
 from pybroker.storage.log_dir import LogDir
 from pybroker.storage.log_dir_state import LogDirState
 from pybroker.storage.log_environment import LogEnvironment, StorageSettings
+from pybroker.storage.metadata_mark import MARK_FILE, NOTHING_SEEN, read_mark, write_mark
 from pybroker.storage.partition_places import Assigned, PartitionPlaces
 from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import uuid_bytes
@@ -180,6 +181,27 @@ class LogManager:
         if all(state.directory.path != self.metadata_dir for state in self._states):
             self._metadata_identity = os_file.identity(self.metadata_dir)
         return self._places.settle(assigned)
+
+    def metadata_seen(self) -> int:
+        """The newest revision of the metadata that any log dir has seen, ``NOTHING_SEEN`` if none says."""
+        seen = NOTHING_SEEN
+        for state in self._online():
+            try:
+                seen = max(seen, read_mark(state.directory.path))
+            except OSError as error:
+                state.directory.fail(error, f"reading {MARK_FILE}")
+        return seen
+
+    def note_metadata(self, revision: int) -> None:
+        """The metadata of a revision is known here: a store that is older at a start has lost something."""
+        for state in self._online():
+            directory = state.directory
+            try:
+                directory.check_place()
+                write_mark(directory.path, revision)
+            except OSError as error:
+                if not os_file.is_passing(error):
+                    directory.fail(error, f"writing {MARK_FILE}")
 
     @property
     def partition_count(self) -> int:

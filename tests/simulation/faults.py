@@ -120,6 +120,7 @@ class Faults:
             simulation.disk.dies_after = self._random.randint(1, 60)
         try:
             simulation.process.start()
+            self._finish_swaps()
         except ProcessDied:
             power_failed = "power failure" in self._kinds and self._random.random() < 0.3
             self.died("died while it started", power_failed)
@@ -132,6 +133,15 @@ class Faults:
         lost = simulation.observer.restarted(simulation.power_failed)
         simulation.power_failed = False
         simulation.trace("BROKER", f"life {simulation.process.lives} begins; lost: {lost or 'nothing'}")
+
+    def _finish_swaps(self) -> None:
+        """Where a compaction was interrupted only a recovery can tell which files count: let it happen now."""
+        server = self._simulation.process.server
+        assert server is not None
+        assert server._logs is not None
+        for state in server._logs._states:
+            if any(state.directory.path.glob("*/*.swap")):
+                state.finish_recovery()
 
     def _clean_restart(self) -> bool:
         process = self._simulation.process

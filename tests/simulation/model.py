@@ -563,8 +563,15 @@ class Model:
 
 
 def read_directory(path: Any) -> list[Batch]:
-    """Every batch of a partition's directory, from its files, torn tails left out by their own header."""
+    """What a recovery of a partition's directory has to keep: every batch before the first that is not whole.
+
+    A broker that has started recovers a partition only once it is touched.
+    """
     found: list[Batch] = []
     for file in sorted(path.glob("*.log")):
-        found += batches_of(file.read_bytes())
+        data = file.read_bytes()
+        batches = list(whole_batches(data))
+        found += batches
+        if sum(len(batch.data) for batch in batches) < len(data):
+            break
     return found
