@@ -68,6 +68,9 @@ def receive(connection: Connection, data: bytes) -> None:
     """What the loop does when a socket is readable."""
     connection.get_buffer(-1)[: len(data)] = data
     connection.buffer_updated(len(data))
+    turns = connection._server.turns
+    while turns.is_full:  # a turn was long, by chance: what is asked meanwhile would wait for the loop, which stands
+        turns._next()
 
 
 async def with_server(measure: Callable[[BrokerServer], Awaitable[None]]) -> None:

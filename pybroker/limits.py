@@ -36,10 +36,13 @@ STARVED_FRAME_MS = 4_000
 
 # --- serving -----------------------------------------------------------------------------------------------------
 
-# A connection's share of one turn of the loop; the rest waits behind the other connections, so that nobody's
-# p99 is another's batch.
-REQUESTS_PER_TURN = 64
+# A connection's turn, and what those with long ones have of each turn of the loop: so long everybody else waits for
+# them, and so long a request may take that is waited for by nobody else.
 TURN_NS = 1_000_000
+
+# Connections whose turns take less on the average of the last few are served as soon as their bytes are there: some
+# twenty small requests, or a batch of a megabyte.
+SHORT_TURN_NS = 250_000
 
 # How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
 # request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.

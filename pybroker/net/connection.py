@@ -1,7 +1,8 @@
 """One client's connection: frames in, replies out, in order.
 
-Owns: cutting received bytes into frames, the order of replies, muting, fairness, and back pressure in both
-directions.  Does not own what a request means (``dispatch`` and the handlers do).
+Owns: cutting received bytes into frames, the order of replies, muting, how long its turn takes, and back pressure in
+both directions.  Does not own what a request means (``dispatch`` and the handlers do), nor when it is its turn
+(``turns``).
 
 Invariants
 - Replies leave in the order of their requests.  While a reply is parked no later request is started, except
@@ -56,7 +57,8 @@ _SHORTCUT_KEYS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY))
 _SHORTCUT_PAUSE = 64  # requests between two shortcuts: making one costs more than a request
 
 _LARGE_FRAME_BYTES = 64 << 10
-_CLOCK_EVERY = 4  # requests between two looks at the clock: a look costs as much as a struct unpack
+_TURNS_SHIFT = 2  # the last turn counts for a quarter
+_NEWCOMERS_TURN_NS = limits.SHORT_TURN_NS + 1  # nobody knows yet: with one short turn it is trusted
 
 
 class _WaitingReply:
@@ -92,12 +94,12 @@ class Connection(asyncio.BufferedProtocol):
         "_current",
         "_end",
         "_frame_bytes_expected",
+        "_has_served",
         "_last_unsent_bytes",
         "_listener",
         "_out",
         "_out_bytes",
         "_pos",
-        "_queued",
         "_reading_paused",
         "_server",
         "_serving",
@@ -105,13 +107,19 @@ class Connection(asyncio.BufferedProtocol):
         "_shortcut_pause",
         "_stalled_sweeps",
         "_transport",
+        "_turn_ends_ns",
         "_waiting",
         "_waiting_bytes",
         "_write_paused",
+        "awaits_turn",
         "client_software",
         "closed",
+        "is_cut_short",
+        "is_newcomer",
         "last_seen_sweep",
         "peer_host",
+        "time_used_ns",
+        "turn_ns",
     )
 
     def __init__(self, server: SocketServer, listener: Listener) -> None:
@@ -132,7 +140,13 @@ class Connection(asyncio.BufferedProtocol):
         self._serving = False
         self._shortcut: ProduceShortcut | CommitShortcut | None = None
         self._shortcut_pause = 0
-        self._queued = False
+        self.is_newcomer = True  # until its first turn: nobody knows what it asks for
+        self.turn_ns = _NEWCOMERS_TURN_NS  # what a turn has taken on the average of the last few
+        self._turn_ends_ns = 0
+        self._has_served = False
+        self.awaits_turn = False  # kept by ``turns``, and so is the next
+        self.time_used_ns = 0
+        self.is_cut_short = False  # frames were left when our turn was over
         self._reading_paused = False
         self._write_paused = False
         self._last_unsent_bytes = 0
@@ -167,6 +181,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         server = self._server
         self.last_seen_sweep = server.sweep
+        if self.turn_ns > limits.SHORT_TURN_NS and server.turns.is_full:
+            self._put_off(nbytes)
+            return
+        begun_ns = self._begin_turn()
         if self._buffer is not None:
             self._end += nbytes
             self._serve_own()
@@ -181,6 +199,9 @@ class Connection(asyncio.BufferedProtocol):
                 server.busy_poll.on_request(id(self), nbytes + self._out_bytes)
         if self._out:
             self._flush()
+        used_ns = self._end_turn(begun_ns)
+        if used_ns > limits.SHORT_TURN_NS:
+            server.turns.took(self, used_ns)
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -222,8 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max = self._server.frame_bytes_max
         self._current = buffer
         self._serving = True
-        served = size = turn_ends_ns = 0
-        next_look = 1  # most turns have one request, and need no clock
+        served = size = 0
         while end - pos >= 4 and not self._write_paused:
             size = _LENGTH(view, pos)[0]
             if not 0 <= size <= frame_bytes_max:
@@ -232,14 +252,9 @@ class Connection(asyncio.BufferedProtocol):
             stop = pos + 4 + size
             if stop > end or (self._waiting and not self._may_overtake(view, pos, size)):
                 break
-            if served >= next_look:
-                next_look = served + _CLOCK_EVERY
-                now_ns = monotonic_ns()
-                if not turn_ends_ns:
-                    turn_ends_ns = now_ns + limits.TURN_NS
-                elif now_ns > turn_ends_ns or served >= limits.REQUESTS_PER_TURN:
-                    self._wait_for_next_turn()
-                    break
+            if served and monotonic_ns() > self._turn_ends_ns:
+                self.is_cut_short = True
+                break
             if self._shortcut is not None and not self._waiting:
                 pos, requests, reply_bytes = self._shortcut.serve(view, pos, end, self._out)
                 if requests:
@@ -254,6 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serving = False
         self._current = None
         if served:
+            self._has_served = True
             self._frame_bytes_expected = size + 4 if size >= _LARGE_FRAME_BYTES and not self.closed else 0
         return pos
 
@@ -282,29 +298,62 @@ class Connection(asyncio.BufferedProtocol):
         self._read(not self.holds_whole_frame())
 
     def _serve_on(self) -> None:
-        """Go on after something that held us up is over: a parked reply, a full socket, the end of our turn."""
-        if self._queued or self._serving or self.closed:
+        """Go on after something that held us up is over: a parked reply, or a full socket."""
+        if self.awaits_turn or self._serving or self.closed:
             return
-        self._serve_own()
+        if not self.holds_whole_frame():
+            self._serve_own()
+        elif self.turn_ns > limits.SHORT_TURN_NS:
+            self._server.turns.wait(self)
+        else:
+            used_ns = self.next_turn()
+            if used_ns > limits.SHORT_TURN_NS:
+                self._server.turns.took(self, used_ns)
         if self._out:
             self._flush()
 
-    def next_turn(self) -> None:
-        """Called by the server when our turn has come again."""
-        self._queued = False
-        self._serve_on()
+    # --- our turn --------------------------------------------------------------------------------------------------
 
-    def _wait_for_next_turn(self) -> None:
-        if not self._queued:
-            self._queued = True
-            self._server.queue_turn(self)
+    def next_turn(self) -> int:
+        """Called by ``turns`` when our turn has come: serve what waits; gives back what that took in ns."""
+        begun_ns = self._begin_turn()
+        self._serve_own()
+        if self._out:
+            self._flush()
+        return self._end_turn(begun_ns)
+
+    def _begin_turn(self) -> int:
+        begun_ns = monotonic_ns()
+        self._turn_ends_ns = begun_ns + limits.TURN_NS
+        self._has_served = self.is_cut_short = False
+        return begun_ns
+
+    def _end_turn(self, begun_ns: int) -> int:
+        used_ns = monotonic_ns() - begun_ns
+        if self._has_served:  # the pieces of a frame that is not whole yet are no turns
+            self.turn_ns += (used_ns - self.turn_ns) >> _TURNS_SHIFT
+            self.is_newcomer = False
+        return used_ns
+
+    def _put_off(self, nbytes: int) -> None:
+        """Keep what was received until it is our turn; an unfinished frame needs none to read on."""
+        if self._buffer is None:
+            self._keep(self._server.shared, 0, nbytes)
+        else:
+            self._end += nbytes
+            self._read(not self.holds_whole_frame())
+        if self.holds_whole_frame():
+            self._server.turns.wait(self)
 
     def holds_whole_frame(self) -> bool:
-        """Whether the unserved bytes hold a frame that only waits to be started: then nothing more is read."""
+        """Whether the unserved bytes hold a frame that only waits to be started, or refused: nothing more is read."""
         if self._buffer is None:
             return False
         unserved = self._end - self._pos
-        return unserved >= 4 and unserved - 4 >= _LENGTH(self._buffer.view, self._pos)[0]
+        return (
+            unserved >= 4
+            and not unserved - 4 < _LENGTH(self._buffer.view, self._pos)[0] <= self._server.frame_bytes_max
+        )
 
     def _keep(self, shared: ReceiveBuffer, pos: int, end: int) -> None:
         """Move unserved bytes out of the shared buffer into one of our own."""

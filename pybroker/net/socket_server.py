@@ -1,8 +1,9 @@
 """The listeners and what all their connections share.
 
-Owns: listening sockets, the set of connections, the shared receive buffer, the buffer pool and its budget, the
-round-robin of connections that have more to serve than one turn allows, and the sweep for idle and stalled peers.
-Does not own requests (``connection``, ``dispatch``) nor what they mean (``handlers``).
+Owns: listening sockets, the set of connections, the shared receive buffer, the buffer pool and its budget, and the
+sweep for idle and stalled peers.
+Does not own requests (``connection``, ``dispatch``) nor what they mean (``handlers``), nor who is served next
+(``turns``).
 
 Kafka counterpart: SocketServer, Acceptor, ConnectionQuotas.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter, deque
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
+from pybroker.net.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +62,7 @@ class SocketServer:
         self.pool = BufferPool()
         self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
         self.dispatcher = Dispatcher()
+        self.turns = Turns(env.timers.call_soon)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self._env = env
@@ -70,7 +73,6 @@ class SocketServer:
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
         self._connections: set[Connection] = set()
         self._connections_by_host: Counter[str] = Counter()
-        self._ready: deque[Connection] = deque()
         self._starved: dict[Connection, None] = {}
         self._permitted: Connection | None = None
         self._permit_ends_sweep = 0
@@ -186,17 +188,6 @@ class SocketServer:
         """``max.connections.per.ip`` or its override for the address, which Kafka prints with a slash in front."""
         overrides = parse_overrides(self._config.get_str(OVERRIDES))
         return overrides.get(host[1:], self._config.get_int("max.connections.per.ip"))
-
-    def queue_turn(self, connection: Connection) -> None:
-        """Serve the connection again after every other one that is ready."""
-        if not self._ready:
-            self._env.timers.call_soon(self._next_turns)
-        self._ready.append(connection)
-
-    def _next_turns(self) -> None:
-        ready, self._ready = self._ready, deque()
-        for connection in ready:
-            connection.next_turn()
 
     # --- receive buffers -------------------------------------------------------------------------------------------
 

@@ -154,7 +154,9 @@ def test_a_client_that_writes_faster_than_the_disk_is_read_no_further(
         sending = sender.submit(send_all)
         try:
             eventually(
-                lambda: partition.log.next_offset >= ahead and connection._reading_paused and not connection._queued,
+                lambda: (
+                    partition.log.next_offset >= ahead and connection._reading_paused and not connection.awaits_turn
+                ),
                 "the broker reads no further",
             )
             assert partition.log.next_offset == ahead

@@ -1,0 +1,127 @@
+"""Which connection is served next: those with short turns at once, the others by the time that they have used.
+
+Owns: the share of each turn of the loop that connections with long turns get, and the order in which they get it.
+Does not own a connection's turn, which is the time from bytes to replies (``connection`` measures it).
+
+The rule.  A connection whose turns have been short lately (``limits.SHORT_TURN_NS``) is served as soon as its bytes are
+there, and costs this module nothing.  The others have ``limits.TURN_NS`` of each turn of the loop between them, and one
+request at least; what does not fit waits, least time used first.  So a small request waits for one long one as a rule,
+however many clients ask for those, and clients that ask for long ones get the same time each, however long each
+request is.  Of equals the one whose turns are shorter goes first.  A newcomer, of whom nobody knows, is served before
+those that are known to take long, but for every second turn.
+
+Invariants: nobody starves, because the time that a connection has used counts from what those that wait have had by now
+(fair queueing): one that comes back gains nothing for the time that it asked for nothing, one that had the broker for
+itself owes nothing for that, and newcomers without end get one turn in two.
+
+Kafka has no counterpart: its request queue is served in the order of arrival, by several threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from pybroker import limits
+
+if TYPE_CHECKING:
+    from pybroker.net.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+class Turns:
+    """See the module's docstring.  ``call_soon`` runs a callback in the next turn of the loop."""
+
+    __slots__ = (
+        "_begun",
+        "_call_soon",
+        "_newcomers",
+        "_passed_over",
+        "_prefers_newcomers",
+        "_used_ns",
+        "_virtual_ns",
+        "_waited",
+        "_waiting",
+        "is_full",
+    )
+
+    def __init__(self, call_soon: Callable[..., Any]) -> None:
+        self.is_full = False  # no further long turn fits into this turn of the loop
+        self._call_soon = call_soon
+        self._begun = False
+        self._passed_over = False
+        self._used_ns = 0  # of this turn of the loop
+        self._virtual_ns = 0  # the time that each of those that wait has had, at least
+        self._waiting: list[tuple[int, int, int, Connection]] = []  # a heap; the third: where its time begins
+        self._waited = 0  # so that equals are served in the order in which they came
+        self._newcomers: deque[Connection] = deque()
+        self._prefers_newcomers = True
+
+    def wait(self, connection: Connection) -> None:
+        """Call ``connection.next_turn()``, which gives back how many ns it took, when those before it had theirs."""
+        if connection.awaits_turn:
+            return
+        connection.awaits_turn = True
+        if connection.is_newcomer:
+            self._newcomers.append(connection)
+        else:
+            start_ns = max(connection.time_used_ns, self._virtual_ns)
+            self._waited += 1
+            heappush(self._waiting, (start_ns + connection.turn_ns, self._waited, start_ns, connection))
+        self.is_full = True
+        self._begin()
+
+    def took(self, connection: Connection, used_ns: int) -> None:
+        """A long turn was taken at once."""
+        start_ns = max(connection.time_used_ns, self._virtual_ns)
+        if not self._waiting:
+            self._virtual_ns = start_ns
+        self._end(connection, start_ns, used_ns)
+        if self._used_ns >= limits.TURN_NS:
+            self.is_full = True
+        self._begin()
+
+    def _end(self, connection: Connection, start_ns: int, used_ns: int) -> None:
+        connection.time_used_ns = start_ns + used_ns
+        self._used_ns += used_ns
+        if connection.is_cut_short:
+            self.wait(connection)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._call_soon(self._next)
+
+    def _next(self) -> None:
+        """What is left of the share of this turn of the loop; of every second one a turn at least."""
+        self._begun = False
+        self._passed_over = self._used_ns >= limits.TURN_NS and not self._passed_over
+        if not self._passed_over:
+            self._used_ns = 0
+            while (self._waiting or self._newcomers) and self._used_ns < limits.TURN_NS:
+                self._serve_first()
+        self._used_ns = 0
+        self.is_full = bool(self._waiting or self._newcomers)
+        if self.is_full:
+            self._begin()
+
+    def _serve_first(self) -> None:
+        if self._newcomers and (self._prefers_newcomers or not self._waiting):
+            self._prefers_newcomers = False
+            connection, start_ns = self._newcomers.popleft(), self._virtual_ns
+        else:
+            self._prefers_newcomers = True
+            _, _, start_ns, connection = heappop(self._waiting)
+            self._virtual_ns = max(self._virtual_ns, start_ns)
+        connection.awaits_turn = False
+        try:
+            used_ns = connection.next_turn()
+        except Exception:  # the others wait for theirs
+            log.exception("the turn of %s failed", connection)
+            connection.abort()
+        else:
+            self._end(connection, start_ns, used_ns)

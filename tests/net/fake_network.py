@@ -1,0 +1,220 @@
+"""Real connections over a network, a loop and a clock that a test drives: what is read and served when is counted.
+
+A request is a header and what the test's handler makes of the rest.  One ``turn`` of the loop is
+what asyncio's is: every socket that can be read is read once, then what was due is called.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.env import Env
+from pybroker.handlers.services import Services
+from pybroker.net.connection import Connection
+from pybroker.net.socket_server import Listener, SocketServer
+
+READ_BYTES = 256 << 10  # what a socket brings at once
+API_KEY = 3
+
+
+class Handle:
+    """Something scheduled."""
+
+    def __init__(self, due_ms: float, callback: Callable[[], None]) -> None:
+        self.due_ms = due_ms
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeLoop:
+    """A clock and what is scheduled on it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.ready: deque[Handle] = deque()
+        self.later: list[Handle] = []
+
+    # as Clock
+    def now_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
+    monotonic_ms = now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    # as Timers
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Handle:
+        handle = Handle(0, lambda: callback(*args))
+        self.ready.append(handle)
+        return handle
+
+    def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> Handle:
+        handle = Handle(self.now_ms() + delay_ms, lambda: callback(*args))
+        self.later.append(handle)
+        return handle
+
+    def env(self) -> Env:
+        def executor(name: str, niceness: int) -> Any:
+            raise AssertionError("connections need no thread")
+
+        def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
+            self.call_soon(callback, *args)
+
+        return Env(clock=self, timers=self, executor=executor, call_threadsafe=call_threadsafe, random=Random(1))
+
+    def run_due(self) -> None:
+        """What was scheduled before this turn."""
+        due = [handle for handle in self.later if handle.due_ms <= self.now_ms()]
+        self.later = [handle for handle in self.later if handle.due_ms > self.now_ms()]
+        for handle in [*(self.ready.popleft() for _ in range(len(self.ready))), *due]:
+            if not handle.cancelled:
+                handle.callback()
+
+
+class FakeTransport:
+    """The server's end of a socket whose peer is a test."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.sent = bytearray()
+        self.unread: deque[memoryview] = deque()
+        self.is_reading = True
+        self.closing = False
+        self.connection: Connection = None  # type: ignore[assignment]  # until it is made
+
+    def get_extra_info(self, name: str) -> Any:
+        return (self.host, 1) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def writelines(self, parts: list[Any]) -> None:
+        for part in parts:
+            self.sent += part
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
+
+    def read_once(self) -> None:
+        """What asyncio does when the socket is readable."""
+        if self.closing:
+            return
+        if not self.unread or not self.is_reading:
+            return
+        into = self.connection.get_buffer(-1)
+        data = self.unread[0]
+        size = min(len(into), len(data), READ_BYTES)
+        assert size > 0
+        into[:size] = data[:size]
+        if size == len(data):
+            self.unread.popleft()
+        else:
+            self.unread[0] = data[size:]
+        self.connection.buffer_updated(size)
+
+
+class FakeApi:
+    """One API whose requests are a number of microseconds that the loop is held, and what else a test wants."""
+
+    api_version = 0
+    flexible_request = flexible_reply = False
+
+    def __init__(self, handle: Callable[[Any, memoryview], Any], api_key: int = API_KEY) -> None:
+        self.api_key = api_key
+        self.handle = handle
+
+    def decode(self, frame: memoryview, pos: int) -> tuple[memoryview, int]:
+        return frame[pos:], len(frame)
+
+    def encode(self, response: bytes, parts: list[Any]) -> None:
+        parts.append(response)
+
+
+class FakeNetwork:
+    """A ``SocketServer`` with connections that tests make, and no listener."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, settings: dict[str, str] | None = None) -> None:
+        self.loop = FakeLoop()
+        patch.setattr("pybroker.net.connection.monotonic_ns", self.loop.monotonic_ns)
+        config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
+        self.server = SocketServer(self.loop.env(), Services(), config)
+        self.transports: list[FakeTransport] = []
+        self.serve(self._hold_the_loop)
+
+    def serve(self, handle: Callable[[Any, memoryview], Any], api_key: int = API_KEY) -> None:
+        """Have requests of the key handled so."""
+        self.server.dispatcher.served[api_key << 16] = FakeApi(handle, api_key)  # type: ignore[assignment]
+
+    def _hold_the_loop(self, _: Any, request: memoryview) -> bytes:
+        self.loop.now_ns += int.from_bytes(request[:4], "big") * 1_000
+        return b""
+
+    def connect(self, host: str = "10.0.0.1") -> FakeTransport:
+        transport = FakeTransport(host)
+        transport.connection = Connection(self.server, Listener("PLAINTEXT", "", 0))
+        transport.connection.connection_made(transport)  # type: ignore[arg-type]
+        self.transports.append(transport)
+        return transport
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        for transport in list(self.transports):
+            if transport.closing:
+                self.transports.remove(transport)
+                transport.connection.connection_lost(None)
+            else:
+                transport.read_once()
+        self.loop.run_due()
+
+    def pass_ms(self, ms: int) -> None:
+        """Nothing but timers."""
+        self.loop.now_ns += ms * 1_000_000
+        self.loop.run_due()
+
+
+def frame(body: bytes, api_key: int = API_KEY, correlation_id: int = 0) -> bytes:
+    """One request without a client id."""
+    header = (api_key << 16).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + b"\xff\xff"
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+
+
+def work(us: int, size: int = 4) -> bytes:
+    """A request that holds the loop for so long, of ``size`` bytes behind its header."""
+    return frame(us.to_bytes(4, "big") + bytes(size - 4))
+
+
+def post(transport: FakeTransport, *frames: bytes) -> None:
+    """What the peer sends."""
+    if data := b"".join(frames):
+        transport.unread.append(memoryview(data))
+
+
+def replies(transport: FakeTransport) -> int:
+    """How many replies were sent, each without a body."""
+    return len(transport.sent) // 8
