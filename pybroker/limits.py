@@ -286,8 +286,16 @@ CLEANED_GROUP_SEGMENTS_MAX = 32
 # The cleaner syncs what it writes in portions of this size: more dirty pages, and the kernel throttles all writers.
 CLEANER_SYNC_BYTES = 8 << 20
 
+# The cleaner looks at so many records before it pauses: a thread that shares the interpreter works for 2 ms then, and
+# what a slice needs in memory is small whatever a batch's header claims.
+CLEANER_SLICE_RECORDS = 2_000
+
+# After so many records, a minute's work, a round goes no further into the dirty part, and the next log has its turn: a
+# few KB may be millions of records.  The next round over the log goes on.
+CLEANER_ROUND_RECORDS_MAX = 50_000_000
+
 # A cleaner on a thread shares the interpreter with the broker and its host: it goes by small pieces, rests so many
-# times as long as each took, and has room for some 300,000 keys a round.
+# times as long as each took, and has room for some 270,000 keys a round.
 IN_PROCESS_CLEANER_BUFFER_BYTES = 32 << 10
 IN_PROCESS_CLEANER_REST = 3
 IN_PROCESS_CLEANER_MAP_BYTES = 8 << 20

@@ -18,7 +18,7 @@ from pybroker.storage.flush_queue import _Plan
 from pybroker.storage.log import Log
 from pybroker.storage.producer_state import ProducerStateManager
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.record_spans import RecordSpan
+from pybroker_protocol.record_columns import RecordColumns
 from pybroker_protocol.records import BatchHeader
 from tests.simulation.simulation import Simulation
 
@@ -98,13 +98,15 @@ def forget_who_waits_for_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clean_away_what_nothing_superseded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody takes a record for superseded by itself."""
-    real = BatchFilter._retains
+    real = BatchFilter._retained
 
-    def retains(self: BatchFilter, header: BatchHeader, span: RecordSpan) -> bool:
-        offset = header.base_offset + span[3]
-        return real(self, header, span) and (span[4] is None or offset != self._map.get(span[4]))
+    def retained(self: BatchFilter, header: BatchHeader, columns: RecordColumns) -> list[int]:
+        last_offsets = self._map.last_offsets(columns.keys)
+        return [
+            i for i in real(self, header, columns) if header.base_offset + columns.offset_deltas[i] != last_offsets[i]
+        ]
 
-    monkeypatch.setattr(BatchFilter, "_retains", retains)
+    monkeypatch.setattr(BatchFilter, "_retained", retained)
 
 
 PLANTED: list[tuple[Plant, set[str]]] = [

@@ -4,18 +4,28 @@ Owns the rules: which records stay, which batches stay without any, when a delet
 rewriting of a batch in its own codec.
 
 Invariants: offsets, sequence numbers and order never change; a batch that loses nothing and needs no horizon is handed
-back as it is, byte for byte.
+back as it is, byte for byte.  Records are looked at in slices, with a pause behind each, so that a batch of millions
+holds neither memory nor the thread for longer than others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterator, Mapping
 
+from pybroker.config.schema import LONG_MAX
+from pybroker.limits import CLEANER_SLICE_RECORDS
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
+from pybroker.storage.cleaner.jobs import Progress
 from pybroker.storage.cleaner.offset_map import OffsetMap
 from pybroker_protocol.compression import compress, decompress
-from pybroker_protocol.record_codec import decode_records, rebuild_batch
-from pybroker_protocol.record_spans import RecordSpan, record_spans
+from pybroker_protocol.record_columns import (
+    RecordColumns,
+    as_int64,
+    move_in_time,
+    record_columns,
+    timestamp_deltas,
+)
 from pybroker_protocol.records import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -31,73 +41,140 @@ from pybroker_protocol.records import (
 
 _EMPTY_KEEPS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
+PAUSE = Progress(0)
 
-def spans_of(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[RecordSpan]]:
-    """The decompressed records of a whole batch and their spans.  Raises ProtocolError."""
-    data = bytes(decompress(header.compression, batch[HEADER_BYTES:]))
-    return data, record_spans(data, header.records_count)
+# What is left of a batch, behind the pauses that finding it took; ``None``: nothing.
+Filtering = Generator[Progress, None, bytes | memoryview | None]
+
+
+def records_section(header: BatchHeader, batch: memoryview) -> bytes:
+    """The decompressed records of a whole batch.  Raises ProtocolError."""
+    return bytes(decompress(header.compression, batch[HEADER_BYTES:]))
+
+
+def columns_of(header: BatchHeader, section: bytes) -> Iterator[RecordColumns]:
+    """Slices of a batch's records.  Raises ProtocolError."""
+    return record_columns(section, header.records_count, header.last_offset_delta, CLEANER_SLICE_RECORDS)
+
+
+def pass_control(transactions: CleanedTransactions, header: BatchHeader, batch: memoryview) -> tuple[bool, bool]:
+    """Go past a control batch; whether its marker may be discarded, and whether it was emptied before."""
+    columns = list(columns_of(header, records_section(header, batch)))
+    key = columns[0].keys[0] if columns else None
+    return transactions.on_control(header.producer_id, header.last_offset, key, not columns), not columns
 
 
 class BatchFilter:
-    """The filter of one round."""
+    """The filter of one round, whose map speaks for all from ``first_dirty_offset`` on."""
 
     def __init__(
         self,
         offset_map: OffsetMap,
         transactions: CleanedTransactions,
         producers: Mapping[int, tuple[int, int]],
+        first_dirty_offset: int,
         round_end_offset: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
         self._map = offset_map
+        self._last_offsets = offset_map.offsets_in_order()
         self._transactions = transactions
         self._producers = producers
+        self._first_dirty_offset = first_dirty_offset
         self._round_end_offset = round_end_offset
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self.records_read = 0
         self.records_kept = 0
 
-    def filter(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        """What stays of ``batch``; ``None``: nothing.  Raises ProtocolError where its records are damaged."""
+    def filter(self, header: BatchHeader, batch: memoryview) -> Filtering:
+        """What stays of ``batch``.  Raises ProtocolError where its records are damaged."""
         self.records_read += header.records_count
         if header.is_control:
-            return self._filter_control(header, batch)
+            return (yield from self._filter_control(header, batch))
         aborted = self._transactions.on_data(header.producer_id, header.last_offset, header.is_transactional)
-        if aborted or not header.records_count:
+        if aborted or not header.records_count or self._is_superseded(header):
             return self._emptied(header)
-        data, spans = spans_of(header, batch)
-        kept = [span for span in spans if self._retains(header, span)]
-        if not kept:
-            return self._emptied(header)
-        self.records_kept += len(kept)
-        if header.delete_horizon_ms is None and not all(span[5] for span in kept):
-            return self._with_horizon(header, batch, {header.base_offset + span[3] for span in kept})
-        return batch if len(kept) == len(spans) else _without_the_others(header, data, kept)
+        if header.base_offset > self._map.latest_offset:
+            self.records_kept += header.records_count
+            return batch
+        return (yield from self._filter_data(header, batch))
 
-    def _filter_control(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        record = next(decode_records(batch), None)
-        discardable = self._transactions.on_control(
-            header.producer_id, header.last_offset, None if record is None else record.key, record is None
+    def _is_superseded(self, header: BatchHeader) -> bool:
+        """Whether the map, whose making has read the batch, tells by its offsets alone that nothing stays."""
+        return self._is_in_map(header) and not self._last_between(header.base_offset, header.last_offset)
+
+    def _is_in_map(self, header: BatchHeader) -> bool:
+        """Whether all of a batch's records were put into the map, whose offsets can be asked for."""
+        return (
+            self._last_offsets is not None
+            and header.base_offset >= self._first_dirty_offset
+            and header.last_offset <= self._map.latest_offset
         )
-        horizon_ms = header.delete_horizon_ms
-        if record is None or (discardable and horizon_ms is not None and horizon_ms <= self._now_ms):
-            return self._emptied(header)
-        self.records_kept += 1
-        if discardable and horizon_ms is None:
-            return self._with_horizon(header, batch, {record.offset})
-        return batch
 
-    def _retains(self, header: BatchHeader, span: RecordSpan) -> bool:
-        offset = header.base_offset + span[3]
-        if offset > self._map.latest_offset:
-            return True
-        key = span[4]
-        if key is None or offset < self._map.get(key):
-            return False
+    def _last_between(self, first: int, last: int) -> list[int]:
+        offsets = self._last_offsets or []
+        return offsets[bisect_left(offsets, first) : bisect_right(offsets, last)]
+
+    def _filter_data(self, header: BatchHeader, batch: memoryview) -> Filtering:
+        section = records_section(header, batch)
+        kept: list[bytes] = []
+        kept_count = 0
+        any_tombstone = False
+        for columns in columns_of(header, section):
+            retained = self._retained(header, columns)
+            any_tombstone = any_tombstone or not {*columns.valueless}.isdisjoint(retained)
+            kept_count += len(retained)
+            if len(retained) == len(columns.keys):
+                kept.append(section[columns.starts[0] : columns.end])
+            else:
+                starts = [*columns.starts, columns.end]
+                kept += [section[starts[i] : starts[i + 1]] for i in retained]
+            yield PAUSE
+        if not kept_count:
+            return self._emptied(header)
+        self.records_kept += kept_count
+        needs_horizon = any_tombstone and header.delete_horizon_ms is None
+        if kept_count == header.records_count and not needs_horizon:
+            return batch
+        reduced = header._replace(records_count=kept_count)
+        if needs_horizon:
+            return (yield from self._with_horizon(reduced, b"".join(kept)))
+        return (yield from _reduced(reduced, b"".join(kept)))
+
+    def _retained(self, header: BatchHeader, columns: RecordColumns) -> list[int]:
+        """Which records of a slice stay, by their places."""
+        retained = self._not_superseded(header, columns)
+        gone = {*columns.keyless}
         horizon_ms = header.delete_horizon_ms
-        return span[5] or horizon_ms is None or self._now_ms < horizon_ms
+        if horizon_ms is not None and horizon_ms <= self._now_ms:
+            gone.update(columns.valueless)
+        return [i for i in retained if i not in gone] if gone else retained
+
+    def _not_superseded(self, header: BatchHeader, columns: RecordColumns) -> list[int]:
+        base_offset, deltas = header.base_offset, columns.offset_deltas
+        if self._is_in_map(header):
+            last = {*self._last_between(base_offset + deltas[0], base_offset + deltas[-1])}
+            if len(last) == len(deltas):
+                return list(range(len(deltas)))
+            return [i for i, delta in enumerate(deltas) if base_offset + delta in last] if last else []
+        last_offsets = self._map.last_offsets(columns.keys)
+        return [
+            i
+            for i, (delta, last_offset) in enumerate(zip(deltas, last_offsets, strict=True))
+            if base_offset + delta >= last_offset
+        ]
+
+    def _filter_control(self, header: BatchHeader, batch: memoryview) -> Filtering:
+        discardable, emptied = pass_control(self._transactions, header, batch)
+        horizon_ms = header.delete_horizon_ms
+        if emptied or (discardable and horizon_ms is not None and horizon_ms <= self._now_ms):
+            return self._emptied(header)
+        self.records_kept += header.records_count
+        if discardable and horizon_ms is None:
+            return (yield from self._with_horizon(header, records_section(header, batch)))
+        return batch
 
     def _emptied(self, header: BatchHeader) -> bytes | None:
         """A batch without records stays where a producer's last sequence or epoch, or the log's end, hangs on it."""
@@ -122,25 +199,34 @@ class BatchFilter:
             return header.last_offset == last_data_offset
         return header.is_control and header.producer_epoch == producer_epoch
 
-    def _with_horizon(self, header: BatchHeader, batch: memoryview, offsets: set[int]) -> bytes:
-        """Only these records, and from when on tombstones and markers may go in the base timestamp's place."""
-        target = header._replace(
-            attributes=header.attributes | DELETE_HORIZON_FLAG,
-            base_timestamp=self._now_ms + self._delete_retention_ms,
-        )
-        return rebuild_batch(target, [record for record in decode_records(batch) if record.offset in offsets])
+    def _with_horizon(self, header: BatchHeader, section: bytes) -> Filtering:
+        """Records with, in the base timestamp's place, from when on tombstones and markers may go."""
+        horizon_ms = min(self._now_ms + self._delete_retention_ms, LONG_MAX)
+        # Under LogAppendTime the records' own deltas say nothing: all share the batch's time.
+        by_ms = None if header.is_log_append_time else header.base_timestamp - horizon_ms
+        moved: list[bytes] = []
+        pos, left = 0, header.records_count
+        while left > 0:
+            part, pos = move_in_time(section, pos, min(left, CLEANER_SLICE_RECORDS), by_ms)
+            moved.append(part)
+            left -= CLEANER_SLICE_RECORDS
+            yield PAUSE
+        target = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=horizon_ms)
+        return (yield from _reduced(target, b"".join(moved)))
 
 
-def _without_the_others(header: BatchHeader, data: bytes, kept: list[RecordSpan]) -> bytes:
+def _reduced(header: BatchHeader, section: bytes) -> Filtering:
     """The batch with these records only.  Their bytes stay: base offset and base timestamp are as before."""
-    section = b"".join([data[span[0] : span[1]] for span in kept])
-    payload = compress(header.compression, section) if header.compression else section
-    max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(span[2] for span in kept)
-    reduced = header._replace(
-        batch_length=HEADER_BYTES - LOG_OVERHEAD + len(payload), max_timestamp=max_timestamp, records_count=len(kept)
-    )
-    batch = bytearray(HEADER.pack(*reduced)) + payload
+        largest = -LONG_MAX
+        pos, left = 0, header.records_count
+        while left > 0:
+            deltas, pos = timestamp_deltas(section, pos, min(left, CLEANER_SLICE_RECORDS))
+            largest = max(largest, *deltas)
+            left -= CLEANER_SLICE_RECORDS
+            yield PAUSE
+        header = header._replace(max_timestamp=as_int64(header.base_timestamp + largest))
+    payload = compress(header.compression, section) if header.compression else section
+    batch = bytearray(HEADER.pack(*header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD + len(payload)))) + payload
     set_crc(batch)
     return bytes(batch)

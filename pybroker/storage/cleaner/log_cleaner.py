@@ -283,8 +283,8 @@ class LogCleaner:
             stats.keys,
         )
         self._end(round_)
-        # Where the map had no room for all keys there is more to do.
-        self._due += self._examine(log)
+        # Where the map had no room for all keys, or a round for all records, there is more to do: behind the others.
+        self._due[:0] = self._examine(log)
         self._employ()
 
     def _end(self, round_: _RunningRound) -> None:
@@ -342,7 +342,7 @@ class LogCleaner:
             log.directory.fail(error, f"cleaning {log.path}")
 
     def _mark_uncleanable(self, log: Log, error: BaseException) -> None:
-        logger.warning("%s is not cleaned any more until the next start: %s", log.path, error)
+        logger.warning("%s-%d is uncleanable until the next start (%s): %s", log.topic, log.partition, log.path, error)
         self._uncleanable.add(log)
 
     def is_cleaning(self, log: Log) -> bool:

@@ -9,11 +9,12 @@ driver's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import cast
 
-from pybroker.limits import CLEANED_GROUP_SEGMENTS_MAX
-from pybroker.storage.cleaner.batch_filter import BatchFilter, spans_of
+from pybroker.limits import CLEANED_GROUP_SEGMENTS_MAX, CLEANER_ROUND_RECORDS_MAX
+from pybroker.storage.cleaner.batch_filter import PAUSE, BatchFilter, columns_of, pass_control, records_section
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
@@ -26,7 +27,7 @@ from pybroker.storage.cleaner.jobs import (
     Step,
 )
 from pybroker.storage.cleaner.offset_map import OffsetMap
-from pybroker.storage.cleaner.segment_files import CleanedSegment, read_chunks
+from pybroker.storage.cleaner.segment_files import Chunk, CleanedSegment, read_chunks
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.segment import (
     INDEX_SUFFIX,
@@ -37,6 +38,7 @@ from pybroker.storage.segment import (
 )
 from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from pybroker_protocol.errors import ProtocolError
+from pybroker_protocol.record_columns import RecordColumns
 from pybroker_protocol.records import BatchHeader
 
 
@@ -49,6 +51,7 @@ class Round:
         self._map = OffsetMap(job.offset_map_bytes, job.offset_map_load_factor)
         self._target: CleanedSegment | None = None
         self._bytes_read = self._bytes_written = 0
+        self._reading = (0, 0)  # the base offsets of the segment and the batch that are being looked at
 
     def steps(self) -> Iterator[Step]:
         """Progress, cleaned groups from the lowest offsets up, and the end.  Raises CleaningFailed and OSError."""
@@ -56,7 +59,9 @@ class Round:
             yield from self._build_map()
             yield from self._clean()
         except ProtocolError as error:
-            raise CleaningFailed(f"a batch in {self._directory} cannot be read: {error}") from error
+            segment, offset = self._reading
+            path = self._directory / file_name(segment)
+            raise CleaningFailed(f"the batch at offset {offset} in {path} cannot be cleaned: {error}") from error
         finally:
             if self._target is not None:
                 self._target.discard()
@@ -64,44 +69,61 @@ class Round:
     # The offset map ---------------------------------------------------------------------------------------------------
 
     def _build_map(self) -> Iterator[Step]:
-        """Map the dirty part, as much of it as there is room for: at least all batches of one more than before."""
+        """Map the dirty part, as much of it as there is room for and a round may read: at least one batch more."""
         job = self._job
         # Of one that ended in the clean part no marker comes: its producer's next transactions would count as aborted.
         aborted = [each for each in self._aborted_transactions() if each.last_offset >= job.first_dirty_offset]
         transactions = CleanedTransactions(aborted, lambda _: None)
+        records = 0
         dirty = [i for i in range(len(job.segments)) if self._end_of(i) > job.first_dirty_offset]
         for i in dirty:
             segment = job.segments[i]
-            for size, chunk in read_chunks(
-                self._directory, segment, self._dirty_position(segment), job.io_buffer_bytes
-            ):
+            for size, chunk in self._chunks(segment, self._dirty_position(segment)):
                 for header, batch in chunk:
-                    if not self._map_batch(header, batch, transactions):
+                    self._reading = segment.base_offset, header.base_offset
+                    fits = yield from self._map_batch(header, batch, transactions)
+                    records += header.records_count
+                    if not fits or records >= CLEANER_ROUND_RECORDS_MAX:
                         return
                 self._bytes_read += size
                 yield Progress(size)
             # Behind the last batch of a segment offsets may be missing.
             self._map.latest_offset = self._end_of(i) - 1
 
-    def _map_batch(self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions) -> bool:
+    def _map_batch(
+        self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions
+    ) -> Generator[Step, None, bool]:
         """Take the keys of a batch; whether there was room for them."""
         if header.is_control:
-            _, spans = spans_of(header, batch)
-            key = spans[0][4] if spans else None
-            transactions.on_control(header.producer_id, header.last_offset, key, not spans)
+            pass_control(transactions, header, batch)
         elif not transactions.on_data(header.producer_id, header.last_offset, header.is_transactional):
-            put, base_offset, start = self._map.put, header.base_offset, self._job.first_dirty_offset
-            for span in spans_of(header, batch)[1]:
-                key, offset = span[4], base_offset + span[3]
-                if key is not None and offset >= start and not put(key, offset):
+            for columns in columns_of(header, records_section(header, batch)):
+                if not self._map.put_all(*self._dirty_keys(header, columns)):
                     if self._map.latest_offset < 0:
                         raise CleaningFailed(
                             f"log.cleaner.dedupe.buffer.size has no room for one batch in {self._directory}"
                         )
                     return False
+                yield PAUSE
         if header.last_offset >= self._job.first_dirty_offset:
             self._map.latest_offset = header.last_offset
         return True
+
+    def _dirty_keys(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bytes], list[int]]:
+        """The keys of a slice with their offsets, without records that have none or are clean."""
+        base_offset, start = header.base_offset, self._job.first_dirty_offset
+        offsets = [base_offset + delta for delta in columns.offset_deltas]
+        if not columns.keyless and base_offset >= start:
+            return cast(list[bytes], columns.keys), offsets
+        dirty = [
+            (key, offset)
+            for key, offset in zip(columns.keys, offsets, strict=True)
+            if key is not None and offset >= start
+        ]
+        return [key for key, _ in dirty], [offset for _, offset in dirty]
+
+    def _chunks(self, segment: SourceSegment, position: int) -> Iterator[tuple[int, Chunk]]:
+        return read_chunks(self._directory, segment, position, self._job.io_buffer_bytes)
 
     def _end_of(self, i: int) -> int:
         segments = self._job.segments
@@ -133,6 +155,7 @@ class Round:
             self._map,
             transactions,
             job.producers,
+            job.first_dirty_offset,
             job.first_uncleanable_offset,
             job.now_ms,
             job.delete_retention_ms,
@@ -153,8 +176,13 @@ class Round:
         target = CleanedSegment(self._directory, group[0].base_offset, job.index_interval_bytes, job.sync)
         self._target = target
         for segment in group:
-            for size, chunk in read_chunks(self._directory, segment, 0, job.io_buffer_bytes):
-                kept = [left for header, batch in chunk if (left := batch_filter.filter(header, batch)) is not None]
+            for size, chunk in self._chunks(segment, 0):
+                kept = []
+                for header, batch in chunk:
+                    self._reading = segment.base_offset, header.base_offset
+                    left = yield from batch_filter.filter(header, batch)
+                    if left is not None:
+                        kept.append(left)
                 before = target.size
                 if kept:
                     target.append(kept)

@@ -77,7 +77,9 @@ def _batches_in(view: memoryview, path: Path, position: int) -> tuple[Chunk, int
         if at + size > len(view):
             break
         if compute_crc(view, at) != header.crc:
-            raise CleaningFailed(f"the batch at {position + at} of {path} has a wrong checksum")
+            raise CleaningFailed(
+                f"the batch at offset {header.base_offset} in {path} (position {position + at}) has a wrong checksum"
+            )
         chunk.append((header, view[at : at + size]))
         at += size
     return chunk, at
