@@ -87,10 +87,9 @@ NOT_SERVED_YET = (
     *_unserved_keys((88, 89), "streams groups are not served yet"),
     *_unserved_keys((34, 45, 46), "replicas are not moved yet"),
     *_unserved_keys((55, 64, 80, 81), "there is no KRaft quorum to describe or to change"),
-    *_unserved_features("eligible.leader.replicas.version", "share.version", "streams.version"),
+    *_unserved_features("share.version", "streams.version"),
 )
 
-_ELR = "Kafka sets it for all brokers as soon as the feature eligible.leader.replicas.version is on"
 _VALUE_KAFKA_TRIPS_OVER = "Kafka fails with UNKNOWN_SERVER_ERROR on it; INVALID_REQUEST says whose fault it is"
 _BYTES_BEHIND = "bytes behind the batch are refused, not ignored"
 _NO_FOLLOWERS = "followers are refused until replication is served"
@@ -192,26 +191,6 @@ MEANT: tuple[Meant, ...] = (
         "what is behind the last partition is nowhere; Kafka's sum overflows",
     ),
     # Settings.
-    *_each(
-        "*",
-        "*",
-        _ELR,
-        ("*.configs[name=min.insync.replicas].config_source", "3", "5"),
-        ("*.configs[name=min.insync.replicas].synonyms[?].source", "3", "5"),
-        (
-            "*.configs[name=min.insync.replicas].synonyms[?]",
-            "{'name': 'min.insync.replicas', 'value': '1', 'source': 5}",
-            ABSENT,
-        ),
-    ),
-    Meant(
-        "configs.*",
-        "DescribeConfigs *",
-        "results[resource_name=].configs[name=min.insync.replicas]",
-        "{'name': 'min.insync.replicas', 'value': '1', 'read_only': False, 'config_source': 3, *",
-        ABSENT,
-        _ELR,
-    ),
     *_each(
         "configs.replacing_one_resource_twice",
         "AlterConfigs *",

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pybroker.cluster import store_codec
+from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.brokers import FoundReplicas, register_broker, take_directories_offline
 from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.decisions.elections import WantedElections, elect_leaders, refused_elections
@@ -46,7 +47,7 @@ from pybroker.cluster.store_codec import ControllerKey
 from pybroker.cluster.write_queue import Operation, WriteQueue
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
-from pybroker.config.resources import ConfigChange
+from pybroker.config.resources import MIN_INSYNC_REPLICAS, ConfigChange
 from pybroker.env import Env
 from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
@@ -132,6 +133,8 @@ class Controller:
             self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
         )
         builder = ImageBuilder(self._loaded)
+        if eligible_replicas.are_tracked(self._loaded):
+            eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())
         missing = register_broker(builder, registration, found, clean_shutdown=clean_shutdown)
         for directory, count in missing.items():
             log.error("no log dir here has the id %s: its %d partitions stay offline", uuid_text(directory), count)
@@ -237,13 +240,19 @@ class Controller:
 
     # ------------------------------------------------------------------ configs, features, producer ids
 
-    def alter_configs(self, changes: Sequence[ConfigChange], done: Callable[[list[NamedResult]], None]) -> None:
+    def alter_configs(
+        self,
+        changes: Sequence[ConfigChange],
+        done: Callable[[list[NamedResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
         """Commit overrides; one answer per change, in the order asked (a topic may be gone meanwhile)."""
 
         def refuse(code: int, message: str | None) -> list[NamedResult]:
             return [NamedResult(change.resource_name, code, message) for change in changes]
 
-        self._submit(lambda builder: alter_configs(builder, changes), refuse, done)
+        self._submit(lambda builder: alter_configs(builder, changes), refuse, done, validate_only=validate_only)
 
     def update_features(
         self,
@@ -257,9 +266,13 @@ class Controller:
         refuse = _refuse_named([update.name for update in updates])
 
         def decide(builder: ImageBuilder) -> list[NamedResult]:
-            return update_features(builder, updates)
+            return update_features(builder, updates, self._static_min_insync_replicas())
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+
+    def _static_min_insync_replicas(self) -> str:
+        """As the operator, or Kafka's default, has it."""
+        return self._config.static.get(MIN_INSYNC_REPLICAS, "1")
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
         """Give this broker the next block of producer ids; None when the store failed or the ids are used up."""

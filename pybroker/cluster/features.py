@@ -1,7 +1,8 @@
 """The features that this broker supports, and what a new cluster finalizes.
 
 Owns: the supported range of each feature (KIP-584), as ApiVersions announces them.  A feature is listed here when it is
-served, not before: clients switch behaviour on it.  Finalized levels are in ``ClusterImage.features``.
+served, not before: clients switch behaviour on it (Kafka, too, leaves out what it cannot raise above 0).  Finalized
+levels are in ``ClusterImage.features``.
 
 Counterpart in Kafka: ``org.apache.kafka.server.common.Feature`` and ``MetadataVersion``.
 """
@@ -15,6 +16,7 @@ METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 
 class VersionRange(NamedTuple):
@@ -25,6 +27,7 @@ class VersionRange(NamedTuple):
 
 
 SUPPORTED: Final[Mapping[str, VersionRange]] = {
+    ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),  # 1: KIP-966
     GROUP_VERSION: VersionRange(0, 1),  # 1: consumer groups of KIP-848
     KRAFT_VERSION: VersionRange(0, 1),
     METADATA_VERSION: VersionRange(7, 30),  # 3.3-IV3 to 4.3-IV0
@@ -36,4 +39,5 @@ INITIAL_LEVELS: Final[Mapping[str, int]] = {
     METADATA_VERSION: SUPPORTED[METADATA_VERSION].max_version,
     GROUP_VERSION: SUPPORTED[GROUP_VERSION].max_version,
     TRANSACTION_VERSION: SUPPORTED[TRANSACTION_VERSION].max_version,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: SUPPORTED[ELIGIBLE_LEADER_REPLICAS_VERSION].max_version,
 }

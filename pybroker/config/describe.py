@@ -97,8 +97,8 @@ def group_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
         synonyms = [Synonym(name, value, GROUP_CONFIG)] if name in overrides else []
         if broker_name is not None:
             synonyms += broker_synonyms(config, broker_name)
-        elif not synonyms:
-            synonyms = [Synonym(name, value, DEFAULT_CONFIG)]
+        elif setting is not None:
+            synonyms.append(Synonym(name, value_text(setting.default), DEFAULT_CONFIG))
         entries.append(_entry(name, setting, value, synonyms))
     return entries
 

@@ -19,6 +19,9 @@ BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
+# While eligible leader replicas are tracked (KIP-966) it is set for all brokers together, and for none alone.
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+
 # ConfigSource: where a value comes from.
 TOPIC_CONFIG: Final = 1
 DYNAMIC_BROKER_CONFIG: Final = 2

@@ -70,9 +70,14 @@ class WriteResult(Protocol):
 
 
 class ConfigStore(Protocol):
-    """Commits changes; ``done`` runs later, with one answer per change, after the image that contains them."""
+    """Commits changes; ``done`` runs later, with one answer per change, after the image that contains them.
 
-    def alter_configs(self, changes: Sequence[Any], done: Callable[[Sequence[WriteResult]], None]) -> None: ...
+    With ``validate_only`` they are judged as if, and forgotten.
+    """
+
+    def alter_configs(
+        self, changes: Sequence[Any], done: Callable[[Sequence[WriteResult]], None], *, validate_only: bool = False
+    ) -> None: ...
 
 
 Done = Callable[[list[Outcome]], None]
@@ -194,15 +199,16 @@ class ConfigService:
         self._serve()
 
     def _serve(self) -> None:
-        """Serve what waits until one request has to be written; its end comes back here."""
+        """Serve what waits until one request has to go to the store; its end comes back here."""
         while self._waiting and not self._writing:
             request = self._waiting.popleft()
             outcomes, changes = self._decide(request)
-            if not changes or request.validate_only:
+            if not changes:
                 request.done([outcome or Outcome(ErrorCode.NONE) for outcome in outcomes])
                 continue
             self._writing = True
-            self._store.alter_configs(changes, self._finisher(request.done, outcomes))
+            finish = self._finisher(request.done, outcomes)
+            self._store.alter_configs(changes, finish, validate_only=request.validate_only)
 
     def _finisher(self, done: Done, outcomes: list[Outcome | None]) -> Callable[[Sequence[WriteResult]], None]:
         def finish(results: Sequence[WriteResult]) -> None:

@@ -34,7 +34,12 @@ def reopened(cluster: FakeCluster, folder: Path, *, clean_shutdown: bool = True)
 def test_first_start_registers_the_broker_as_controller(cluster: FakeCluster) -> None:
     image = cluster.cache.image
     assert (image.cluster_id, image.controller_id, list(image.brokers)) == (CLUSTER_ID, 1, [1])
-    assert image.features == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+    assert image.features == {
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "metadata.version": 30,
+        "transaction.version": 2,
+    }
     assert image.epoch > 0
 
 

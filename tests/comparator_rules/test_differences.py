@@ -103,11 +103,6 @@ def produced(code: int, base_offset: int = -1, start: int = -1) -> Tree:
     return {"responses": [{"name": "t", "partition_responses": [partition]}]}
 
 
-def configured(value: str | None) -> Tree:
-    configs = [{"name": "min.insync.replicas", "value": value, "config_source": 3}] if value is not None else []
-    return {"results": [{"resource_name": "t", "configs": configs}]}
-
-
 def one(name: str, element: dict[str, Any]) -> Tree:
     return {name: [element]}
 
@@ -163,8 +158,6 @@ COMMITTED = "transactional_data.committed_readers_among_several_transactions"
             one("topics", {"name": "a", "error_code": -1}),
             one("topics", {"name": "a", "error_code": 0}),
         ),
-        ("configs.describe_a_topic_in_every_version", "DescribeConfigs", 4, "", configured("1"), configured("2")),
-        ("configs.describe_a_topic_in_every_version", "DescribeConfigs", 4, "", configured("1"), configured(None)),
         ("transactions.no_transactions_at_all", "AddPartitionsToTxn", 4, "none", SILENT, CLOSED),
         ("transactions.no_transactions_at_all", "AddPartitionsToTxn", 4, "none", SILENT, {"error_code": 42}),
         ("configs.replacing_one_resource_twice", "AlterConfigs", 2, "twice in one request", SILENT, CLOSED),

@@ -29,11 +29,16 @@ class MemoryStore:
         self._held: list[Callable[[], None]] | None = None
         self.writes = 0
 
-    def alter_configs(self, changes: Sequence[Any], done: Callable[[Any], None]) -> None:
+    def alter_configs(
+        self, changes: Sequence[Any], done: Callable[[Any], None], *, validate_only: bool = False
+    ) -> None:
         def commit() -> None:
-            self.writes += 1
             builder = ImageBuilder(self._metadata.image)
             results = alter_configs(builder, changes)
+            if validate_only:
+                done(results)
+                return
+            self.writes += 1
             self._metadata.apply(*builder.build(self._metadata.image.epoch + 1))
             done(results)
 

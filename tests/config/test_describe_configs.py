@@ -159,8 +159,14 @@ def test_group_shows_the_brokers_value_until_it_has_its_own() -> None:
 
 
 def test_group_setting_without_a_broker_setting_is_its_own_synonym() -> None:
-    entry = Configs().entry(GROUP, "g", "share.auto.offset.reset")
-    assert entry.synonyms == (Synonym("share.auto.offset.reset", "latest", DEFAULT_CONFIG),)
+    configs = Configs()
+    name = "share.auto.offset.reset"
+    default = Synonym(name, "latest", DEFAULT_CONFIG)
+    assert configs.entry(GROUP, "g", name).synonyms == (default,)
+    configs.alter(GROUP, "g", Operation(name, "earliest"))
+    entry = configs.entry(GROUP, "g", name)
+    assert (entry.value, entry.source) == ("earliest", GROUP_CONFIG)
+    assert entry.synonyms == (Synonym(name, "earliest", GROUP_CONFIG), default)
 
 
 def test_client_metrics_subscription_that_does_not_exist_has_the_defaults() -> None:

@@ -143,6 +143,41 @@ def broker_configs_change_at_once(broker: Broker) -> None:
 
 
 @scenario
+def the_minimum_of_in_sync_replicas(broker: Broker) -> None:
+    """While eligible leader replicas are tracked it is set for all brokers together, and for none alone."""
+    broker.prepare_topic("in-sync")
+    name = "min.insync.replicas"
+
+    def is_told(value: str) -> bool:
+        return _value(broker, "in-sync", name) == value
+
+    def replace(note: str, resource: str, *entries: tuple[str, str | None]) -> None:
+        configs = [{"name": key, "value": value} for key, value in entries]
+        resources = [{"resource_type": BROKER, "resource_name": resource, "configs": configs}]
+        broker.call("AlterConfigs", 2, note, resources=resources)
+
+    def describe_all(note: str) -> None:
+        for kind, resource, keys in ((TOPIC, "in-sync", [name]), (BROKER, "1", [name]), (BROKER, "", None)):
+            describe(broker, 4, f"{note}, of {kind} {resource!r}", (kind, resource, keys), include_synonyms=True)
+
+    describe_all("at first")
+    alter(broker, "for one broker", BROKER, "1", (name, SET, "2"))
+    alter(broker, "for one broker, validated only", BROKER, "1", (name, SET, "2"), validate_only=True)
+    alter(broker, "none for one broker", BROKER, "1", (name, DELETE, None))
+    alter(broker, "none for all", BROKER, "", (name, DELETE, None))
+    alter(broker, "none for all, validated only", BROKER, "", (name, DELETE, None), validate_only=True)
+    alter(broker, "too small for all", BROKER, "", (name, SET, "0"))
+    replace("nothing for all", "")
+    replace("another setting for all", "", ("num.io.threads", "9"))
+    replace("for one broker, replaced", "1", (name, "2"))
+    alter(broker, "for all", BROKER, "", (name, SET, "2"))
+    broker.wait_until(lambda: is_told("2"), "the minimum")
+    describe_all("raised")
+    replace("replaced for all", "", (name, "1"))
+    broker.wait_until(lambda: is_told("1"), "the minimum again")
+
+
+@scenario
 def broker_loggers(broker: Broker) -> None:
     kafka_logger = "org.apache.kafka.clients"
     alter(broker, "unknown level", BROKER_LOGGER, "1", (kafka_logger, SET, "LOUD"))
@@ -156,6 +191,8 @@ def broker_loggers(broker: Broker) -> None:
 @scenario
 def groups_and_client_metrics(broker: Broker) -> None:
     alter(broker, "group", GROUP, "configured-group", ("consumer.session.timeout.ms", SET, "50000"))
+    # A setting that brokers have no name for.
+    alter(broker, "group, its own", GROUP, "configured-group", ("share.auto.offset.reset", SET, "earliest"))
     alter(broker, "group, too low", GROUP, "configured-group", ("consumer.session.timeout.ms", SET, "1"))
     alter(broker, "group, unknown", GROUP, "configured-group", ("no.such.config", SET, "1"))
     alter(broker, "group without a name", GROUP, "", ("consumer.session.timeout.ms", SET, "50000"))
@@ -174,7 +211,8 @@ def groups_and_client_metrics(broker: Broker) -> None:
     broker.call("ListConfigResources", 1, "unknown type", resource_types=[77])
     names = ("interval.ms", DELETE, None), ("metrics", DELETE, None), ("match", DELETE, None)
     alter(broker, "metrics, delete", CLIENT_METRICS, "subscription", *names)
-    alter(broker, "group, delete", GROUP, "configured-group", ("consumer.session.timeout.ms", DELETE, None))
+    names = ("consumer.session.timeout.ms", DELETE, None), ("share.auto.offset.reset", DELETE, None)
+    alter(broker, "group, delete", GROUP, "configured-group", *names)
 
 
 @scenario
@@ -236,7 +274,36 @@ def update_features(broker: Broker) -> None:
         update(version, "downgrade by an upgrade", "group.version", 0, validate_only=True)
         update(version, "the level it has", "group.version", 1, validate_only=True)
         update(version, "unknown upgrade type", "group.version", 1, upgrade_type=9, validate_only=True)
+        tracked = "eligible.leader.replicas.version"
+        update(version, "eligible replicas, out of range", tracked, 2)
+        update(version, "eligible replicas, the level it has", tracked, 1, validate_only=True)
+        update(version, "eligible replicas, downgrade by an upgrade", tracked, 0, validate_only=True)
+        update(version, "eligible replicas, safe downgrade", tracked, 0, 2, validate_only=True)
         broker.call("UpdateFeatures", version, "nothing", feature_updates=[], timeout_ms=10_000)
+
+
+@scenario
+def eligible_replicas_off_and_on_again(broker: Broker) -> None:
+    """What the feature sets for all brokers stays when it goes, may be removed then, and comes back with it."""
+    name, feature = "min.insync.replicas", "eligible.leader.replicas.version"
+
+    def update(note: str, level: int, upgrade_type: int) -> None:
+        updates = [{"feature": feature, "max_version_level": level, "upgrade_type": upgrade_type}]
+        broker.call("UpdateFeatures", 2, note, feature_updates=updates, timeout_ms=10_000)
+        broker.wait_until(lambda: _level(broker, feature) == level, f"level {level}")
+
+    def describe_for_all(note: str) -> None:
+        describe(broker, 4, note, (BROKER, "", None), include_synonyms=True)
+
+    update("off", 0, 2)
+    describe_for_all("without it")
+    alter(broker, "none for all", BROKER, "", (name, DELETE, None))
+    broker.wait_until(lambda: _of_all_brokers(broker) == [], "the minimum to be gone")
+    alter(broker, "for one broker", BROKER, "1", (name, SET, "1"))
+    update("on", 1, 1)
+    broker.wait_until(lambda: _of_all_brokers(broker) == [name], "the minimum to be back")
+    describe_for_all("with it")
+    describe(broker, 4, "of one broker", (BROKER, "1", [name]), include_synonyms=True)
 
 
 @scenario
@@ -258,6 +325,19 @@ def _has_config(broker: Broker, name: str) -> bool:
     asked = [{"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}]
     reply = broker.quietly("DescribeConfigs", 4, resources=asked)
     return name in [entry["name"] for entry in reply["results"][0]["configs"]]
+
+
+def _level(broker: Broker, feature: str) -> int:
+    reply = broker.quietly("ApiVersions", 4, client_software_name="comparator", client_software_version="1")
+    levels = {found["name"]: found["max_version_level"] for found in reply["finalized_features"]}
+    level: int = levels.get(feature, 0)
+    return level
+
+
+def _of_all_brokers(broker: Broker) -> list[str]:
+    asked = [{"resource_type": BROKER, "resource_name": "", "configuration_keys": None}]
+    reply = broker.quietly("DescribeConfigs", 4, resources=asked)
+    return [entry["name"] for entry in reply["results"][0]["configs"]]
 
 
 def _value(broker: Broker, topic: str, name: str) -> str:

@@ -24,9 +24,9 @@ from conformance.wire.asking import (
 )
 from pybroker_protocol.errors import ErrorCode
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-FROM_TOPIC, FROM_DEFAULT = 1, 5
+FROM_TOPIC, FROM_ALL_BROKERS, FROM_DEFAULT, FROM_GROUP = 1, 3, 5, 8
 
 
 def new(name: str, partitions: int = 1, replicas: int = 1, **configs: str) -> dict[str, Any]:
@@ -246,9 +246,9 @@ def describe(wire: Wire, topic: str, *names: str, kind: int = TOPIC, **more: Any
     return {entry["name"]: entry for entry in found["configs"]}
 
 
-def alter(wire: Wire, topic: str, *changes: tuple[str, int, str | None], **more: Any) -> int:
-    configs = [{"name": name, "config_operation": kind, "value": value} for name, kind, value in changes]
-    asked = [{"resource_type": TOPIC, "resource_name": topic, "configs": configs}]
+def alter(wire: Wire, topic: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, **more: Any) -> int:
+    configs = [{"name": name, "config_operation": operation, "value": value} for name, operation, value in changes]
+    asked = [{"resource_type": kind, "resource_name": topic, "configs": configs}]
     (found,) = wire.ask("IncrementalAlterConfigs", 1, resources=asked, **more)["responses"]
     error: int = found["error_code"]
     return error
@@ -319,6 +319,34 @@ def test_settings_of_the_broker_that_need_a_restart_are_read_only(wire: Wire) ->
     found = describe(wire, str(node), "log.dirs", "log.retention.ms", kind=BROKER)
     assert found["log.dirs"]["read_only"] is True
     assert found["log.retention.ms"]["read_only"] is False
+
+
+def test_the_minimum_of_in_sync_replicas_is_set_for_all_brokers_and_for_none_alone(wire: Wire, topic: str) -> None:
+    """As long as eligible leader replicas are tracked, which a new cluster's features say (KIP-966)."""
+    name = "min.insync.replicas"
+    (node,) = [str(broker["node_id"]) for broker in wire.ask("Metadata", 9, topics=[])["brokers"]]
+    assert name in describe(wire, "", kind=BROKER)
+    for kind, resource in ((TOPIC, topic), (BROKER, node)):
+        found = describe(wire, resource, name, kind=kind, include_synonyms=True)[name]
+        assert found["config_source"] == FROM_ALL_BROKERS
+        assert [synonym["source"] for synonym in found["synonyms"]] == [FROM_ALL_BROKERS, FROM_DEFAULT]
+    for validate_only in (True, False):
+        for resource, operation, value in ((node, SET, "1"), ("", DELETE, None)):
+            refused = alter(wire, resource, (name, operation, value), kind=BROKER, validate_only=validate_only)
+            assert refused == ErrorCode.INVALID_CONFIG
+
+
+def test_a_setting_of_a_group_that_brokers_have_no_name_for_has_its_default_behind_it(wire: Wire) -> None:
+    group, name = fresh_name(), "share.auto.offset.reset"
+    assert alter(wire, group, (name, SET, "earliest"), kind=GROUP) == 0
+
+    def synonyms() -> list[tuple[str, int]]:
+        found = describe(wire, group, name, kind=GROUP, include_synonyms=True)[name]
+        return [(synonym["value"], synonym["source"]) for synonym in found["synonyms"]]
+
+    wait_until(lambda: synonyms() == [("earliest", FROM_GROUP), ("latest", FROM_DEFAULT)], "both of its values")
+    assert alter(wire, group, (name, DELETE, None), kind=GROUP) == 0
+    wait_until(lambda: synonyms() == [("latest", FROM_DEFAULT)], "the default alone")
 
 
 def test_settings_of_a_topic_that_is_not_there(wire: Wire) -> None:

@@ -246,4 +246,40 @@ MUTANTS = (
         ),
         ("test_internal_topics.py::test_a_client_may_make_an_internal_topic_before_it_is_needed",),
     ),
+    Mutant(
+        "minimum-of-in-sync-replicas-unset",
+        "Eligible leader replicas are tracked, but min.insync.replicas is not set for all brokers together.",
+        (
+            Edit(
+                "pybroker.cluster.decisions.eligible_replicas",
+                "if MIN_INSYNC_REPLICAS not in for_all:",
+                "if MIN_INSYNC_REPLICAS in for_all:",
+            ),
+        ),
+        ("test_topics.py::test_the_minimum_of_in_sync_replicas_is_set_for_all_brokers_and_for_none_alone",),
+    ),
+    Mutant(
+        "minimum-of-in-sync-replicas-for-one-broker",
+        "One broker may have a min.insync.replicas of its own while eligible leader replicas are tracked.",
+        (
+            Edit(
+                "pybroker.cluster.decisions.eligible_replicas",
+                "if change.resource_name and (is_named or is_dropped):",
+                "if change.resource_name and is_dropped:",
+            ),
+        ),
+        ("test_topics.py::test_the_minimum_of_in_sync_replicas_is_set_for_all_brokers_and_for_none_alone",),
+    ),
+    Mutant(
+        "default-of-a-group-untold",
+        "A group's own setting hides the default behind it where brokers have no name for it.",
+        (
+            Edit(
+                "pybroker.config.describe",
+                "        elif setting is not None:",
+                "        elif setting is not None and not synonyms:",
+            ),
+        ),
+        ("test_topics.py::test_a_setting_of_a_group_that_brokers_have_no_name_for_has_its_default_behind_it",),
+    ),
 )

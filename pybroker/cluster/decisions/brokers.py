@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.placement import choose_directory
 from pybroker.cluster.image import (
     NO_LEADER,
     UNCHOSEN_DIRECTORIES,
     BrokerRegistration,
+    ClusterImage,
     ImageBuilder,
     PartitionImage,
 )
@@ -47,9 +49,11 @@ def register_broker(
             if broker_id in partition.replicas:
                 directory = found.get((topic.topic_id, index)) or partition.directory(broker_id)
                 placed = _placed(builder, partition, registration, directory)
-                if not registration.has_online_dir(placed.directory(broker_id)):
-                    missing[directory] += 1
-                partitions.append(_led(placed, registration, clean_shutdown))
+                if registration.has_online_dir(placed.directory(broker_id)):
+                    partitions.append(_led(placed, broker_id, clean_shutdown))
+                else:
+                    missing[placed.directory(broker_id)] += 1
+                    partitions.append(_not_led(image, topic.name, placed, broker_id))
             else:
                 partitions.append(partition)
         if any(after is not former for after, former in zip(partitions, topic.partitions, strict=True)):
@@ -68,10 +72,7 @@ def _placed(
     return partition.in_directory(broker.broker_id, directory)
 
 
-def _led(partition: PartitionImage, broker: BrokerRegistration, clean_shutdown: bool) -> PartitionImage:
-    broker_id = broker.broker_id
-    if not broker.has_online_dir(partition.directory(broker_id)):
-        return _leaderless(partition) if partition.leader == broker_id else partition
+def _led(partition: PartitionImage, broker_id: int, clean_shutdown: bool) -> PartitionImage:
     unclean_leader = partition.leader == broker_id and not clean_shutdown
     elected = partition.leader == NO_LEADER and broker_id in (partition.isr or partition.elr)
     if not unclean_leader and not elected:
@@ -86,15 +87,21 @@ def _led(partition: PartitionImage, broker: BrokerRegistration, clean_shutdown: 
     )
 
 
-def _leaderless(partition: PartitionImage) -> PartitionImage:
-    """Nobody leads for now; the last in-sync replica stays one, so that it leads again when its log dir is back."""
-    return partition._replace(
-        leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
-    )
+def _not_led(image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int) -> PartitionImage:
+    """The partition while the broker's log dir does not work, so that it leads again when that is back.
+
+    Without eligible replicas the last in-sync replica stays one.  Electing others is for a cluster of several.
+    """
+    after = partition
+    if eligible_replicas.are_tracked(image) and broker_id in partition.isr:
+        after = eligible_replicas.without_in_sync(image, topic, partition, broker_id)
+    if partition.leader == broker_id:
+        after = after._replace(leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
+    return partition if after is partition else after._replace(partition_epoch=partition.partition_epoch + 1)
 
 
 def take_directories_offline(builder: ImageBuilder, broker_id: int, directories: Collection[bytes]) -> None:
-    """Log dirs of a broker failed: it stops leading what lies in them.  Electing others is for a cluster of several."""
+    """Log dirs of a broker failed: it stops leading what lies in them."""
     image = builder.view()
     broker = image.brokers[broker_id]
     remaining = tuple(directory for directory in broker.log_dirs if directory not in directories)
@@ -103,8 +110,8 @@ def take_directories_offline(builder: ImageBuilder, broker_id: int, directories:
     builder.put_broker(broker._replace(log_dirs=remaining))
     for topic in list(image.topics_by_name.values()):
         partitions = tuple(
-            _leaderless(partition)
-            if partition.leader == broker_id and partition.directory(broker_id) in directories
+            _not_led(image, topic.name, partition, broker_id)
+            if broker_id in partition.replicas and partition.directory(broker_id) in directories
             else partition
             for partition in topic.partitions
         )

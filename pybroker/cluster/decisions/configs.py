@@ -1,6 +1,7 @@
 """Changing the overrides of topics, brokers, groups and client-metrics subscriptions.
 
-Owns: merging changes into overrides, and that a topic must exist to have any.  Which settings there are and what their
+Owns: merging changes into overrides, that a topic must exist to have any, and what holds of ``min.insync.replicas``
+while eligible leader replicas are tracked.  Which settings there are and what their
 values may be is validated before, by the config service.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ConfigurationControlManager``.
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import NamedResult
-from pybroker.config.resources import TOPIC, ConfigChange
+from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
 
@@ -27,6 +29,9 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
     if change.resource_type == TOPIC and change.resource_name not in image.topics_by_name:
         message = f"The topic '{change.resource_name}' does not exist."
         return NamedResult(change.resource_name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    refusal = eligible_replicas.refusal(image, change)
+    if refusal is not None:
+        return NamedResult(change.resource_name, ErrorCode.INVALID_CONFIG, refusal)
     before = image.overrides(*resource)
     after = {} if change.replace else dict(before)
     for name, value in change.updates.items():
@@ -36,4 +41,6 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
             after[name] = value
     if after != before:
         builder.put_overrides(resource, after)
+        if after.get(MIN_INSYNC_REPLICAS) != before.get(MIN_INSYNC_REPLICAS):
+            eligible_replicas.forget(builder, resource)
     return NamedResult(change.resource_name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED
 from pybroker.cluster.image import ClusterImage, ImageBuilder
@@ -20,7 +21,9 @@ SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
 
 
-def update_features(builder: ImageBuilder, updates: Sequence[FeatureUpdate]) -> list[NamedResult]:
+def update_features(
+    builder: ImageBuilder, updates: Sequence[FeatureUpdate], static_min_insync_replicas: str
+) -> list[NamedResult]:
     """Finalize all of the levels or, when one is refused, none: then the only answer is that refusal."""
     image = builder.view()
     for update in updates:
@@ -33,6 +36,8 @@ def update_features(builder: ImageBuilder, updates: Sequence[FeatureUpdate]) -> 
             builder.remove_feature(update.name)
         else:
             builder.put_feature(update.name, update.max_version_level)
+    if eligible_replicas.are_tracked(builder.view()):
+        eligible_replicas.prepare_settings(builder, static_min_insync_replicas)
     return [NamedResult(update.name) for update in updates]
 
 

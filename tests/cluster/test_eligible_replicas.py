@@ -1,0 +1,222 @@
+"""Eligible leader replicas (KIP-966): what holds of min.insync.replicas, and who may lead where too few are in sync."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.decisions.brokers import register_broker, take_directories_offline
+from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.features import SAFE_DOWNGRADE, UPGRADE
+from pybroker.cluster.founding import Founding
+from pybroker.cluster.image import (
+    NO_LEADER,
+    BrokerRegistration,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+)
+from pybroker.cluster.operations import FeatureUpdate
+from pybroker.config.resources import BROKER, TOPIC, ConfigChange
+from pybroker_protocol.errors import ErrorCode
+
+from .fakes import CLUSTER_ID, FakeCluster
+
+FEATURE = "eligible.leader.replicas.version"
+MIN = "min.insync.replicas"
+A, B = b"a" * 16, b"b" * 16
+TOPIC_ID = b"t" * 16
+
+
+def for_all_brokers(cluster: FakeCluster) -> dict[str, str]:
+    return dict(cluster.cache.image.overrides(BROKER, ""))
+
+
+def alter(cluster: FakeCluster, change: ConfigChange, *, validate_only: bool = False) -> tuple[int, str | None]:
+    (result,) = cluster.ask(cluster.controller.alter_configs, [change], validate_only=validate_only)
+    return result.error_code, result.error_message
+
+
+def change_level(cluster: FakeCluster, level: int, *, validate_only: bool = False) -> int:
+    update = FeatureUpdate(FEATURE, level, UPGRADE if level else SAFE_DOWNGRADE)
+    (result,) = cluster.ask(cluster.controller.update_features, [update], validate_only=validate_only)
+    code: int = result.error_code
+    return code
+
+
+# ------------------------------------------------------------------ the setting
+
+
+@pytest.mark.parametrize(("settings", "value"), [({}, "1"), ({MIN: "3"}, "3")])
+def test_new_cluster_sets_the_minimum_for_all_brokers_to_what_the_file_says(
+    tmp_path: Path, settings: dict[str, str], value: str
+) -> None:
+    cluster = FakeCluster(tmp_path, settings).start()
+    assert for_all_brokers(cluster) == {MIN: value}
+    cluster.close()
+
+
+def test_store_that_lacks_the_setting_gets_it_at_start_and_what_was_set_stays(tmp_path: Path) -> None:
+    builder = ImageBuilder(ClusterImage(cluster_id=CLUSTER_ID, features={FEATURE: 1}))
+    builder.put_overrides((BROKER, ""), {"num.partitions": "2"})
+    builder.put_overrides((BROKER, "1"), {MIN: "2", "log.cleaner.threads": "2"})
+    cluster = FakeCluster(tmp_path, founding=Founding(builder.view())).start()
+    assert for_all_brokers(cluster) == {"num.partitions": "2", MIN: "1"}
+    assert dict(cluster.cache.image.overrides(BROKER, "1")) == {"log.cleaner.threads": "2"}
+    assert alter(cluster, ConfigChange(BROKER, "", {MIN: "2"})) == (0, None)
+    cluster.close()
+    again = FakeCluster(tmp_path, {MIN: "3"}).start()
+    assert for_all_brokers(again) == {"num.partitions": "2", MIN: "2"}
+    again.close()
+
+
+def test_cluster_without_the_feature_is_left_alone_until_the_feature_is_finalized(tmp_path: Path) -> None:
+    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID))
+    cluster = FakeCluster(tmp_path, {MIN: "2"}, founding=founding).start()
+    assert for_all_brokers(cluster) == {}
+    assert alter(cluster, ConfigChange(BROKER, "1", {MIN: "3"})) == (0, None)
+    assert change_level(cluster, 1, validate_only=True) == 0
+    assert for_all_brokers(cluster) == {}
+    assert change_level(cluster, 1) == 0
+    assert for_all_brokers(cluster) == {MIN: "2"}
+    assert dict(cluster.cache.image.overrides(BROKER, "1")) == {}
+    assert change_level(cluster, 0) == 0
+    assert FEATURE not in cluster.cache.image.features
+    assert alter(cluster, ConfigChange(BROKER, "", {MIN: None})) == (0, None)
+    cluster.close()
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (ConfigChange(BROKER, "1", {MIN: "2"}), "Broker-level min.insync.replicas cannot be altered"),
+        (ConfigChange(BROKER, "1", {MIN: None}), "Broker-level min.insync.replicas cannot be altered"),
+        (ConfigChange(BROKER, "", {MIN: None}), "Cluster-level min.insync.replicas cannot be removed"),
+        (ConfigChange(BROKER, "", {}, replace=True), "Cluster-level min.insync.replicas cannot be removed"),
+        (
+            ConfigChange(BROKER, "", {"num.partitions": "3"}, replace=True),
+            "Cluster-level min.insync.replicas cannot be removed",
+        ),
+    ],
+)
+def test_minimum_of_all_brokers_is_not_taken_away_nor_given_to_one(
+    cluster: FakeCluster, change: ConfigChange, refusal: str, validate_only: bool
+) -> None:
+    error_code, message = alter(cluster, change, validate_only=validate_only)
+    assert error_code == ErrorCode.INVALID_CONFIG
+    assert message == f"{refusal} while ELR is enabled."
+    assert for_all_brokers(cluster) == {MIN: "1"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ConfigChange(BROKER, "", {MIN: "2"}),
+        ConfigChange(BROKER, "", {MIN: "2", "num.partitions": "3"}, replace=True),
+        ConfigChange(BROKER, "1", {"log.cleaner.threads": "2"}, replace=True),
+    ],
+)
+def test_other_changes_of_brokers_are_made(cluster: FakeCluster, change: ConfigChange) -> None:
+    assert alter(cluster, change, validate_only=True) == (0, None)
+    assert for_all_brokers(cluster) == {MIN: "1"}
+    assert alter(cluster, change) == (0, None)
+    assert dict(change.updates).items() <= dict(cluster.cache.image.overrides(BROKER, change.resource_name)).items()
+
+
+# ------------------------------------------------------------------ partitions
+
+
+def registration(*log_dirs: bytes) -> BrokerRegistration:
+    return BrokerRegistration(1, 0, bytes(16), {}, log_dirs=log_dirs)
+
+
+def image_of(
+    partition: PartitionImage, minimum: str = "1", of_topic: str | None = None, level: int = 1
+) -> ClusterImage:
+    builder = ImageBuilder(ClusterImage(features={FEATURE: level}))
+    builder.put_topic(TopicImage("t", TOPIC_ID, (partition,)))
+    builder.put_overrides((BROKER, ""), {MIN: minimum})
+    if of_topic is not None:
+        builder.put_overrides((TOPIC, "t"), {MIN: of_topic})
+    register_broker(builder, registration(A, B), {}, clean_shutdown=True)
+    return builder.build(1)[0]
+
+
+def without_dir_a(image: ClusterImage) -> ClusterImage:
+    builder = ImageBuilder(image)
+    take_directories_offline(builder, 1, (A,))
+    return builder.build(image.epoch + 1)[0]
+
+
+def only(image: ClusterImage) -> PartitionImage:
+    (partition,) = image.topics_by_name["t"].partitions
+    return partition
+
+
+ALONE = PartitionImage((1,), (1,), 1, 5, 7, (A,))
+
+
+@pytest.mark.parametrize("clean_shutdown", [True, False])
+def test_last_in_sync_replica_is_eligible_while_its_log_dir_is_gone_and_leads_again(clean_shutdown: bool) -> None:
+    gone = only(without_dir_a(image_of(ALONE)))
+    assert (gone.leader, gone.isr, gone.elr, gone.leader_epoch, gone.partition_epoch) == (NO_LEADER, (), (1,), 6, 8)
+    builder = ImageBuilder(without_dir_a(image_of(ALONE)))
+    register_broker(builder, registration(A, B), {}, clean_shutdown=clean_shutdown)
+    back = only(builder.view())
+    assert (back.leader, back.isr, back.elr, back.leader_epoch, back.partition_epoch) == (1, (1,), (), 7, 9)
+
+
+def test_log_dir_that_is_missing_at_start_makes_its_replicas_eligible_once() -> None:
+    image = image_of(ALONE)
+    for _ in range(2):
+        builder = ImageBuilder(image)
+        register_broker(builder, registration(B), {}, clean_shutdown=True)
+        image = builder.build(image.epoch + 1)[0]
+        gone = only(image)
+        assert (gone.leader, gone.isr, gone.elr, gone.leader_epoch, gone.partition_epoch) == (NO_LEADER, (), (1,), 6, 8)
+
+
+def test_without_the_feature_the_last_in_sync_replica_stays_in_sync() -> None:
+    gone = only(without_dir_a(image_of(ALONE, level=0)))
+    assert (gone.leader, gone.isr, gone.elr) == (NO_LEADER, (1,), ())
+
+
+@pytest.mark.parametrize(
+    ("minimum", "of_topic", "elr"),
+    [("1", None, ()), ("2", None, ()), ("3", None, (1,)), ("1", "3", (1,)), ("3", "2", ()), ("9", None, (1,))],
+)
+def test_replica_that_goes_is_eligible_only_while_too_few_are_in_sync(
+    minimum: str, of_topic: str | None, elr: tuple[int, ...]
+) -> None:
+    three = PartitionImage((1, 2, 3), (1, 2, 3), 2, 5, 7, (A, B, B))
+    gone = only(without_dir_a(image_of(three, minimum, of_topic)))
+    assert (gone.leader, gone.isr, gone.elr, gone.leader_epoch, gone.partition_epoch) == (2, (2, 3), elr, 5, 8)
+
+
+def test_minimum_above_the_number_of_replicas_is_that_number() -> None:
+    two = PartitionImage((1, 2), (2,), 2, 5, 7, (A, B), (1,))
+    gone = only(without_dir_a(image_of(two, "9")))
+    assert (gone.isr, gone.elr) == ((2,), (1,)), "it was not in sync: nothing changes"
+
+
+@pytest.mark.parametrize(
+    ("resource", "elr"), [((TOPIC, "t"), ()), ((BROKER, ""), ()), ((TOPIC, "other"), (1,)), ((BROKER, "1"), (1,))]
+)
+def test_eligible_replicas_are_forgotten_when_the_minimum_changes(
+    resource: tuple[int, str], elr: tuple[int, ...]
+) -> None:
+    two = PartitionImage((1, 2), (2,), 2, 5, 7, (A, B), (1,), (1,))
+    builder = ImageBuilder(image_of(two, "2"))
+    builder.put_topic(TopicImage("other", b"o" * 16, (ALONE,)))
+    alter_configs(builder, [ConfigChange(*resource, {"retention.ms": "5"}), ConfigChange(*resource, {MIN: "1"})])
+    partition = only(builder.view())
+    assert (partition.isr, partition.elr, partition.last_known_elr) == ((2,), elr, elr)
+
+
+def test_last_replica_that_may_lead_stays_eligible_when_the_minimum_changes() -> None:
+    builder = ImageBuilder(without_dir_a(image_of(ALONE)))
+    alter_configs(builder, [ConfigChange(TOPIC, "t", {MIN: "2"})])
+    assert only(builder.view()).elr == (1,)
