@@ -1,13 +1,13 @@
 """UpdateFeatures (key 57), versions 0 to 2.
 
 Behaviour: all of the updates are made or, when one is refused, none (KIP-584).
-Version notes: 0 has ``allow_downgrade`` where later ones have an upgrade type (KIP-778); results per feature up to 1,
-from 2 only the error of the whole (KIP-1022).
+Version notes: an upgrade type from 1 (KIP-778); ``allow_downgrade`` of 0 has no effect, as in Kafka; results per
+feature up to 1, from 2 only the error of the whole (KIP-1022).
 """
 
 from __future__ import annotations
 
-from pybroker.cluster.decisions.features import SAFE_DOWNGRADE, UPGRADE
+from pybroker.cluster.decisions.features import UPGRADE
 from pybroker.cluster.operations import FeatureUpdate, NamedResult
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.messages.update_features import (
@@ -33,11 +33,7 @@ def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> Parked:
 
 
 def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
-    upgrade_type = update.upgrade_type
-    if version == 0 and update.allow_downgrade:
-        upgrade_type = SAFE_DOWNGRADE
-    elif version == 0:
-        upgrade_type = UPGRADE
+    upgrade_type = update.upgrade_type if version > 0 else UPGRADE
     return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
 
 

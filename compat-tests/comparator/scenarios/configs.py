@@ -211,8 +211,8 @@ def groups_and_client_metrics(broker: Broker) -> None:
     broker.call("ListConfigResources", 1, "unknown type", resource_types=[77])
     names = ("interval.ms", DELETE, None), ("metrics", DELETE, None), ("match", DELETE, None)
     alter(broker, "metrics, delete", CLIENT_METRICS, "subscription", *names)
-    names = ("consumer.session.timeout.ms", DELETE, None), ("share.auto.offset.reset", DELETE, None)
-    alter(broker, "group, delete", GROUP, "configured-group", *names)
+    settings = ("consumer.session.timeout.ms", DELETE, None), ("share.auto.offset.reset", DELETE, None)
+    alter(broker, "group, delete", GROUP, "configured-group", *settings)
 
 
 @scenario
