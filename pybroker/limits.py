@@ -27,12 +27,23 @@ FRAME_BUFFER_MIN_BYTES = 16 << 10
 # Free receive buffers kept for reuse: fresh pages cost more than the copy into them.
 BUFFER_POOL_BYTES = 32 << 20
 
-# Bytes of unfinished and waiting frames over all connections when queued.max.request.bytes is not set (-1).
+# Received bytes over all connections that are not done with, when queued.max.request.bytes is not set (-1).
 # Above it connections that need to grow stop reading until others are done.
 QUEUED_REQUEST_BYTES = 256 << 20
 
-# While the budget is full one connection at a time may finish its frame, in this time.
-STARVED_FRAME_MS = 4_000
+# Frames above this are large, and have three quarters of the budget at most.  Clients send batches of a megabyte
+# (``max.request.size``) without being asked to.
+LARGE_FRAME_BYTES = 2 << 20
+
+# While the budget is full, who may read on and brings less than this over this time is closed: low enough for a
+# thousand peers that share the broker, high enough for places to come free by what is finished.  How often that is
+# looked at: whoever waits for a place that slow peers keep waits for about the sum of both times.
+SLOW_FRAME_MS = 1_000
+SLOW_FRAME_BYTES_PER_S = 32 << 10
+SHORTAGE_LOOK_MS = 250
+
+# Places go to small frames first, but after so long the largest of its kind goes before any that has just come.
+FRAME_PATIENCE_MS = 20_000
 
 # --- serving -----------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ _REFUSALS = {int(ErrorCode.INVALID_PRODUCER_ID_MAPPING): "One request may write 
 class Produce:
     """One request under way: the reply as far as it is known, and how many appends are still at the disk."""
 
-    __slots__ = ("api_version", "held", "needs_request", "on_complete", "pending", "response")
+    __slots__ = ("api_version", "copied_bytes", "held", "needs_request", "on_complete", "pending", "response")
 
     def __init__(self, api_version: int) -> None:
         self.api_version = api_version
@@ -52,6 +52,7 @@ class Produce:
         self.pending = 0
         self.on_complete: Callable[[ProduceResponse], None] | None = None
         self.held: HeldRequest | None = None
+        self.copied_bytes = 0  # of batches that a log has copied and not written yet
         self.needs_request = False  # a log reads a batch from the request's bytes till it is done with it
 
     def append(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
@@ -67,6 +68,8 @@ class Produce:
             self.pending += 1
             if len(records) > limits.INLINE_WRITE_BYTES_MAX:
                 self.needs_request = True
+            else:
+                self.copied_bytes += len(records)
         else:
             fill(reply, result)
 
@@ -91,6 +94,8 @@ class Produce:
         if self.needs_request:
             # Also before a connection is closed: the writer thread reads the records from the request.
             self.held = ctx.connection.hold_request()
+        else:
+            self.held = ctx.connection.hold_copy(self.copied_bytes)
         return self.wait(ctx, acks)
 
     def wait(self, ctx: RequestContext, acks: int) -> Parked:

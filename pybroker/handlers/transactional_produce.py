@@ -67,9 +67,11 @@ class TransactionalProduce:
     def wait(self, ctx: RequestContext, acks: int) -> Parked:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
         produce = self._produce
-        if sum(len(records) for _, records, _ in self._places) > limits.INLINE_WRITE_BYTES_MAX:
+        records_bytes = sum(len(records) for _, records, _ in self._places)
+        if records_bytes > limits.INLINE_WRITE_BYTES_MAX:
             produce.held = ctx.connection.hold_request()
         else:
+            produce.held = ctx.connection.hold_copy(records_bytes)
             self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
         parked = produce.wait(ctx, acks)
         parked.holds_back = True

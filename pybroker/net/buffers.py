@@ -9,6 +9,8 @@ stays valid for as long as its holder keeps it; the pool keeps at most ``limits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pybroker import limits
 
 
@@ -36,14 +38,18 @@ class ReceiveBuffer:
 
 
 class BufferPool:
-    """Free buffers by size; fresh memory costs page faults, reused memory does not."""
+    """Free buffers by size; fresh memory costs page faults, reused memory does not.
 
-    __slots__ = ("_free", "bytes_free", "bytes_in_use")
+    ``on_freed()`` is called when a buffer is not in use any more.
+    """
+
+    __slots__ = ("_free", "bytes_free", "bytes_in_use", "on_freed")
 
     def __init__(self) -> None:
         self._free: dict[int, list[ReceiveBuffer]] = {}
         self.bytes_free = 0
         self.bytes_in_use = 0
+        self.on_freed: Callable[[], None] = lambda: None
 
     def take(self, bytes_min: int) -> ReceiveBuffer:
         """A buffer of at least ``bytes_min`` bytes, held once by the caller.  Its contents are arbitrary."""
@@ -63,6 +69,7 @@ class BufferPool:
         if self.bytes_free + buffer.capacity <= limits.BUFFER_POOL_BYTES:
             self.bytes_free += buffer.capacity
             self._free.setdefault(buffer.capacity, []).append(buffer)
+        self.on_freed()
 
 
 def _size_class(size: int) -> int:

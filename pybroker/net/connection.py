@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pybroker.net.buffers import ReceiveBuffer
     from pybroker.net.commit_shortcut import CommitShortcut
     from pybroker.net.produce_shortcut import ProduceShortcut
+    from pybroker.net.receive_budget import HeldCopy
     from pybroker.net.socket_server import Listener, SocketServer
 
 log = logging.getLogger(__name__)
@@ -168,15 +169,22 @@ class Connection(asyncio.BufferedProtocol):
         self._server.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._buffer is None:
-            if not self._frame_bytes_expected or not self._server.has_room_for(self._frame_bytes_expected):
-                return self._server.shared.view
+        own = self._buffer
+        if own is None:
+            server = self._server
+            expected = self._frame_bytes_expected
+            if not expected or not server.budget.may_take(expected, expected > limits.LARGE_FRAME_BYTES):
+                shared = server.shared.view
+                return shared[: limits.FRAME_BUFFER_MIN_BYTES] if server.budget.is_tight else shared
             # After a large frame the next one is read straight into a buffer of its own, cut to the same length so
             # that a read never crosses into the frame behind it and nothing has to be moved.
-            self._buffer = self._server.pool.take(self._frame_bytes_expected)
+            self._buffer = server.budget.take(self, expected, expected > limits.LARGE_FRAME_BYTES)
             self._pos = self._end = 0
-            return self._buffer.view[: self._frame_bytes_expected]
-        return self._room_for_the_rest()
+            return self._buffer.view[:expected]
+        frame_bytes = self._frame_bytes()
+        if frame_bytes >= _LARGE_FRAME_BYTES:
+            return own.view[self._end : min(own.capacity, self._pos + frame_bytes)]
+        return own.view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         server = self._server
@@ -235,6 +243,10 @@ class Connection(asyncio.BufferedProtocol):
         self._current.hold()
         return self._current
 
+    def hold_copy(self, size: int) -> HeldCopy:
+        """Have ``size`` bytes of a request count that the caller has copied; it calls ``release()`` once."""
+        return self._server.budget.count_copy(size)
+
     # --- receiving -------------------------------------------------------------------------------------------------
 
     def _serve(self, buffer: ReceiveBuffer, pos: int, end: int) -> int:
@@ -284,6 +296,7 @@ class Connection(asyncio.BufferedProtocol):
             and (last.parked is None or last.parked.completed or not last.parked.holds_back)
             and len(self._waiting) < limits.PIPELINED_PRODUCE_REQUESTS
             and self._waiting_bytes < limits.PIPELINED_PRODUCE_BYTES
+            and self._server.budget.bytes_counted <= self._server.budget.pipelined_bytes_max
         )
 
     def _serve_own(self) -> None:
@@ -294,8 +307,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._pos == self._end or self.closed:
             self._release_own()
         elif self._pos > pos:
-            self._server.on_frame_done(self)
-        self._read(not self.holds_whole_frame())
+            self._server.budget.on_frame_whole(self)
+        self._read_on()
 
     def _serve_on(self) -> None:
         """Go on after something that held us up is over: a parked reply, or a full socket."""
@@ -341,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(self._server.shared, 0, nbytes)
         else:
             self._end += nbytes
-            self._read(not self.holds_whole_frame())
+            self._read_on()
         if self.holds_whole_frame():
             self._server.turns.wait(self)
 
@@ -355,14 +368,28 @@ class Connection(asyncio.BufferedProtocol):
             and not unserved - 4 < _LENGTH(self._buffer.view, self._pos)[0] <= self._server.frame_bytes_max
         )
 
+    @property
+    def unserved_bytes(self) -> int:
+        """What is received of the next frame, and of those behind it."""
+        return self._end - self._pos
+
+    def _frame_bytes(self) -> int:
+        """The length of the first unserved frame with its own, as far as that is known."""
+        assert self._buffer is not None
+        return 4 + int(_LENGTH(self._buffer.view, self._pos)[0]) if self._end - self._pos >= 4 else 4
+
     def _keep(self, shared: ReceiveBuffer, pos: int, end: int) -> None:
         """Move unserved bytes out of the shared buffer into one of our own."""
         unserved = end - pos
-        self._buffer = own = self._server.pool.take(self._room_for(shared.view, pos, unserved))
+        is_large = unserved >= 4 and _LENGTH(shared.view, pos)[0] > limits.LARGE_FRAME_BYTES
+        size = self._room_for(shared.view, pos, unserved)
+        budget = self._server.budget
+        # They are here already, and have to be kept; it is what comes that needs room.
+        self._buffer = own = budget.take(self, size if budget.may_take(size, is_large) else unserved, is_large)
         own.view[:unserved] = shared.view[pos:end]
         self._pos = 0
         self._end = unserved
-        self._read(not self.holds_whole_frame())
+        self._read_on()
 
     @staticmethod
     def _room_for(view: memoryview, pos: int, unserved: int) -> int:
@@ -374,34 +401,41 @@ class Connection(asyncio.BufferedProtocol):
                 return frame_bytes
         return room
 
-    def _room_for_the_rest(self) -> memoryview:
-        """Where the rest of an unfinished frame goes; moves and grows the buffer as needed."""
+    def _make_room(self) -> bool:
+        """Have room behind what we keep, in a larger buffer if need be; False if the budget has us wait for that."""
         own = self._buffer
         assert own is not None
-        unserved = self._end - self._pos
-        frame_bytes = 4 + _LENGTH(own.view, self._pos)[0] if unserved >= 4 else 4
-        if self._end == own.capacity or (self._pos and self._pos + frame_bytes > own.capacity):
-            bigger = self._server.pool.take(self._room_for(own.view, self._pos, unserved))
-            bigger.view[:unserved] = own.view[self._pos : self._end]
-            own.release()
-            self._buffer = own = bigger
-            self._pos = 0
-            self._end = unserved
-        if frame_bytes >= _LARGE_FRAME_BYTES:
-            return own.view[self._end : min(own.capacity, self._pos + frame_bytes)]
-        return own.view[self._end :]
+        pos, unserved = self._pos, self._end - self._pos
+        frame_bytes = self._frame_bytes()
+        if self._end < own.capacity and (not pos or pos + frame_bytes <= own.capacity):
+            return True
+        size = self._room_for(own.view, pos, unserved)
+        is_large = frame_bytes > limits.LARGE_FRAME_BYTES
+        budget = self._server.budget
+        if not budget.may_read_on(self, frame_bytes, frame_bytes - unserved, is_large):
+            return False
+        self._buffer = bigger = budget.take(self, size, is_large)
+        bigger.view[:unserved] = own.view[pos : self._end]
+        own.release()
+        self._pos = 0
+        self._end = unserved
+        return True
 
     def _release_own(self) -> None:
         if self._buffer is not None:
             self._buffer.release()
             self._buffer = None
-            self._server.on_frame_done(self)
+            self._server.budget.on_buffer_released(self)
 
-    def _read(self, wanted: bool) -> None:
-        """Start or stop reading from the socket; over the server's budget of queued bytes nothing more is read."""
-        buffer = self._buffer
-        if wanted and buffer is not None and buffer.capacity > limits.FRAME_BUFFER_MIN_BYTES:
-            wanted = self._server.may_grow(self)
+    def _read_on(self) -> None:
+        """Read from the socket, but for when a whole frame waits already or there is no room for the rest of one."""
+        wanted = True
+        if self._buffer is not None:
+            if self.holds_whole_frame():
+                wanted = False
+                self._server.budget.on_frame_whole(self)
+            else:
+                wanted = self._make_room()
         if wanted == self._reading_paused and not self._transport.is_closing():
             self._reading_paused = not wanted
             if wanted:
@@ -410,9 +444,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def read_again(self) -> None:
-        """Called by the server when there is room for received bytes again."""
+        """Called by the budget when there is room for received bytes again."""
         if not self.closed:
-            self._read(not self.holds_whole_frame())
+            self._read_on()
 
     # --- dispatching -----------------------------------------------------------------------------------------------
 
@@ -603,6 +637,12 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once, whatever is unsent."""
         self.closed = True
         self._transport.abort()
+
+    def give_up(self, reason: str) -> None:
+        """Close at once, because of what the peer does not send, and keep nothing of what it did."""
+        self.refuse(reason)
+        self.abort()
+        self._release_own()
 
     def look_after(self, idle_since_sweep: int) -> None:
         """Called by the server now and then: close the idle, and those that take nothing of their replies."""

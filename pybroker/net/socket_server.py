@@ -1,9 +1,8 @@
 """The listeners and what all their connections share.
 
-Owns: listening sockets, the set of connections, the shared receive buffer, the buffer pool and its budget, and the
-sweep for idle and stalled peers.
+Owns: listening sockets, the set of connections, the shared receive buffer, and the sweep for idle and stalled peers.
 Does not own requests (``connection``, ``dispatch``) nor what they mean (``handlers``), nor who is served next
-(``turns``).
+(``turns``) or may receive more (``receive_budget``).
 
 Kafka counterpart: SocketServer, Acceptor, ConnectionQuotas.
 """
@@ -23,6 +22,7 @@ from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
+from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns
 
 if TYPE_CHECKING:
@@ -59,23 +59,21 @@ class SocketServer:
     ) -> None:
         self.services = services
         self.frame_bytes_max = config.get_int("socket.request.max.bytes")
-        self.pool = BufferPool()
-        self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
+        queued_bytes_max = config.get_int("queued.max.request.bytes")
+        if queued_bytes_max <= 0:
+            queued_bytes_max = limits.QUEUED_REQUEST_BYTES
+        self.budget = ReceiveBudget(BufferPool(), queued_bytes_max, self.frame_bytes_max, env)
+        self.shared = self.budget.take_shared()
         self.dispatcher = Dispatcher()
         self.turns = Turns(env.timers.call_soon)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self._env = env
         self._config = config
-        queued_bytes_max = config.get_int("queued.max.request.bytes")
-        self._queued_bytes_max = queued_bytes_max if queued_bytes_max > 0 else limits.QUEUED_REQUEST_BYTES
         idle_ms_max = config.get_int("connections.max.idle.ms")
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
         self._connections: set[Connection] = set()
         self._connections_by_host: Counter[str] = Counter()
-        self._starved: dict[Connection, None] = {}
-        self._permitted: Connection | None = None
-        self._permit_ends_sweep = 0
         self._listeners: list[Listener] = []
         self._sweep_timer: Cancellable | None = None
         self._idle = asyncio.Event()
@@ -149,6 +147,7 @@ class SocketServer:
         """Close the listeners and every connection; returns when all are gone."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+        self.budget.close()
         for listener in self._listeners:
             assert listener.server is not None
             listener.server.close()
@@ -180,7 +179,6 @@ class SocketServer:
         self._connections_by_host[connection.peer_host] -= 1
         if not self._connections_by_host[connection.peer_host]:
             del self._connections_by_host[connection.peer_host]
-        self.on_frame_done(connection)
         if not self._connections:
             self._idle.set()
 
@@ -189,77 +187,19 @@ class SocketServer:
         overrides = parse_overrides(self._config.get_str(OVERRIDES))
         return overrides.get(host[1:], self._config.get_int("max.connections.per.ip"))
 
-    # --- receive buffers -------------------------------------------------------------------------------------------
-
     def replace_shared(self) -> None:
         """A handler holds the shared buffer: leave it to the holder and read into another from now on."""
         self.shared.release()
-        self.shared = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
-
-    def has_room_for(self, size: int) -> bool:
-        """Whether ``size`` more received bytes fit into the budget."""
-        return self.pool.bytes_in_use + size <= self._queued_bytes_max
-
-    def may_grow(self, connection: Connection) -> bool:
-        """Whether a connection may read on into an unfinished frame; if not, ``read_again`` tells it when it may.
-
-        Over the budget one connection at a time may, in the order in which they asked, so that unfinished frames that
-        fill the budget together cannot block each other for good.
-        """
-        if self.has_room_for(0) or self._permitted is connection:
-            return True
-        if self._permitted is None:
-            self._permit(connection)
-            return True
-        self._starved[connection] = None
-        return False
-
-    def on_frame_done(self, connection: Connection) -> None:
-        """A connection has served a frame of its own buffer, or is gone: others may have their turn."""
-        if self._permitted is connection:
-            self._permitted = None
-        self._starved.pop(connection, None)
-        if self._starved:
-            self._wake_starved()
-
-    def _wake_starved(self) -> None:
-        """Let all that wait for room read on if there is some, or else the first if nobody else may."""
-        if self.has_room_for(0):
-            starved, self._starved = self._starved, {}
-            for waiting in starved:
-                waiting.read_again()
-        elif self._permitted is None:
-            waiting = next(iter(self._starved))
-            del self._starved[waiting]
-            self._permit(waiting)
-            waiting.read_again()
-
-    def _permit(self, connection: Connection) -> None:
-        self._permitted = connection
-        self._permit_ends_sweep = self.sweep + limits.STARVED_FRAME_MS // limits.SWEEP_INTERVAL_MS + 1
+        self.shared = self.budget.take_shared()
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
         self.sweep += 1
+        self._sweep_timer = self._env.timers.call_later(limits.SWEEP_INTERVAL_MS, self._sweep)
         idle_since = self.sweep - self._idle_sweeps if self._idle_sweeps else -1
         for connection in list(self._connections):
-            connection.look_after(idle_since)
-        if self._permitted is not None:
-            self._look_after_permit(self._permitted)
-        self._sweep_timer = self._env.timers.call_later(limits.SWEEP_INTERVAL_MS, self._sweep)
-
-    def _look_after_permit(self, permitted: Connection) -> None:
-        """Take the permit from whom needs it no more, and from a peer that does not finish its frame."""
-        if not self.has_room_for(0):
-            if self.sweep <= self._permit_ends_sweep:
-                return
-            if not permitted.holds_whole_frame():
-                permitted.refuse("received bytes fill the budget, and it does not finish its frame")
-                permitted.abort()
-                return
-        # A whole frame waits for us, not for its peer.  And nobody says so when a handler lets go of a request and so
-        # makes room: the permit would outlive the shortage, and close a peer that takes its time, as it may.
-        self._permitted = None
-        if self._starved:
-            self._wake_starved()
+            try:
+                connection.look_after(idle_since)
+            except Exception:  # the others are to be looked after, too
+                log.exception("looking after the connection of %s failed", connection)

@@ -66,7 +66,7 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         assert [client.produce("t", batch(b"first")).base_offset for client in clients] == list(range(CLIENTS))
         server = broker._running()._sockets
         assert server is not None
-        assert server.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        assert server.budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
         monkeypatch.setattr(os_file, "fdatasync", slow_fdatasync)
         for client in clients:
             client.send(produce_request("t", batch(b"second"), acks=acks), 9)
@@ -76,6 +76,6 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         log = partition.log
         eventually(lambda: log.log_end_offset == 2 * CLIENTS, "all are written")
         assert log.recovery_point == CLIENTS
-        assert server.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        assert server.budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
         go_on.set()
         eventually(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")

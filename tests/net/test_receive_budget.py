@@ -1,177 +1,373 @@
-"""Who may read on while received bytes fill the budget, for how long, and that nobody else is closed for it."""
+"""The account of received bytes: it holds on every path, and honest progress goes first while it is full."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pybroker.net.buffers import ReceiveBuffer
-from pybroker.net.connection import Connection as ServedConnection
-from pybroker.server import BrokerServer
-from pybroker.testing import Broker
-from pybroker_protocol import codec
-from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.produce import ProduceResponse
-from tests.broker.batches import batch
-from tests.broker.conftest import eventually
-from tests.broker.wire_client import fetch_request, produce_request
-from tests.net.conftest import Wire, served_side, sockets_of, sweep
+from pybroker import limits
+from pybroker.handlers.context import HeldRequest, Parked
+from pybroker.net.dispatch import PRODUCE_KEY
+from tests.net.fake_network import FakeNetwork, FakeTransport, frame, post, replies, work
 
-PRODUCE, FETCH = 0, 1
-FRAME_BYTES_MAX = 1 << 20
-QUEUED_BYTES_MAX = 2 << 20
-SWEEPS_OF_A_PERMIT = 2
+MB = 1 << 20
+BUDGET_BYTES = 16 * MB
+FRAME_BYTES_MAX = 12 * MB
+LARGE = 3 * MB  # above limits.LARGE_FRAME_BYTES
+CROWD = 50
+# How long a look and what leads to a peer's end take.
+PATIENCE_MS = limits.SLOW_FRAME_MS + 3 * limits.SHORTAGE_LOOK_MS
+
+
+def make_network(patch: pytest.MonkeyPatch) -> FakeNetwork:
+    return FakeNetwork(
+        patch, {"socket.request.max.bytes": str(FRAME_BYTES_MAX), "queued.max.request.bytes": str(BUDGET_BYTES)}
+    )
 
 
 @pytest.fixture
-def broker(no_sweep_but_ours: None) -> Iterator[Broker]:
-    settings = {"socket.request.max.bytes": FRAME_BYTES_MAX, "queued.max.request.bytes": QUEUED_BYTES_MAX}
-    with Broker(settings) as running:
-        running.create_topic("t")
-        yield running
+def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
+    return make_network(monkeypatch)
 
 
-class Shortage:
-    """A full budget, as when handlers hold requests: until ``end``, of which no connection is told."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._held: list[ReceiveBuffer] = []
-        broker._call(self._fill)
-
-    def end(self) -> None:
-        self._broker._call(self._free)
-
-    def _fill(self, server: BrokerServer, done: Callable[[Any], None]) -> None:
-        assert server._sockets is not None
-        self._held.append(server._sockets.pool.take(QUEUED_BYTES_MAX))
-        done(None)
-
-    def _free(self, _server: BrokerServer, done: Callable[[Any], None]) -> None:
-        self._held.pop().release()
-        done(None)
+def bound(network: FakeNetwork) -> int:
+    """What the account may come to: one frame of each kind beyond it, and a small buffer of each connection."""
+    beyond = FRAME_BYTES_MAX + limits.LARGE_FRAME_BYTES + limits.RECEIVE_BUFFER_BYTES
+    return BUDGET_BYTES + beyond * 9 // 8 + len(network.transports) * limits.FRAME_BUFFER_MIN_BYTES
 
 
-class SlowProducer:
-    """A client whose frame comes in two pieces, the first large enough to need a place in the budget."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.wire = Wire((broker.host, broker.port))
-        self.served: ServedConnection = served_side(broker, self.wire)
-        self._rest = b""
-
-    def begin(self, record_bytes: int = 300_000) -> None:
-        """Send what is left of the frame before and most of the next, in one piece."""
-        self.wire.posted = []
-        request = produce_request("t", batch(b"x" * record_bytes))
-        self.wire.send_bytes(PRODUCE, 9, codec.encode(request, 9), flexible=True)
-        (frame,) = self.wire.posted
-        self.wire.posted = None
-        cut = len(frame) * 3 // 4
-        self.wire.send_raw(self._rest + frame[:cut])
-        self._rest = frame[cut:]
-
-    def finish(self) -> None:
-        self.wire.send_raw(self._rest)
-        self._rest = b""
-
-    def error(self) -> int:
-        """The error of the next reply."""
-        payload = self.wire.receive_payload()
-        assert payload is not None, "the connection was closed"
-        response = codec.decode(ProduceResponse, 9, payload[5:])
-        return response.responses[0].partition_responses[0].error_code
-
-    def close(self) -> None:
-        self.wire.close()
+def turns(network: FakeNetwork, count: int = 30) -> None:
+    for _ in range(count):
+        network.turn()
+        assert network.server.budget.bytes_counted <= bound(network)
 
 
-def permitted_and_starved(broker: Broker) -> tuple[SlowProducer, SlowProducer]:
-    """Two clients in a shortage: the one that may read on, and the one that has to wait for it."""
-    server = sockets_of(broker)
-    permitted, starved = SlowProducer(broker), SlowProducer(broker)
-    permitted.begin()
-    eventually(lambda: server._permitted is permitted.served, "the first that asks may read on")
-    starved.begin()
-    eventually(lambda: starved.served in server._starved, "the second that asks has to wait")
-    return permitted, starved
+def later(network: FakeNetwork, ms: int) -> None:
+    """Let time pass in small steps, as it does for a loop that nothing holds."""
+    for _ in range(0, ms, 50):
+        network.loop.now_ns += 50_000_000
+        turns(network, 3)
 
 
-def test_peer_that_does_not_finish_its_frame_in_a_shortage_is_closed_and_the_next_may_read_on(broker: Broker) -> None:
-    shortage = Shortage(broker)
-    permitted, starved = permitted_and_starved(broker)
-    with closing(permitted), closing(starved):
-        sweep(broker, SWEEPS_OF_A_PERMIT)
-        assert permitted.wire.receive_payload() is None
-        starved.finish()
-        assert starved.error() == ErrorCode.NONE
-    shortage.end()
+def unfinished(client: FakeTransport, size: int, missing: int = 1_000) -> bytes:
+    """Send all of a frame but its end, which is given back."""
+    whole = work(0, size)
+    post(client, whole[:-missing])
+    return whole[-missing:]
 
 
-def test_peer_may_take_its_time_again_once_the_shortage_is_over(broker: Broker) -> None:
-    shortage = Shortage(broker)
-    permitted, starved = permitted_and_starved(broker)
-    with closing(permitted), closing(starved):
-        shortage.end()
-        sweep(broker, SWEEPS_OF_A_PERMIT + 1)
-        permitted.finish()
-        assert permitted.error() == ErrorCode.NONE
+class Disk:
+    """Keeps requests until the test says that they are written."""
+
+    def __init__(self, network: FakeNetwork, hold: Callable[[Any, memoryview], HeldRequest]) -> None:
+        self._hold = hold
+        self.waiting: list[tuple[HeldRequest, Parked]] = []
+        network.serve(self._handle, PRODUCE_KEY)
+
+    def _handle(self, ctx: Any, request: memoryview) -> Parked:
+        parked = Parked()
+        self.waiting.append((self._hold(ctx.connection, request), parked))
+        return parked
+
+    def write(self, count: int) -> None:
+        written, self.waiting = self.waiting[:count], self.waiting[count:]
+        for held, parked in written:
+            held.release()
+            parked.complete(b"")
 
 
-def test_peer_that_finishes_a_frame_in_a_shortage_waits_for_its_turn_with_the_next(broker: Broker) -> None:
-    server = sockets_of(broker)
-    shortage = Shortage(broker)
-    with closing(SlowProducer(broker)) as first, closing(SlowProducer(broker)) as second:
-        first.begin(record_bytes=40_000)
-        eventually(lambda: server._permitted is first.served, "the first that asks may read on")
-        second.begin()
-        eventually(lambda: second.served in server._starved, "the second that asks has to wait")
-        first.begin(record_bytes=40_000)
-        assert first.error() == ErrorCode.NONE
-        eventually(lambda: server._permitted is second.served, "its turn has come")
-        assert first.served in server._starved
-        second.finish()
-        assert second.error() == ErrorCode.NONE
-        eventually(lambda: server._permitted is first.served, "its turn has come again")
-        sweep(broker)
-        first.finish()
-        assert first.error() == ErrorCode.NONE
-    shortage.end()
+def hold_the_request(connection: Any, _: memoryview) -> HeldRequest:
+    held: HeldRequest = connection.hold_request()
+    return held
 
 
-def test_who_waits_for_room_reads_on_once_handlers_have_let_go_of_enough(broker: Broker) -> None:
-    shortage = Shortage(broker)
-    permitted, starved = permitted_and_starved(broker)
-    with closing(permitted), closing(starved):
-        shortage.end()
-        sweep(broker)
-        assert not starved.served._reading_paused, "it need not wait for the frame of another peer"
-        starved.finish()
-        assert starved.error() == ErrorCode.NONE
+def hold_a_copy(connection: Any, request: memoryview) -> HeldRequest:
+    held: HeldRequest = connection.hold_copy(len(request))
+    return held
 
 
-def test_whole_frame_that_waits_for_its_turn_closes_nobody_and_lets_the_next_read_on(broker: Broker) -> None:
-    server = sockets_of(broker)
-    # The loop alone makes and opens partitions.
-    partition = broker._call(lambda running, done: done(running.services.replicas.partition("t", 0)))
-    waiting, starved = SlowProducer(broker), SlowProducer(broker)
-    with closing(waiting), closing(starved):
-        waiting.wire.send_bytes(FETCH, 12, codec.encode(fetch_request("t", 0, max_wait_ms=600_000), 12), flexible=True)
-        eventually(lambda: len(partition.waiting) == 1, "the fetch waits")
-        shortage = Shortage(broker)
-        waiting.begin()
-        eventually(lambda: server._permitted is waiting.served, "the first that asks may read on")
-        waiting.finish()
-        eventually(lambda: waiting.served._reading_paused, "its frame is whole, and waits behind the fetch")
-        starved.begin()
-        eventually(lambda: starved.served in server._starved, "the second that asks has to wait")
-        sweep(broker, SWEEPS_OF_A_PERMIT)
-        assert server._permitted is starved.served
-        starved.finish()
-        assert starved.error() == ErrorCode.NONE
-        assert waiting.wire.receive_payload() is not None, "the fetch, which that produce has ended"
-        assert waiting.error() == ErrorCode.NONE
-        shortage.end()
+@pytest.mark.parametrize(
+    ("size", "hold"), [(MB, hold_the_request), (300_000, hold_the_request), (100_000, hold_a_copy)]
+)
+def test_flood_that_the_disk_does_not_keep_up_with_stays_in_the_account(
+    network: FakeNetwork, size: int, hold: Callable[[Any, memoryview], HeldRequest]
+) -> None:
+    disk = Disk(network, hold)
+    clients = [network.connect() for _ in range(CROWD)]
+    requests = 2 * BUDGET_BYTES // size // CROWD + 5
+    for client in clients:
+        for _ in range(requests):
+            post(client, frame(bytes(size), PRODUCE_KEY))
+    turns(network, 300)
+    assert network.server.budget.bytes_counted <= BUDGET_BYTES + CROWD * limits.FRAME_BUFFER_MIN_BYTES + 3 * MB
+    honest = network.connect("10.0.0.2")
+    post(honest, work(0))
+    turns(network, 5)
+    assert replies(honest) == 1, "a small request needs no place"
+    while any(replies(client) < requests for client in clients):
+        assert disk.waiting, "nobody waits for nothing"
+        disk.write(5)
+        turns(network, 10)
+    assert network.server.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+
+
+def test_who_pipelines_waits_for_the_others_before_the_account_is_full(network: FakeNetwork) -> None:
+    disk = Disk(network, hold_the_request)
+    clients = [network.connect() for _ in range(3)]
+    for client in clients:
+        for _ in range(BUDGET_BYTES // MB):
+            post(client, frame(bytes(MB), PRODUCE_KEY))
+    turns(network, 100)
+    # Whoever comes next waits for these only, not for all that there is room for.
+    assert len(disk.waiting) * MB <= BUDGET_BYTES // 4 + len(clients) * MB
+
+
+def test_unfinished_large_frames_keep_nobody_else_waiting(network: FakeNetwork) -> None:
+    for _ in range(CROWD):
+        unfinished(network.connect(), FRAME_BYTES_MAX, missing=6 * MB)
+    turns(network, 100)
+    before_ns = network.loop.now_ns
+    honest = network.connect()
+    for _ in range(5):
+        post(honest, work(0, 500_000))
+    turns(network, 100)
+    assert replies(honest) == 5
+    assert network.loop.now_ns == before_ns
+
+
+def test_unfinished_small_frames_that_fill_the_account_are_closed_all_at_once(network: FakeNetwork) -> None:
+    crowd = [network.connect() for _ in range(CROWD)]
+    for client in crowd:
+        unfinished(client, 900_000)
+    turns(network, 100)
+    honest = network.connect("10.0.0.2")
+    post(honest, work(0, 500_000))
+    later(network, PATIENCE_MS)
+    assert replies(honest) == 1
+
+
+def test_reconnecting_gains_nothing(network: FakeNetwork) -> None:
+    """Each of the crowd that is closed comes back at once, from the host of the honest one."""
+    crowd = [network.connect() for _ in range(CROWD)]
+    for client in crowd:
+        unfinished(client, 900_000)
+    turns(network, 100)
+    honest = network.connect()
+    for served in range(1, 6):
+        post(honest, work(0, 500_000))
+        for _ in range(0, PATIENCE_MS, 50):
+            for position, client in enumerate(crowd):
+                if client.closing:
+                    crowd[position] = network.connect()
+                    unfinished(crowd[position], 900_000)
+            later(network, 50)
+        assert replies(honest) == served
+
+
+def test_frame_that_lacks_least_reads_on_first(network: FakeNetwork) -> None:
+    disk = Disk(network, hold_the_request)
+    while network.server.budget.may_take(300_000, is_large=False):
+        post(network.connect("10.0.0.9"), frame(bytes(MB), PRODUCE_KEY))
+        turns(network, 10)
+    clients = [network.connect() for _ in range(3)]
+    sizes = [1_400_000, 400_000, 900_000]
+    for client, size in zip(clients, sizes, strict=True):
+        post(client, work(0, size))
+    turns(network)
+    assert [replies(client) for client in clients] == [0, 0, 0]
+    order: list[int] = []
+    while len(order) < len(clients) and disk.waiting:
+        disk.write(1)
+        for _ in range(10):
+            network.turn()
+            order += [
+                size for client, size in zip(clients, sizes, strict=True) if replies(client) and size not in order
+            ]
+    assert order == sorted(sizes)
+
+
+def test_host_that_keeps_least_reads_on_first(network: FakeNetwork) -> None:
+    disk = Disk(network, hold_the_request)
+    while network.server.budget.may_take(4 * MB, is_large=False):
+        post(network.connect("10.0.0.9"), frame(bytes(MB), PRODUCE_KEY))
+        turns(network, 10)
+    crowd = [network.connect() for _ in range(CROWD)]
+    for client in crowd:
+        unfinished(client, 600_000, missing=200_000)
+    turns(network, 50)
+    honest = network.connect("10.0.0.2")
+    post(honest, work(0, 1_500_000))
+    turns(network, 50)
+    assert replies(honest) == 0
+    while not replies(honest):
+        assert len(disk.waiting) > 5, "with the first places that came free it read on"
+        disk.write(1)
+        turns(network)
+
+
+def test_frames_that_fill_the_account_together_are_finished_one_after_another(network: FakeNetwork) -> None:
+    clients = [network.connect(f"10.0.0.{number}") for number in range(10)]
+    for client in clients:
+        post(client, work(0, FRAME_BYTES_MAX - 100))
+    turns(network, 2_000)
+    assert [replies(client) for client in clients] == [1] * len(clients)
+    assert network.server.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+
+
+def test_largest_frame_has_its_turn_where_small_ones_come_without_end(network: FakeNetwork) -> None:
+    disk = Disk(network, hold_the_request)
+    clients = [network.connect() for _ in range(CROWD)]
+
+    def flood() -> None:
+        for client in clients:
+            if not client.unread:
+                post(client, frame(bytes(300_000), PRODUCE_KEY))
+        disk.write(3)
+        later(network, 50)
+
+    for _ in range(10):
+        flood()
+    small, large = network.connect(), network.connect()
+    post(small, work(0, limits.LARGE_FRAME_BYTES - 1_000))
+    post(large, work(0, BUDGET_BYTES // 2))
+    for _ in range(0, 2 * limits.FRAME_PATIENCE_MS, 50):
+        flood()
+    assert [replies(small), replies(large)] == [1, 1]
+
+
+def test_nobody_is_closed_while_nobody_waits(network: FakeNetwork) -> None:
+    slow = network.connect()
+    rest = unfinished(slow, FRAME_BYTES_MAX - 100, missing=100)
+    turns(network, 100)
+    later(network, 4 * PATIENCE_MS)
+    post(slow, rest)
+    turns(network)
+    assert replies(slow) == 1
+
+
+def shortage(network: FakeNetwork) -> tuple[FakeTransport, bytes, FakeTransport, Disk]:
+    """A peer that may read on, the end of its frame, one that waits for the place, and what fills the rest."""
+    disk = Disk(network, hold_the_request)
+    while network.server.budget.may_take(3 * MB, is_large=False):
+        post(network.connect("10.0.0.9"), frame(bytes(MB), PRODUCE_KEY))
+        turns(network, 10)
+    reading, waiting = network.connect(), network.connect()
+    rest = unfinished(reading, 1_800_000, missing=100_000)
+    turns(network)
+    assert reading.is_reading
+    post(waiting, work(0, 1_800_000))
+    turns(network)
+    assert not waiting.is_reading
+    return reading, rest, waiting, disk
+
+
+def test_peer_that_does_not_finish_its_frame_in_a_shortage_is_closed_and_the_next_may_read_on(
+    network: FakeNetwork,
+) -> None:
+    reading, _, waiting, _ = shortage(network)
+    later(network, PATIENCE_MS)
+    assert reading.closing
+    assert replies(waiting) == 1
+
+
+def test_peer_may_take_its_time_again_once_the_shortage_is_over(network: FakeNetwork) -> None:
+    reading, rest, waiting, disk = shortage(network)
+    disk.write(len(disk.waiting))
+    turns(network)
+    assert replies(waiting) == 1
+    later(network, 2 * PATIENCE_MS)
+    post(reading, rest)
+    turns(network)
+    assert replies(reading) == 1
+
+
+def test_peer_that_brings_enough_is_not_closed_however_long_its_frame_takes(network: FakeNetwork) -> None:
+    reading, rest, waiting, _ = shortage(network)
+    piece = limits.SLOW_FRAME_BYTES_PER_S // 20 + 1
+    assert len(rest) > 20 * piece
+    for start in range(0, len(rest), piece):
+        post(reading, rest[start : start + piece])
+        later(network, 50)
+    turns(network)
+    assert not reading.closing
+    assert [replies(reading), replies(waiting)] == [1, 1]
+
+
+def test_who_waits_for_room_is_not_closed(network: FakeNetwork) -> None:
+    _, _, waiting, disk = shortage(network)
+    others = [network.connect() for _ in range(5)]
+    for client in others:
+        post(client, work(0, 1_500_000))
+    later(network, 3 * PATIENCE_MS)
+    assert not waiting.closing
+    assert not any(client.closing for client in others)
+    disk.write(len(disk.waiting))
+    turns(network, 100)
+    assert [replies(client) for client in others] == [1] * len(others)
+
+
+def test_loop_that_was_held_closes_nobody_for_what_it_has_not_read(network: FakeNetwork) -> None:
+    reading, rest, _, _ = shortage(network)
+    later(network, limits.SLOW_FRAME_MS - 2 * limits.SHORTAGE_LOOK_MS)
+    network.loop.now_ns += 10_000_000_000
+    network.loop.run_due()
+    assert not reading.closing
+    post(reading, rest)
+    turns(network)
+    assert replies(reading) == 1
+
+
+def test_whole_frame_that_waits_for_its_turn_closes_nobody_and_lets_the_next_read_on(network: FakeNetwork) -> None:
+    parked = Parked()
+    network.serve(lambda _ctx, _request: parked, api_key=1)
+    reading, rest, waiting, _ = shortage(network)
+    behind = network.connect()
+    post(behind, frame(b"", api_key=1))
+    turns(network, 3)
+    post(behind, work(0, 10_000))
+    post(reading, rest)
+    turns(network)
+    assert replies(reading) == 1
+    assert replies(waiting) == 1, "it was its turn"
+    later(network, 2 * PATIENCE_MS)
+    assert not behind.closing
+    parked.complete(b"")
+    later(network, 50)
+    assert replies(behind) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_frame_is_served_and_every_byte_given_back_whatever_comes_in_which_pieces(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        network = make_network(patch)
+        disk = Disk(network, hold_the_request)
+        sizes = st.sampled_from([4, 10_000, 60_000, 200_000, MB, LARGE, 8 * MB])
+        clients = [network.connect(f"10.0.0.{number % 3}") for number in range(data.draw(st.integers(1, 12)))]
+        asked = []
+        for client in clients:
+            frames = [
+                frame(bytes(size), PRODUCE_KEY if data.draw(st.booleans()) else 3)
+                for size in data.draw(st.lists(sizes, max_size=4))
+            ]
+            asked.append(len(frames))
+            sent = b"".join(frames)
+            cut = data.draw(st.integers(0, len(sent)))
+            post(client, sent[:cut])
+            post(client, sent[cut:])
+        for _ in range(300):
+            turns(network, 5)
+            if data.draw(st.booleans()):
+                disk.write(data.draw(st.integers(0, 3)))
+            if all(replies(client) >= count for client, count in zip(clients, asked, strict=True)):
+                break
+        while disk.waiting:
+            disk.write(1)
+            turns(network, 20)
+        turns(network, 300)
+        assert [replies(client) for client in clients] == asked
+        assert network.server.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
