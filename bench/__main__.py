@@ -21,6 +21,7 @@ from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.context import FULL, QUICK, Context
 from bench.measurements import Measurements
 from bench.parts import FULL_ONLY, PARTS
+from bench.picture import write_picture
 from bench.process_stats import load_average, stolen_seconds
 from bench.report import RunInfo, now_text, print_report, read_json, write_json, write_markdown
 
@@ -46,11 +47,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="RESULTS.json",
         help="measure parts of that run again, by default those that failed or that the host disturbed",
     )
-    parser.add_argument("--full", action="store_true", help="more rounds and longer ones (about an hour)")
+    parser.add_argument("--full", action="store_true", help="more rounds and longer ones (hours)")
     parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 5, 7 with --full)")
     parser.add_argument("--brokers", default=",".join(CONTESTANTS), metavar="NAME,…", help="measure these only")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
-    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md and bench/comparison.svg")
     arguments = parser.parse_args()
     arguments.brokers = arguments.brokers.split(",")
     arguments.parts = arguments.only.split(",") if arguments.only else None
@@ -94,6 +95,7 @@ def run_parts(context: Context, parts: list[str], info: RunInfo) -> None:
             context.say(f"{name} failed: {type(error).__name__}: {error}")
             info.failed.append(name)
         elapsed = time.monotonic() - started
+        info.seconds[name] = elapsed
         info.stolen[name] = (stolen_seconds() - stolen) / (elapsed * (os.cpu_count() or 1))
         context.say(f"{name}: {elapsed:.0f} s, {info.stolen[name]:.1%} of the processors' time taken by the host")
         write_json(info, context.measurements)
@@ -121,6 +123,7 @@ def main() -> int:
     print(f"\nwritten: {write_json(info, context.measurements)}")
     if arguments.write:
         print(f"written: {write_markdown(info, context.measurements)}")
+        print(f"written: {write_picture(context.measurements)}")
     return 1 if info.failed else 0
 
 

@@ -1,190 +1,298 @@
-"""The bars: what pybroker must reach, against Apache Kafka in the same run or alone.  Pure.
+"""The bars: what pybroker must reach, against Apache Kafka or the floor in the same run, or alone.  Pure.
 
-Owns: the bars as data, and their judgement over the medians of a run.  Many stand twice: as they were set first, and as
-they were raised when the first were met.
+Owns: the loads as rows, each with its bar where there is one, and their judgement over the rounds of a run.  A bar is
+judged on the median; the lowest and the highest round stand beside it.  Every load that is measured has its row,
+whoever wins it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from statistics import median
 
-from bench.contestants import KAFKA, PYBROKER
+from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
 
 
 class Kind(Enum):
-    """What is compared with the bar: the ratio to Kafka's median, or pybroker's median itself."""
+    """What is compared with the bar: the ratio to Kafka or to the floor, round by round, or pybroker's own figure."""
 
     RATIO_AT_LEAST = "≥ {limit:g}× Kafka"
     RATIO_AT_MOST = "≤ {limit:g}× Kafka"
+    FLOOR_AT_LEAST = "≥ {limit:g} of the floor"
     AT_MOST = "≤ {limit:g} {unit}"
+
+
+OTHERS = {Kind.RATIO_AT_LEAST: KAFKA, Kind.RATIO_AT_MOST: KAFKA, Kind.FLOOR_AT_LEAST: FLOOR}
+# The figure of a row, by its kind; the ratio to Kafka counts up where more is better and down where less is.
+SHOWN: dict[Kind, Callable[[float, str], str]] = {
+    Kind.RATIO_AT_LEAST: lambda value, _: f"{ratio_text(value)}×",
+    Kind.RATIO_AT_MOST: lambda value, _: f"{ratio_text(value)}×",
+    Kind.FLOOR_AT_LEAST: lambda value, _: ratio_text(value),
+    Kind.AT_MOST: lambda value, unit: f"{value:.3g} {unit}",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One metric's bar as it was set first, as it was raised, or both."""
+    """One load's row; without a ``limit`` it is told and not judged.  ``is_headline`` rows stand in the README."""
 
     what: str
     part: str
     metric: str
     kind: Kind
-    first: float | None
-    raised: float | None = None
+    limit: float | None
+    is_headline: bool = False
 
-    @property
-    def limit(self) -> float:
-        """The bar that counts now."""
-        limit = self.first if self.raised is None else self.raised
-        assert limit is not None, self.what
-        return limit
-
-    def value(self, metric: Metric | None) -> float | None:
-        """What is held against the bar; ``None`` when it was not measured."""
+    def values(self, metric: Metric | None) -> list[float]:
+        """What is held against the bar, one value a round; none when it was not measured."""
         if metric is None:
-            return None
-        return metric.median(PYBROKER) if self.kind is Kind.AT_MOST else metric.ratio(PYBROKER, KAFKA)
+            return []
+        if (other := OTHERS.get(self.kind)) is not None:
+            return metric.ratios(PYBROKER, other)
+        return metric.samples.get(PYBROKER, [])
 
     def place(self, metric: Metric) -> float | None:
-        """Where the bar lies among the metric's figures; ``None`` where Kafka, of which it is a share, has none."""
-        if self.kind is Kind.AT_MOST:
+        """Where the bar lies among the metric's figures; ``None`` without one, or without what it is a share of."""
+        if self.limit is None or (other := OTHERS.get(self.kind)) is None:
             return self.limit
-        theirs = metric.median(KAFKA)
+        theirs = metric.median(other)
         return None if theirs is None else self.limit * theirs
 
-    def wanted(self, limit: float, unit: str = "") -> str:
-        """A limit in words."""
-        return self.kind.value.format(limit=limit, unit=unit).strip()
+    def wanted(self, unit: str) -> str:
+        """The bar in words; nothing where there is none."""
+        return "" if self.limit is None else self.kind.value.format(limit=self.limit, unit=unit).strip()
 
-    def is_met(self, limit: float, value: float) -> bool:
-        """Whether a value reaches a limit."""
-        return value >= limit if self.kind is Kind.RATIO_AT_LEAST else value <= limit
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """A limit in words; ``met`` is ``None`` when it was not measured."""
-
-    wanted: str
-    met: bool | None
+    def is_met(self, value: float) -> bool | None:
+        """Whether a value reaches the bar; ``None`` where there is none."""
+        if self.limit is None:
+            return None
+        return value >= self.limit if self.kind in (Kind.RATIO_AT_LEAST, Kind.FLOOR_AT_LEAST) else value <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bar with its figure, judged as it was set first and as it was raised."""
+    """A row with what each round is held against the bar with; no rounds when it was not measured."""
 
     bar: Bar
-    figure: str
-    first: Judgement | None
-    raised: Judgement | None
+    unit: str
+    rounds: tuple[float, ...]
 
     @property
-    def now(self) -> Judgement:
-        """The judgement that counts now."""
-        judgement = self.raised or self.first
-        assert judgement is not None, self.bar.what
-        return judgement
+    def value(self) -> float | None:
+        """The median of the rounds, by which the bar is judged."""
+        return median(self.rounds) if self.rounds else None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; ``None`` without one, or when it was not measured."""
+        return None if self.value is None else self.bar.is_met(self.value)
+
+    @property
+    def figure(self) -> str:
+        """The median in words."""
+        return "not measured" if self.value is None else SHOWN[self.bar.kind](self.value, self.unit)
+
+    @property
+    def spread(self) -> str:
+        """From the lowest round to the highest; nothing of a single one."""
+        if len(self.rounds) < 2:
+            return ""
+        show = "{:.3g}".format if self.bar.kind is Kind.AT_MOST else ratio_text
+        return f"{show(min(self.rounds))}–{show(max(self.rounds))}"
+
+    @property
+    def wanted(self) -> str:
+        """The bar in words; nothing where there is none."""
+        return self.bar.wanted(self.unit)
+
+    @property
+    def ahead(self) -> str | None:
+        """The broker that wins this load, by the median; ``None`` where they are not compared."""
+        if self.value is None or OTHERS.get(self.bar.kind) != KAFKA:
+            return None
+        more_is_better = self.bar.kind is Kind.RATIO_AT_LEAST
+        return PYBROKER if self.value == 1 or (self.value > 1) == more_is_better else KAFKA
 
 
+SHAPES = ("1×1", "8×1", "8×5")
 LATENCY_RATES = ("20 %", "50 %")
 # "No more time": nearly all of it is waited for, by both brokers alike (sessions, heartbeats, the pause between two
 # assignments), and the phases of those waits alone make a few hundredths.
 GROUP_LIMIT = 1.05
 # "No slower": nearly all of it is Spark's own time, and differs by some hundredths from run to run.
 SPARK_LIMIT = 1.05
+ALL_ASKED_FOR = "20,000 partitions all asked for after kill -9"
 
-BARS: tuple[Bar, ...] = (
-    *(
-        Bar(f"tiny requests, {shape}", "tiny", f"{shape} requests", Kind.RATIO_AT_LEAST, 2, 3)
-        for shape in ("1×1", "8×1", "8×5")
-    ),
-    *(
+
+def _tiny() -> list[Bar]:
+    at_least = {"1×1": (2, None), "8×1": (2.5, 0.45), "8×5": (3.5, 0.45)}
+    rows = [
+        row
+        for shape in SHAPES
+        for row in (
+            Bar(f"tiny requests, {shape}", "tiny", f"{shape} requests", Kind.RATIO_AT_LEAST, at_least[shape][0], True),
+            Bar(
+                f"tiny requests, {shape}, share of the floor",
+                "tiny",
+                f"{shape} requests",
+                Kind.FLOOR_AT_LEAST,
+                at_least[shape][1],
+            ),
+            Bar(f"tiny requests, {shape}, p99", "tiny", f"{shape} p99", Kind.RATIO_AT_MOST, None),
+            Bar(f"tiny requests, {shape}, CPU", "tiny", f"{shape} CPU", Kind.RATIO_AT_MOST, None),
+        )
+    ]
+    return rows
+
+
+def _latency() -> list[Bar]:
+    limits = {("produce", "p99"): 0.3, ("produce", "p99.9"): 1, ("end-to-end", "p99"): 0.4, ("end-to-end", "p99.9"): 1}
+    return [
         Bar(
             f"{what} {share} at {rate} of Kafka's rate",
             "latency",
             f"{rate} {what} {share}",
             Kind.RATIO_AT_MOST,
-            *limits,
+            limit,
+            is_headline=(rate, share) == ("50 %", "p99"),
         )
-        for what in ("produce", "end-to-end")
         for rate in LATENCY_RATES
-        for share, limits in (("p99", (0.5, 0.4)), ("p99.9", (None, 1)))
-    ),
-    *(
-        Bar(f"large batches, {n} connection(s)", "large", f"{n} conn produce", Kind.RATIO_AT_LEAST, 1, 1.1)
-        for n in (1, 8)
-    ),
-    *(
-        Bar(f"large batches, {n} connection(s), CPU", "large", f"{n} conn CPU", Kind.RATIO_AT_MOST, 0.65, 0.5)
-        for n in (1, 8)
-    ),
-    Bar("tiny p99 beside large batches", "large", "tiny beside 8 conn p99", Kind.RATIO_AT_MOST, 0.2, 0.1),
-    *(
-        Bar(f"{client} {what}", part, metric, kind, *limits)
+        for (what, share), limit in limits.items()
+    ]
+
+
+def _large() -> list[Bar]:
+    rows: list[Bar] = []
+    for count in (1, 8):
+        what, metric = f"large batches, {count} connection(s)", f"{count} conn"
+        rows += [
+            Bar(what, "large", f"{metric} produce", Kind.RATIO_AT_LEAST, 1.2, is_headline=count == 8),
+            Bar(f"{what}, CPU", "large", f"{metric} CPU", Kind.RATIO_AT_MOST, 0.5, is_headline=count == 8),
+            Bar(f"{what}, share of the floor", "large", f"{metric} produce", Kind.FLOOR_AT_LEAST, None),
+        ]
+    return [
+        *rows,
+        Bar("tiny p99 beside large batches", "large", "tiny beside 8 conn p99", Kind.RATIO_AT_MOST, 0.1),
+        Bar("large batches beside tiny", "large", "8 conn beside tiny produce", Kind.RATIO_AT_LEAST, 1, True),
+        Bar("large batches, memory taken back", "absent", "4 conn produce", Kind.RATIO_AT_LEAST, 0.95, True),
+        Bar("large batches, memory taken back, CPU", "absent", "4 conn CPU", Kind.RATIO_AT_MOST, None),
+        Bar(
+            "large batches, memory taken back, share of the floor",
+            "absent",
+            "4 conn produce",
+            Kind.FLOOR_AT_LEAST,
+            None,
+        ),
+    ]
+
+
+def _fetch() -> list[Bar]:
+    return [
+        *(
+            Bar(f"fetches of one small batch, {shape}", "fetch", f"{shape} fetches", Kind.RATIO_AT_LEAST, None)
+            for shape in ("1×1", "8×1")
+        ),
+        *(
+            Bar(f"bulk fetch, {count} connection(s){what}", "fetch", f"{count} conn {metric}", kind, None)
+            for count in (1, 8)
+            for what, metric, kind in (("", "fetch", Kind.RATIO_AT_LEAST), (", CPU", "CPU", Kind.RATIO_AT_MOST))
+        ),
+    ]
+
+
+def _clients() -> list[Bar]:
+    return [
+        Bar(f"{client} {what}", part, metric, kind, limit, is_headline=(part, metric) == ("librdkafka", "consume"))
         for client, part in (("librdkafka", "librdkafka"), ("Java", "java"))
-        for what, metric, kind, limits in (
-            ("produce", "produce", Kind.RATIO_AT_LEAST, (1, 1)),
-            ("produce CPU", "produce CPU", Kind.RATIO_AT_MOST, (0.65, 0.5)),
-            ("consume", "consume", Kind.RATIO_AT_LEAST, (1, 1)),
-            ("consume CPU", "consume CPU", Kind.RATIO_AT_MOST, (1, 0.8)),
+        for what, metric, kind, limit in (
+            ("produce", "produce", Kind.RATIO_AT_LEAST, 1),
+            ("produce CPU", "produce CPU", Kind.RATIO_AT_MOST, 0.5),
+            ("consume", "consume", Kind.RATIO_AT_LEAST, 1),
+            ("consume CPU", "consume CPU", Kind.RATIO_AT_MOST, 0.8),
         )
-    ),
+    ]
+
+
+def _coordinators() -> list[Bar]:
+    commits = {"1×1": 2, "8×1": 1.5, "8×5": 2}
+    return [
+        *(
+            Bar(f"offset commits, {shape}", "commits", f"{shape} commits", Kind.RATIO_AT_LEAST, limit, shape == "8×1")
+            for shape, limit in commits.items()
+        ),
+        *(
+            Bar(f"100 members of a {protocol} group {what}", "groups", f"{protocol} {what}", Kind.RATIO_AT_MOST, limit)
+            for limit in (GROUP_LIMIT,)
+            for protocol in ("classic", "consumer")
+            for what in ("join", "settle")
+        ),
+        Bar("transactions of one record", "transactions", "transactions", Kind.RATIO_AT_LEAST, 1),
+        Bar("transactions of one record, p99", "transactions", "p99", Kind.RATIO_AT_MOST, 1),
+        Bar("10,000 groups of 10 partitions", "group_memory", "10,000 groups add", Kind.AT_MOST, 100),
+        Bar(
+            "10,000 groups of 10 partitions, loaded",
+            "group_memory",
+            "10,000 groups add after the start",
+            Kind.AT_MOST,
+            100,
+        ),
+        Bar("10,000 groups loaded after kill -9", "group_memory", "loaded after kill -9", Kind.AT_MOST, 5),
+    ]
+
+
+BARS: tuple[Bar, ...] = (
+    *_tiny(),
+    *_latency(),
+    *_large(),
+    *_fetch(),
     *(
-        Bar(f"200 partitions, 50 producers, 50 consumers, {what}", "many", what, Kind.RATIO_AT_MOST, None, 0.5)
+        Bar(f"200 partitions, 50 producers, 50 consumers, {what}", "many", what, Kind.RATIO_AT_MOST, 0.5)
         for what in ("produce p99", "end-to-end p99")
     ),
-    Bar("Spark's job over the flights", "spark", "job", Kind.RATIO_AT_MOST, None, SPARK_LIMIT),
+    *_clients(),
+    *_coordinators(),
+    Bar("compaction", "compaction", "compacted", Kind.RATIO_AT_LEAST, 0.8, True),
+    Bar("produce p99 while 2 GB are compacted, against without", "compaction", "produce p99 factor", Kind.AT_MOST, 1.5),
+    Bar("produce p99 while compacting", "compaction", "produce p99 beside the cleaner", Kind.RATIO_AT_MOST, None),
+    Bar("start after kill -9, a log of 5 GB", "recovery", "start after kill -9", Kind.RATIO_AT_MOST, None),
+    Bar("20,000 partitions after kill -9", "recovery", "20,000 partitions start after kill -9", Kind.AT_MOST, 2),
+    Bar("20,000 partitions after kill -9, all asked for", "recovery", ALL_ASKED_FOR, Kind.AT_MOST, None),
+    Bar("tail p99 beside a cold reader", "cold", "tail p99 beside a cold reader", Kind.RATIO_AT_MOST, None),
+    Bar("tail p99 beside a cold reader, against without", "cold", "tail p99 factor", Kind.AT_MOST, 2),
+    Bar("cold read", "cold", "cold read", Kind.RATIO_AT_LEAST, None),
+    Bar("Spark's job over the flights", "spark", "job", Kind.RATIO_AT_MOST, SPARK_LIMIT),
+    Bar("ready from exec, against Kafka", "startup", "ready", Kind.RATIO_AT_MOST, None, True),
     Bar("ready from exec", "startup", "ready", Kind.AT_MOST, 300),
     Bar("in process, once imported", "startup", "in-process start", Kind.AT_MOST, 20),
     Bar("in process, first with imports", "startup", "in-process first start", Kind.AT_MOST, 300),
     Bar("in process, close", "startup", "in-process close", Kind.AT_MOST, 20),
+    Bar("idle RSS, against Kafka", "memory", "idle RSS", Kind.RATIO_AT_MOST, None, True),
     Bar("idle RSS", "memory", "idle RSS", Kind.AT_MOST, 60),
     Bar("1,000 idle connections", "memory", "1,000 connections add", Kind.AT_MOST, 30),
     Bar("10,000 partitions start", "memory", "10,000 partitions start", Kind.AT_MOST, 5),
-    Bar("20,000 partitions after kill -9", "recovery", "20,000 partitions start after kill -9", Kind.AT_MOST, 2),
     Bar("10,000 partitions idle", "memory", "10,000 partitions RssAnon", Kind.AT_MOST, 150),
-    Bar("tail p99 beside a cold reader, against without", "cold", "tail p99 factor", Kind.AT_MOST, 2),
-    *(
-        Bar(f"offset commits, {shape}", "commits", f"{shape} commits", Kind.RATIO_AT_LEAST, 2)
-        for shape in ("1×1", "8×5")
-    ),
-    *(
-        Bar(
-            f"100 members of a {protocol} group {what}", "groups", f"{protocol} {what}", Kind.RATIO_AT_MOST, GROUP_LIMIT
-        )
-        for protocol in ("classic", "consumer")
-        for what in ("join", "settle")
-    ),
-    Bar("transactions of one record", "transactions", "transactions", Kind.RATIO_AT_LEAST, 1),
-    Bar("transactions of one record, p99", "transactions", "p99", Kind.RATIO_AT_MOST, 1),
-    Bar("10,000 groups of 10 partitions", "group_memory", "10,000 groups add", Kind.AT_MOST, 100),
-    Bar(
-        "10,000 groups of 10 partitions, loaded", "group_memory", "10,000 groups add after the start", Kind.AT_MOST, 100
-    ),
-    Bar("10,000 groups loaded after kill -9", "group_memory", "loaded after kill -9", Kind.AT_MOST, 5),
-    Bar("produce p99 while 2 GB are compacted, against without", "compaction", "produce p99 factor", Kind.AT_MOST, 1.5),
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),
 )
 
 
 def judge(measurements: Measurements) -> list[Verdict]:
-    """Every bar with its figure, in order."""
+    """Every row with its figure, in order."""
     return [judge_bar(bar, measurements) for bar in BARS]
 
 
 def judge_bar(bar: Bar, measurements: Measurements) -> Verdict:
-    """One bar against the medians."""
+    """One row against the rounds."""
     metric = measurements.get(bar.part, bar.metric)
-    value = bar.value(metric)
-    unit = metric.unit if metric else ""
-    if value is None:
-        figure = "not measured"
-    else:
-        figure = f"{value:.3g} {unit}" if bar.kind is Kind.AT_MOST else f"{ratio_text(value)}×"
+    return Verdict(bar, metric.unit if metric else "", tuple(bar.values(metric)))
 
-    def judged(limit: float | None) -> Judgement | None:
-        if limit is None:
-            return None
-        return Judgement(bar.wanted(limit, unit), None if value is None else bar.is_met(limit, value))
 
-    return Verdict(bar, figure, judged(bar.first), judged(bar.raised))
+def headlines(measurements: Measurements) -> list[Verdict]:
+    """The rows of the README: about ten chosen loads, and every other that Kafka wins; as far as they were measured."""
+    return [
+        verdict
+        for verdict in judge(measurements)
+        if verdict.value is not None and (verdict.bar.is_headline or verdict.ahead == KAFKA)
+    ]

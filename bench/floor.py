@@ -1,8 +1,9 @@
 """The floor of the machine: a server in C that is no broker, as a contestant of the loads that only produce.
 
-It reads frames, writes each with ``pwrite`` and answers all with one prepared reply (``native/floor.c``): nobody who
-keeps the records of a request apart in files can be faster on this machine by much.  A broker's figure is told as a
-share of the floor's, too.
+It reads frames, writes each with ``pwrite`` and answers all with one prepared reply (``native/floor.c``), and sleeps
+while there is nothing to do: the least that this machine's kernel takes for a stored request.  A broker is told as a
+share of it, too; one that looks for the next request instead of sleeping may pass it where a lone client
+waits.
 """
 
 from __future__ import annotations

@@ -30,10 +30,20 @@ class Metric:
         samples = self.samples.get(broker)
         return median(samples) if samples else None
 
+    def spread(self, broker: str) -> tuple[float, float] | None:
+        """The lowest and the highest round; ``None`` when this broker was not measured."""
+        samples = self.samples.get(broker)
+        return (min(samples), max(samples)) if samples else None
+
+    def ratios(self, broker: str, other: str) -> list[float]:
+        """``broker``'s figure divided by ``other``'s, round by round: what both met at the same time drops out."""
+        pairs = zip(self.samples.get(broker, ()), self.samples.get(other, ()), strict=False)
+        return [mine / theirs for mine, theirs in pairs if theirs]
+
     def ratio(self, broker: str, other: str) -> float | None:
-        """``broker``'s median divided by ``other``'s."""
-        mine, theirs = self.median(broker), self.median(other)
-        return mine / theirs if mine is not None and theirs else None
+        """The median of ``ratios``."""
+        ratios = self.ratios(broker, other)
+        return median(ratios) if ratios else None
 
 
 class Measurements:

@@ -12,6 +12,7 @@ from pybroker.config.broker import OVERRIDDEN_DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH_RESULTS = ROOT / "bench" / "RESULTS.md"
+PICTURE = "![How many times better than Apache Kafka each load is](bench/comparison.svg)"
 
 
 def api_table() -> str:
@@ -34,14 +35,12 @@ def defaults_table() -> str:
 
 
 def bench_table() -> str:
-    """The bars of the table that the benchmark wrote last."""
+    """The short table of what the benchmark wrote last."""
     if not BENCH_RESULTS.exists():
         return "Run `scripts/bench` to measure both on your machine."
-    # The bars and the circumstances; every figure is in the file itself.
-    head, _, rest = BENCH_RESULTS.read_text().partition("## Bars")
-    bars = rest.partition("\n## ")[0].strip()
-    circumstances = "\n".join(line for line in head.splitlines() if line.startswith("- "))
-    return f"{circumstances}\n\n{bars}\n\nAll figures are in [bench/RESULTS.md](bench/RESULTS.md)."
+    _, _, rest = BENCH_RESULTS.read_text().partition("## At a glance")
+    table = rest.partition("\n## ")[0].strip()
+    return f"{PICTURE}\n\n{table}\n\nEvery load, its bar and the circumstances: [bench/RESULTS.md](bench/RESULTS.md)."
 
 
 # Which page has which generated parts.

@@ -13,6 +13,7 @@ from bench.parts.warmup import warm_up
 
 RECORDS, LARGE_RECORD_BYTES = 890, 1000
 BATCH_BYTES = 900_000
+SHAPES = ((1, 5), (8, 2))
 WARMUP_S = 0.5
 
 
@@ -23,27 +24,26 @@ def run(context: Context) -> None:
     with context.running() as brokers:
         warm_up(context, brokers)
         contestants = context.with_floor(brokers)
-        for connections in (1, 8):
-            context.alternate(contestants, partial(measure, context, connections), written_bytes=written_bytes)
+        for connections, in_flight in SHAPES:
+            measure = partial(measure_bulk, context, f"{connections} conn", connections, in_flight)
+            context.alternate(contestants, measure, written_bytes=written_bytes)
         context.alternate(brokers, partial(measure_beside, context), written_bytes=written_bytes)
 
 
-def large_load(context: Context, contestant: ProduceContestant, topic_name: str, connections: int) -> Produce:
+def large_load(
+    context: Context, contestant: ProduceContestant, topic_name: str, connections: int, in_flight: int = 2
+) -> Produce:
     """A bulk transfer, bounded by its volume and, on a slow disk, by time."""
-    in_flight = 5 if connections == 1 else 2
     extent = Extent(30, WARMUP_S, context.volume.bulk_bytes // BATCH_BYTES)
     return Produce(contestant.bootstrap, topic_name, RECORDS, LARGE_RECORD_BYTES, connections, in_flight, extent)
 
 
-def measure(context: Context, connections: int, name: str, contestant: ProduceContestant) -> None:
-    """A bulk transfer against one contestant."""
-    measure_bulk(context, f"{connections} conn", connections, name, contestant)
-
-
-def measure_bulk(context: Context, label: str, connections: int, name: str, contestant: ProduceContestant) -> None:
+def measure_bulk(
+    context: Context, label: str, connections: int, in_flight: int, name: str, contestant: ProduceContestant
+) -> None:
     """A bulk transfer, told under a label."""
     with topic(contestant, connections) as topic_name:
-        load = large_load(context, contestant, topic_name, connections)
+        load = large_load(context, contestant, topic_name, connections, in_flight)
         cpu = CpuMeter(contestant.pid)
         outcome = load.run()
         cpu_seconds = cpu.seconds()

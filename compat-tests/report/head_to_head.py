@@ -13,8 +13,8 @@ from report.plots import figures
 
 ANCHOR, TITLE = "head-to-head", "Head to head with Apache Kafka"
 LEGEND = (
-    "Squares are Apache Kafka, circles pybroker: medians, with a line from the lowest to the highest round. The dashed "
-    "line is what pybroker must reach. Scales are logarithmic where figures differ by ten or more."
+    "Squares are Apache Kafka, circles pybroker: medians, with a line from the lowest to the highest round. Dashed "
+    "lines are what pybroker must reach. Scales are logarithmic where figures differ by ten or more."
 )
 VERDICTS = {MARKS[True]: Kind.GOOD, MARKS[False]: Kind.BAD, MARKS[None]: Kind.SKIPPED}
 
@@ -22,12 +22,12 @@ VERDICTS = {MARKS[True]: Kind.GOOD, MARKS[False]: Kind.BAD, MARKS[None]: Kind.SK
 def section(found: dict[str, Any]) -> Section:
     """The section, from every sample of a run."""
     measurements = Measurements.from_json(found["metrics"])
-    measured = [verdict.now.met for verdict in judge(measurements) if verdict.now.met is not None]
+    measured = [judged.met for judged in judge(measurements) if judged.met is not None]
     met = sum(measured)
     tile = Tile("bars met", f"{met} of {len(measured)}", verdict(len(measured), len(measured) - met))
     blocks: list[Block] = [Paragraph(line.replace("`", "")) for line in RunInfo(**found["run"]).lines()]
     blocks += [
-        Heading("Bars"),
+        Heading("Loads and bars"),
         Table(BAR_COLUMNS, tuple(map(bar_cells, bar_rows(measurements)))),
         Heading("Plots"),
         Paragraph(LEGEND),

@@ -145,8 +145,10 @@ def draw_row(axes: Axes, at: float, metric: Metric) -> None:
     """A metric: its name, what is wanted of it, both brokers, and where the bar lies."""
     line_of: Any = {"xycoords": ("axes fraction", "data"), "va": "baseline"}
     axes.annotate(metric.name, (0.0, at + 0.33), fontsize=9, color=INK, **line_of)
-    for text, limit in limits(metric):
-        axes.annotate(text, (1.0, at + 0.33), fontsize=8, color=FAINT, ha="right", **line_of)
+    placed = limits(metric)
+    wanted = ", ".join(text for text, _ in placed)
+    axes.annotate(wanted, (1.0, at + 0.33), fontsize=8, color=FAINT, ha="right", **line_of)
+    for _, limit in placed:
         axes.plot([limit] * 2, [at - 0.3, at + 0.24], color=INK, linewidth=1.2, linestyle=(0, (2.5, 1.5)))
     for broker, (_, colour, shape, offset) in STYLES.items():
         if samples := metric.samples.get(broker):
@@ -170,9 +172,9 @@ def legend_line(axes: Axes) -> Transform:
 
 
 def limits(metric: Metric) -> list[tuple[str, float]]:
-    """The bar on this metric as (what is wanted, where it lies), if there is one and it can be placed."""
+    """The bars on this metric as (what is wanted, where it lies), as far as there are any and they can be placed."""
     placed = [(bar, bar.place(metric)) for bar in BARS if (bar.part, bar.metric) == (metric.part, metric.name)]
-    return [(bar.wanted(bar.limit, metric.unit), place) for bar, place in placed if place is not None]
+    return [(bar.wanted(metric.unit), place) for bar, place in placed if place is not None]
 
 
 def for_page(svg: str, name: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import mmap
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
 from types import ModuleType
 
@@ -12,11 +14,13 @@ import pytest
 import results
 
 import bench.report
+from bench import taken_memory
 from bench.__main__ import begin_again, disturbed_parts, run_parts
 from bench.contestants import PYBROKER
 from bench.context import QUICK, Context, back_with_memory
 from bench.measurements import Measurements
 from bench.report import RunInfo, print_report, read_json
+from bench.taken_memory import SmallBlocks
 
 AddPart = Callable[[str, Callable[[Context], None]], None]
 
@@ -123,3 +127,39 @@ def test_part_that_is_taken_back_shows_nothing_until_it_is_measured_again_in_its
     assert [metric.part for metric in measurements] == ["second"]
     measurements.add("first", "requests", "1/s", PYBROKER, 2.0)
     assert [metric.part for metric in measurements] == ["first", "second"]
+
+
+def hold_chunks(monkeypatch: pytest.MonkeyPatch, costs: Iterator[float], available: int = 1 << 40) -> int:
+    """How many chunks are held when each costs so much system time."""
+    held: list[float] = []
+
+    def hold(blocks: SmallBlocks) -> float:
+        held.append(next(costs))
+        blocks._held.append(mmap.mmap(-1, 1))
+        return held[-1]
+
+    monkeypatch.setattr(taken_memory, "available_bytes", lambda: available)
+    monkeypatch.setattr(SmallBlocks, "_hold_chunk", hold)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    with SmallBlocks() as blocks:
+        blocks.hold()
+    return len(held)
+
+
+def test_memory_is_held_until_the_host_has_to_give_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    present, given = 0.2, 3.0
+    costs = [present, given, given, given, present, *[given] * taken_memory.TAKEN_CHUNKS]
+    assert hold_chunks(monkeypatch, iter([*costs, given])) == len(costs), "a lucky chunk between is none"
+
+
+def test_host_that_takes_nothing_back_costs_half_of_the_memory_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hold_chunks(monkeypatch, repeat(0.2), available=10 * taken_memory.CHUNK_BYTES) == 5
+
+
+def test_held_chunk_is_told_with_its_cost(tmp_path: Path) -> None:
+    with SmallBlocks() as blocks:
+        assert blocks._hold_chunk() >= 0
+        (chunk,) = blocks._held
+        assert chunk[0] == chunk[-mmap.PAGESIZE] == 1
+    assert taken_memory.page_cache_write_s_per_gb(tmp_path) >= 0
+    assert not list(tmp_path.iterdir())

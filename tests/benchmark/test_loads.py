@@ -9,7 +9,7 @@ import pytest
 from pybroker_process import PybrokerProcess
 
 from bench import context, group_load, transaction_load
-from bench.bars import BARS, Bar, Judgement, judge, judge_bar
+from bench.bars import BARS, Bar, headlines, judge, judge_bar
 from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
 from bench.measurements import Measurements, ratio_text
@@ -38,9 +38,10 @@ def bootstrap() -> Iterator[str]:
 
 
 def test_every_bar_is_on_a_part_that_there_is() -> None:
-    assert {bar.part for bar in BARS} <= set(PARTS)
+    assert {bar.part for bar in BARS} == set(PARTS), "every part has a row"
     assert set(FULL_ONLY) <= set(PARTS)
-    assert len({(bar.part, bar.metric) for bar in BARS}) == len(BARS)
+    assert len({(bar.part, bar.metric, bar.kind) for bar in BARS}) == len(BARS)
+    assert len({bar.what for bar in BARS}) == len(BARS)
 
 
 def job_of(bootstrap: str, protocol: str) -> group_load.Job:
@@ -102,22 +103,70 @@ def test_next_measurement_begins_when_the_files_of_deleted_topics_are_gone(
     assert (deleted, synced_beside) == ([], [3, 0])
 
 
-def test_bar_is_judged_as_it_was_set_first_and_as_it_was_raised() -> None:
+def rounds(**samples: list[float]) -> Measurements:
+    """A part with one metric."""
     measurements = Measurements()
-    for broker, rate in ((KAFKA, 100.0), (PYBROKER, 250.0)):
-        measurements.add("tiny", "8×5 requests", "1/s", broker, rate)
-    bar = Bar("tiny requests", "tiny", "8×5 requests", BarKind.RATIO_AT_LEAST, 2, 3)
-    verdict = judge_bar(bar, measurements)
-    assert verdict.figure == "2.50×"
-    assert (verdict.first, verdict.raised) == (Judgement("≥ 2× Kafka", True), Judgement("≥ 3× Kafka", False))
-    assert verdict.now is verdict.raised
-    metric = measurements.get("tiny", "8×5 requests")
+    for broker, values in samples.items():
+        for value in values:
+            measurements.add("tiny", "8×5 requests", "1/s", broker, value)
+    return measurements
+
+
+def bar_of(kind: BarKind, limit: float | None) -> Bar:
+    return Bar("tiny requests", "tiny", "8×5 requests", kind, limit)
+
+
+def test_bar_is_judged_by_the_median_of_the_rounds_and_shows_their_spread() -> None:
+    # What slows both brokers down in one round is none of its ratio.
+    measurements = rounds(kafka=[100.0, 10.0, 100.0], pybroker=[250.0, 30.0, 200.0], floor=[500.0, 50.0, 500.0])
+    verdict = judge_bar(bar_of(BarKind.RATIO_AT_LEAST, 2.5), measurements)
+    assert (verdict.figure, verdict.spread, verdict.wanted) == ("2.50×", "2.00–3.00", "≥ 2.5× Kafka")
+    assert (verdict.met, verdict.ahead) == (True, PYBROKER)
+    assert judge_bar(bar_of(BarKind.RATIO_AT_LEAST, 2.6), measurements).met is False
+    least = judge_bar(bar_of(BarKind.RATIO_AT_MOST, 0.3), measurements)
+    assert (least.met, least.ahead) == (False, KAFKA)
+    floor = judge_bar(bar_of(BarKind.FLOOR_AT_LEAST, 0.45), measurements)
+    assert (floor.figure, floor.spread, floor.met, floor.ahead) == ("0.50", "0.40–0.60", True, None)
+    assert floor.wanted == "≥ 0.45 of the floor"
+    alone = judge_bar(bar_of(BarKind.AT_MOST, 199), measurements)
+    assert (alone.figure, alone.met, alone.wanted) == ("200 1/s", False, "≤ 199 1/s")
+
+
+def test_bar_lies_at_its_share_of_what_it_is_held_against() -> None:
+    metric = rounds(kafka=[100.0], pybroker=[250.0], floor=[500.0]).get("tiny", "8×5 requests")
     assert metric is not None
-    assert bar.place(metric) == 300
+    places = {kind: bar_of(kind, 3).place(metric) for kind in BarKind}
+    assert places == {
+        BarKind.RATIO_AT_LEAST: 300,
+        BarKind.RATIO_AT_MOST: 300,
+        BarKind.FLOOR_AT_LEAST: 1500,
+        BarKind.AT_MOST: 3,
+    }
+    assert bar_of(BarKind.RATIO_AT_LEAST, None).place(metric) is None
+
+
+def test_load_without_a_bar_is_told_and_not_judged() -> None:
+    verdict = judge_bar(bar_of(BarKind.RATIO_AT_LEAST, None), rounds(kafka=[100.0], pybroker=[90.0]))
+    assert (verdict.figure, verdict.wanted, verdict.met, verdict.ahead) == ("0.90×", "", None, KAFKA)
+
+
+def test_headlines_are_the_chosen_loads_and_every_other_that_kafka_wins() -> None:
+    measurements = rounds(kafka=[100.0], pybroker=[250.0])
+    measurements.add("tiny", "8×5 p99", "µs", KAFKA, 10.0)
+    measurements.add("tiny", "8×5 p99", "µs", PYBROKER, 9.0)
+    assert [verdict.bar.what for verdict in headlines(measurements)] == ["tiny requests, 8×5"]
+    measurements.add("tiny", "8×1 p99", "µs", KAFKA, 10.0)
+    measurements.add("tiny", "8×1 p99", "µs", PYBROKER, 11.0)
+    assert [verdict.bar.what for verdict in headlines(measurements)] == [
+        "tiny requests, 8×1, p99",
+        "tiny requests, 8×5",
+    ]
 
 
 def test_bar_that_was_not_measured_is_neither_met_nor_missed() -> None:
-    assert {verdict.now.met for verdict in judge(Measurements())} == {None}
+    verdicts = judge(Measurements())
+    assert {(verdict.met, verdict.ahead, verdict.figure) for verdict in verdicts} == {(None, None, "not measured")}
+    assert not headlines(Measurements())
 
 
 def test_client_tells_what_is_served_and_what_was_committed(bootstrap: str) -> None:

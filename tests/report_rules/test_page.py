@@ -154,7 +154,8 @@ def test_every_metric_has_its_row_and_its_plot(whole: Reader, shown: str) -> Non
             [text for text, _ in row[:3]] for row in whole.rows
         ]
     assert all(f">{metric['metric']}<" in shown for metric in found)
-    assert ">≥ 3× Kafka<" in shown
+    assert ">≥ 3.5× Kafka, ≥ 0.45 of the floor<" not in shown, "a floor that was not measured places no bar"
+    assert ">≥ 3.5× Kafka<" in shown
     assert ">≤ 300 ms<" in shown
 
 
@@ -174,13 +175,14 @@ def test_every_bar_is_told_whether_it_is_met(whole: Reader) -> None:
     rows = {row[0][0]: row for row in whole.rows if row}
     assert all(bar.what in rows for bar in BARS)
     assert rows["tiny requests, 8×5"][1:] == [
-        ("3.15×", ""),
-        ("≥ 2× Kafka", ""),
-        ("met", "good"),
-        ("≥ 3× Kafka", ""),
-        ("met", "good"),
+        ("3.23×", ""),
+        ("3.05–3.25", ""),
+        ("pybroker", ""),
+        ("≥ 3.5× Kafka", ""),
+        ("missed", "bad"),
     ]
-    assert rows["tiny requests, 1×1"][3:] == [("missed", "bad"), ("≥ 3× Kafka", ""), ("missed", "bad")]
+    assert rows["ready from exec"][4:] == [("≤ 300 ms", ""), ("met", "good")]
+    assert rows["tiny requests, 8×5, p99"][3:] == [("pybroker", ""), ("", ""), ("", "")], "without a bar"
     assert rows["idle RSS"][1] == ("not measured", "")
 
 

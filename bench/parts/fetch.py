@@ -1,0 +1,58 @@
+"""Fetches of what is in the page cache: small ones, one batch of one record each, and as much as fits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+from bench.contestants import Contestant, topic
+from bench.context import Context, CpuMeter
+from bench.loads import Extent, Fetch
+from bench.parts.large import large_load
+from bench.parts.tiny import RECORD_BYTES, add_percentiles, check_generator
+from bench.parts.warmup import warm_up
+from bench.wire import Client, record_batch
+
+PARTITIONS = 8
+SMALL_CONNECTIONS, BULK_CONNECTIONS = (1, 8), (1, 8)
+
+
+def run(context: Context) -> None:
+    """Fill a topic of each kind per broker, then read them in every round."""
+    with context.running() as brokers, ExitStack() as stack:
+        warm_up(context, brokers)
+        small, bulk = {}, {}
+        for name, broker in brokers.items():
+            small[name] = stack.enter_context(topic(broker, PARTITIONS))
+            with Client(broker.bootstrap) as client:
+                client.produce(small[name], dict.fromkeys(range(PARTITIONS), record_batch(1, RECORD_BYTES)))
+            bulk[name] = stack.enter_context(topic(broker, PARTITIONS))
+            large_load(context, broker, bulk[name], PARTITIONS).run()
+        for connections in SMALL_CONNECTIONS:
+            context.alternate(brokers, partial(measure_small, context, small, connections))
+        for connections in BULK_CONNECTIONS:
+            context.alternate(brokers, partial(measure_bulk, context, bulk, connections))
+
+
+def measure_small(context: Context, topics: dict[str, str], connections: int, name: str, broker: Contestant) -> None:
+    """Each connection asks for the one record of its partition, again and again."""
+    extent = Extent(context.volume.seconds, context.volume.warmup_seconds)
+    cpu = CpuMeter(broker.pid)
+    outcome = Fetch(broker.bootstrap, topics[name], connections, connections, end_offset=1, extent=extent).run()
+    cpu_seconds = cpu.seconds()
+    check_generator(context, outcome.client_cpu_share)
+    shape = f"{connections}×1"
+    context.add(f"{shape} fetches", "1/s", name, outcome.requests_per_second)
+    add_percentiles(context, shape, name, outcome.latency)
+    context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
+
+
+def measure_bulk(context: Context, topics: dict[str, str], connections: int, name: str, broker: Contestant) -> None:
+    """The connections share the partitions and read them from end to end."""
+    cpu = CpuMeter(broker.pid)
+    extent = Extent(context.volume.seconds, warmup_seconds=0)
+    outcome = Fetch(broker.bootstrap, topics[name], PARTITIONS, connections, extent=extent).run()
+    cpu_seconds = cpu.seconds()
+    label = f"{connections} conn"
+    context.add(f"{label} fetch", "MB/s", name, outcome.fetched_bytes / outcome.seconds / 1e6)
+    context.add(f"{label} CPU", "s/GB", name, cpu_seconds / (outcome.fetched_bytes / 1e9))
