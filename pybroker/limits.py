@@ -310,3 +310,11 @@ CLEANER_ROUND_RECORDS_MAX = 50_000_000
 IN_PROCESS_CLEANER_BUFFER_BYTES = 32 << 10
 IN_PROCESS_CLEANER_REST = 3
 IN_PROCESS_CLEANER_MAP_BYTES = 8 << 20
+
+# What a start frees of the room that is kept for it, each time that the metadata store finds none, and what is kept
+# beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
+RESERVED_ROOM_STEP_BYTES = 256 << 10
+RESERVED_ROOM_BYTES_MIN = 1 << 20
+
+# Transactions of the metadata after which that room is made to fit the store again.
+RESERVED_ROOM_COMMITS = 64

@@ -4,6 +4,8 @@ Owns: the file ``pybroker-metadata.db`` and the thread that writes it.  The file
 else in the first of the log dirs, where Apache Kafka keeps ``__cluster_metadata-0``: whoever moves or copies the data
 directory takes the topics' ids and configs along with their records, and the directory's ``.lock`` guards both.
 
+What a start needs on a full disk lies beside it (``reserved_room``).
+
 Not owned: which keys there are (``store_codec``), and other processes: the file has one user at a time, so whatever
 ephemeral keys an earlier session left are removed at open, and watchers hear of this process's transactions only.
 
@@ -22,11 +24,14 @@ from typing import Final
 
 from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
+from pybroker.cluster.reserved_room import ReservedRoom
 from pybroker.env import Env, Executor
+from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_COMMITS
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "pybroker-metadata.db"
+ROOM_SUFFIX: Final = "-room"
 
 SCHEMA_VERSION: Final = 1
 # Told apart from other SQLite files by `file` and by ourselves: "pybk" in ASCII.
@@ -62,19 +67,26 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._executor: Executor | None = None
         self._watchers: list[tuple[str, Callable[[Changes], None]]] = []
+        self._room = ReservedRoom(path + ROOM_SUFFIX)
 
     def open(self) -> None:
-        try:
-            self._connection = connection = sqlite3.connect(
-                self._path, isolation_level=None, check_same_thread=False, cached_statements=32
-            )
-            self._prepare(connection)
-        except sqlite3.Error as error:
-            self.close()
-            raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
-        except StoreError:
-            self.close()
-            raise
+        while True:
+            try:
+                self._open()
+                return
+            except sqlite3.Error as error:
+                self.close()
+                if not (_lacks_room(error) and self._room.give_way()):
+                    raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+            except StoreError:
+                self.close()
+                raise
+
+    def _open(self) -> None:
+        self._connection = connection = sqlite3.connect(
+            self._path, isolation_level=None, check_same_thread=False, cached_statements=32
+        )
+        self._prepare(connection)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -108,7 +120,19 @@ class SqliteStore:
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         assert self._executor is None, "the store's thread runs: commit"
-        return self._commit(transaction)
+        result = self._commit(transaction)
+        while result.error is not None and _lacks_room(result.error.__cause__) and self._room.give_way():
+            result = self._commit(transaction)
+        self._keep_room()
+        return result
+
+    def _keep_room(self) -> None:
+        """What the next start may need, where the loss of room is to be survived; throw-away brokers take none."""
+        if self._fsync and self._connection is not None:
+            with suppress(sqlite3.Error):
+                (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+                (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
+                self._room.keep(RESERVED_ROOM_BYTES_MIN + pages * page_bytes)
 
     def commit(self, transaction: Transaction, done: Callable[[CommitResult], None]) -> None:
         def finish(result: CommitResult | None, error: BaseException | None) -> None:
@@ -142,6 +166,7 @@ class SqliteStore:
         if self._executor is not None:
             self._executor.close()
             self._executor = None
+        self._keep_room()
         if self._connection is not None:
             with suppress(sqlite3.Error):  # what stays goes at the next open
                 self._connection.execute("DELETE FROM entries WHERE ephemeral")
@@ -166,10 +191,14 @@ class SqliteStore:
                 return CommitResult(conflict=conflict)
             revision = _write(connection, transaction)
             connection.execute("COMMIT")
-            return CommitResult(revision=revision)
         except sqlite3.Error as error:
             self._roll_back(connection)
-            return CommitResult(error=StoreError(f"cannot write the metadata store {self._path}: {error}"))
+            failure = StoreError(f"cannot write the metadata store {self._path}: {error}")
+            failure.__cause__ = error
+            return CommitResult(error=failure)
+        if revision % RESERVED_ROOM_COMMITS == 0:
+            self._keep_room()
+        return CommitResult(revision=revision)
 
     @staticmethod
     def _roll_back(connection: sqlite3.Connection) -> None:
@@ -188,6 +217,12 @@ class SqliteStore:
 
         for failure in run_each(partial(tell, prefix, callback) for prefix, callback in self._watchers):
             log.error("a watcher of the metadata store failed on revision %d", revision, exc_info=failure)
+
+
+def _lacks_room(error: BaseException | None) -> bool:
+    """Whether SQLite could not write: it does not always say that it is for want of room."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 def _select(connection: sqlite3.Connection, prefix: str) -> dict[str, Entry]:

@@ -65,7 +65,7 @@ class _Range:
         self.end_floor = index.floor(end_offset) if end_offset >= 0 else self.size
         self.limit_floor = index.floor_position(self.start_floor + max_bytes)
         # Of a segment whose end is looked at before it is sent: what was cut there, nobody noticed at the start.
-        self.last_floor = index.floor_position(self.size) if segment.sealed else -1
+        self.last_floor = index.last()[0] if segment.sealed else -1
 
     def whole_end(self, header_at: HeaderAt, start: int) -> int:
         """Where the last whole batch ends in a segment of which everything from ``start`` on is wanted; -1 if corrupt.

@@ -1,0 +1,46 @@
+"""Room on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
+
+A broker that was killed on a full disk has to write a little before it can serve reads: the store's shared memory file,
+and its registration with the new leader epochs.  While it runs, a full disk refuses changes of the metadata instead.
+
+Owns one file next to the store, whose content means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pybroker.limits import RESERVED_ROOM_STEP_BYTES
+from pybroker.storage import os_file
+
+
+class ReservedRoom:
+    """The file at ``path``; it is made by ``keep``."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def keep(self, size: int) -> None:
+        """Have at least ``size`` bytes of room, or as much as there is; a failing disk shows elsewhere."""
+        try:
+            if self._path.stat().st_size >= size:
+                return
+        except OSError:
+            pass
+        with suppress(OSError):
+            fd = os_file.open_for_append(self._path)
+            try:
+                os_file.allocate(fd, size)
+            finally:
+                os.close(fd)
+
+    def give_way(self) -> bool:
+        """Free some of the room; whether there was any."""
+        with suppress(OSError):
+            size = self._path.stat().st_size
+            if size:
+                os.truncate(self._path, max(size - max(RESERVED_ROOM_STEP_BYTES, size // 4), 0))
+                return True
+        return False
