@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from pybroker.storage.cleaner.jobs import CleaningJob, SourceSegment
 from pybroker.storage.log import Log
 from pybroker_protocol.record_codec import NewRecord, build_batch, decode_records, end_transaction_batch
-from pybroker_protocol.records import batches, set_base_offset, set_partition_leader_epoch
+from pybroker_protocol.records import (
+    batches,
+    read_batch_header,
+    set_base_offset,
+    set_partition_leader_epoch,
+)
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage, read_all
 
 BACKOFF_MS = 1000
+TIME_MS = 1_700_000_000_000
 
 
 class Survivor(NamedTuple):
@@ -88,3 +96,33 @@ def markers(log: Log) -> list[int]:
 def file_names(log: Log) -> set[str]:
     """What lies in the log's directory."""
     return {path.name for path in log.path.glob("*")}
+
+
+def job_over(directory: Path, batches: list[bytes], **fields: Any) -> CleaningJob:
+    """A round over one segment of these batches, which lie one behind the other; ``fields`` of the job may differ."""
+    offset, data = 0, bytearray()
+    for batch in batches:
+        placed = bytearray(batch)
+        set_base_offset(placed, offset)
+        data += placed
+        offset = read_batch_header(placed).next_offset
+    (directory / f"{0:020d}.log").write_bytes(data)
+    job = CleaningJob(
+        directory=str(directory),
+        segments=[SourceSegment(0, len(data))],
+        later_aborted=[],
+        producers={},
+        first_dirty_offset=0,
+        first_uncleanable_offset=offset,
+        now_ms=TIME_MS,
+        delete_retention_ms=1,
+        segment_bytes=1 << 30,
+        index_bytes_max=1 << 20,
+        index_interval_bytes=4096,
+        offset_map_bytes=8 << 20,
+        offset_map_load_factor=0.9,
+        io_buffer_bytes=1 << 16,
+        bytes_per_second=1e15,
+        sync=False,
+    )
+    return job._replace(**fields)

@@ -11,17 +11,16 @@ import pytest
 
 from pybroker.limits import CLEANER_SLICE_RECORDS
 from pybroker.storage.cleaner import round as cleaner_round
-from pybroker.storage.cleaner.jobs import CleaningJob, Progress, RoundEnd, SourceSegment
+from pybroker.storage.cleaner.jobs import Progress, RoundEnd
 from pybroker.storage.cleaner.round import Round
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch
-from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_batch_header, set_crc
-from tests.storage.cleaner.logs import BACKOFF_MS, append, clean, compacted, put, survivors
+from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD, read_batch_header, set_crc
+from tests.storage.cleaner.logs import BACKOFF_MS, TIME_MS, append, clean, compacted, job_over, put, survivors
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 MakeStorage = Callable[..., Storage]
-TIME_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -109,34 +108,6 @@ def test_lie_in_the_clean_part_is_named_too(
     clean(world)
     assert storage.manager._cleaner().is_uncleanable(log)
     assert f"the batch at offset {lie} in " in caplog.text
-
-
-def job_over(directory: Path, batches: list[bytes]) -> CleaningJob:
-    """A round over one segment of these batches, which lie one behind the other."""
-    offset, data = 0, bytearray()
-    for batch in batches:
-        header = BatchHeader._make(HEADER.unpack_from(batch))._replace(base_offset=offset)
-        data += HEADER.pack(*header) + batch[HEADER_BYTES:]
-        offset = header.next_offset
-    (directory / f"{0:020d}.log").write_bytes(data)
-    return CleaningJob(
-        directory=str(directory),
-        segments=[SourceSegment(0, len(data))],
-        later_aborted=[],
-        producers={},
-        first_dirty_offset=0,
-        first_uncleanable_offset=offset,
-        now_ms=TIME_MS,
-        delete_retention_ms=1,
-        segment_bytes=1 << 30,
-        index_bytes_max=1 << 20,
-        index_interval_bytes=4096,
-        offset_map_bytes=8 << 20,
-        offset_map_load_factor=0.9,
-        io_buffer_bytes=1 << 16,
-        bytes_per_second=1e15,
-        sync=False,
-    )
 
 
 @pytest.mark.parametrize("value", [b"", None], ids=["values", "tombstones"])
