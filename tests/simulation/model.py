@@ -145,6 +145,7 @@ class LogModel:
         self._sequences: dict[tuple[int, int], int] = {}  # (producer id, epoch) -> the next sequence number
         self.open_transactions: dict[int, int] = {}  # producer id -> its first offset
         self._markers: dict[int, list[Batch]] = {}
+        self._skipped: dict[int, int] = {}  # offsets that nobody gets, by their first: past their last
 
     @property
     def first_open_offset(self) -> int:
@@ -153,6 +154,8 @@ class LogModel:
 
     def append(self, batch: Batch) -> None:
         """A batch has come to lie at the end."""
+        if batch.base_offset == self._skipped.get(self.end_offset):
+            self.end_offset = batch.base_offset
         check(
             batch.base_offset == self.end_offset,
             "offsets are given once and without a gap",
@@ -206,6 +209,15 @@ class LogModel:
         for batch in found[same:]:
             self.append(batch)
         return lost
+
+    def skip_to(self, offset: int) -> None:
+        """A new segment's name was on the disk, and the end of the one before, which nobody had synced, was not.
+
+        Its offsets are not given again: in a compacted log nobody could tell them from cleaned ones.
+        """
+        if offset > self.end_offset:
+            self._skipped[self.end_offset] = offset
+            self.end_offset = offset
 
     def _common_start(self, found: list[Batch]) -> tuple[int, int]:
         """How many batches of ``found``, and of those that were written, are the same."""

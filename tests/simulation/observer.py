@@ -110,9 +110,21 @@ class Observer:
             found = read_directory(self._data_dir / f"{topic}-{partition}")
             must_keep = model.acknowledged_end if power_failed else model.end_offset
             count = model.recovered(found, must_keep)
+            if power_failed:
+                model.skip_to(empty_end(self._data_dir / f"{topic}-{partition}"))
             if count:
                 lost.append(f"{count} offsets of {model.name}")
         return ", ".join(lost)
+
+
+def empty_end(directory: Path) -> int:
+    """Where a log ends whose files are whole and of which the last is empty, else 0."""
+    files = sorted(directory.glob("*.log"))
+    for file in files:
+        data = file.read_bytes()
+        if sum(len(batch.data) for batch in whole_batches(data)) < len(data):
+            return 0
+    return int(files[-1].stem) if files and not files[-1].stat().st_size else 0
 
 
 def _batch_at(file: Path, position: int) -> Batch | None:
