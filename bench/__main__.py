@@ -48,7 +48,11 @@ def parse_arguments() -> argparse.Namespace:
         help="measure parts of that run again, by default those that failed or that the host disturbed",
     )
     parser.add_argument("--full", action="store_true", help="more rounds and longer ones (hours)")
-    parser.add_argument("--rounds", type=int, help="how often each broker is measured (default: 5, 7 with --full)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="how often each broker is measured (default: 5, 7 with --full; long parts half as often)",
+    )
     parser.add_argument("--brokers", default=",".join(CONTESTANTS), metavar="NAME,…", help="measure these only")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md and bench/comparison.svg")

@@ -127,6 +127,11 @@ SPARK_LIMIT = 1.05
 ALL_ASKED_FOR = "20,000 partitions all asked for after kill -9"
 
 
+def connections(count: int) -> str:
+    """So many, in words."""
+    return f"{count} connection{'s' * (count > 1)}"
+
+
 def _tiny() -> list[Bar]:
     at_least = {"1×1": (2, None), "8×1": (2.5, 0.45), "8×5": (3.5, 0.45)}
     rows = [
@@ -167,7 +172,7 @@ def _latency() -> list[Bar]:
 def _large() -> list[Bar]:
     rows: list[Bar] = []
     for count in (1, 8):
-        what, metric = f"large batches, {count} connection(s)", f"{count} conn"
+        what, metric = f"large batches, {connections(count)}", f"{count} conn"
         rows += [
             Bar(what, "large", f"{metric} produce", Kind.RATIO_AT_LEAST, 1.2, is_headline=count == 8),
             Bar(f"{what}, CPU", "large", f"{metric} CPU", Kind.RATIO_AT_MOST, 0.5, is_headline=count == 8),
@@ -196,7 +201,7 @@ def _fetch() -> list[Bar]:
             for shape in ("1×1", "8×1")
         ),
         *(
-            Bar(f"bulk fetch, {count} connection(s){what}", "fetch", f"{count} conn {metric}", kind, None)
+            Bar(f"bulk fetch, {connections(count)}{what}", "fetch", f"{count} conn {metric}", kind, None)
             for count in (1, 8)
             for what, metric, kind in (("", "fetch", Kind.RATIO_AT_LEAST), (", CPU", "CPU", Kind.RATIO_AT_MOST))
         ),

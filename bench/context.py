@@ -39,7 +39,7 @@ class Volume:
 
 QUICK = Volume(
     rounds=5,
-    seconds=3.0,
+    seconds=2.5,
     warmup_seconds=1.0,
     bulk_bytes=1_000_000_000,
     recovery_bytes=5_000_000_000,
@@ -100,6 +100,11 @@ class Context:
         """One broker on a fresh directory, alone on the machine."""
         with contestants.running([name], self.root) as brokers:
             yield brokers[name]
+
+    @property
+    def fewer_rounds(self) -> int:
+        """Of a part whose single measurement takes half a minute: half of the rounds, rounded up."""
+        return (self.volume.rounds + 1) // 2
 
     def with_floor(self, brokers: Mapping[str, Contestant]) -> dict[str, ProduceContestant]:
         """The brokers and, where this run has one, the floor."""

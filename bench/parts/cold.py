@@ -23,7 +23,7 @@ def run(context: Context) -> None:
     """Fill a topic, then measure without and with the cold reader, in every round."""
     with context.running() as brokers:
         warm_up(context, brokers)
-        context.alternate(brokers, partial(measure, context))
+        context.alternate(brokers, partial(measure, context), context.fewer_rounds)
 
 
 def measure(context: Context, name: str, broker: Contestant) -> None:

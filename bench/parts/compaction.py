@@ -29,7 +29,7 @@ def run(context: Context) -> None:
     """Fill a topic, then measure without and with the cleaner at work, in every round."""
     with context.running(PROPERTIES) as brokers:
         warm_up(context, brokers)
-        context.alternate(brokers, partial(measure, context))
+        context.alternate(brokers, partial(measure, context), context.fewer_rounds)
 
 
 def measure(context: Context, name: str, broker: Contestant) -> None:

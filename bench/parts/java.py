@@ -22,7 +22,9 @@ def run(context: Context) -> None:
     """Produce a topic, then consume it, in every round."""
     with context.running() as brokers:
         warm_up(context, brokers)
-        context.alternate(brokers, partial(measure, context), written_bytes=context.volume.bulk_bytes)
+        context.alternate(
+            brokers, partial(measure, context), context.fewer_rounds, written_bytes=context.volume.bulk_bytes
+        )
 
 
 def measure(context: Context, name: str, broker: Contestant) -> None:
