@@ -41,3 +41,8 @@ INITIAL_LEVELS: Final[Mapping[str, int]] = {
     TRANSACTION_VERSION: SUPPORTED[TRANSACTION_VERSION].max_version,
     ELIGIBLE_LEADER_REPLICAS_VERSION: SUPPORTED[ELIGIBLE_LEADER_REPLICAS_VERSION].max_version,
 }
+
+# What a level takes: other features at a level of their own.  A cluster of an older Kafka may have less (KIP-1022).
+DEPENDENCIES: Final[Mapping[tuple[str, int], Mapping[str, int]]] = {
+    (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): {METADATA_VERSION: 23},  # 4.0-IV1
+}

@@ -73,7 +73,7 @@ def test_store_that_lacks_the_setting_gets_it_at_start_and_what_was_set_stays(tm
 
 
 def test_cluster_without_the_feature_is_left_alone_until_the_feature_is_finalized(tmp_path: Path) -> None:
-    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID))
+    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, features={"metadata.version": 30}))
     cluster = FakeCluster(tmp_path, {MIN: "2"}, founding=founding).start()
     assert for_all_brokers(cluster) == {}
     assert alter(cluster, ConfigChange(BROKER, "1", {MIN: "3"})) == (0, None)
@@ -85,6 +85,17 @@ def test_cluster_without_the_feature_is_left_alone_until_the_feature_is_finalize
     assert change_level(cluster, 0) == 0
     assert FEATURE not in cluster.cache.image.features
     assert alter(cluster, ConfigChange(BROKER, "", {MIN: None})) == (0, None)
+    cluster.close()
+
+
+@pytest.mark.parametrize(("metadata_version", "code"), [(22, ErrorCode.INVALID_UPDATE_VERSION), (23, 0)])
+def test_feature_takes_a_metadata_version_that_knows_it(tmp_path: Path, metadata_version: int, code: int) -> None:
+    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, features={"metadata.version": metadata_version}))
+    cluster = FakeCluster(tmp_path, founding=founding).start()
+    assert change_level(cluster, 1) == code
+    assert for_all_brokers(cluster) == ({} if code else {MIN: "1"})
+    both = [FeatureUpdate(FEATURE, 1), FeatureUpdate("metadata.version", 23)]
+    assert [result.error_code for result in cluster.ask(cluster.controller.update_features, both)] == [0, 0]
     cluster.close()
 
 

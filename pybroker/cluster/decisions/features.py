@@ -5,12 +5,12 @@ Counterpart in Kafka: ``org.apache.kafka.controller.FeatureControlManager``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.placement import Refused
-from pybroker.cluster.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED
+from pybroker.cluster.features import DEPENDENCIES, KRAFT_VERSION, METADATA_VERSION, SUPPORTED
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.cluster.operations import FeatureUpdate, NamedResult
 from pybroker_protocol.errors import ErrorCode
@@ -26,9 +26,11 @@ def update_features(
 ) -> list[NamedResult]:
     """Finalize all of the levels or, when one is refused, none: then the only answer is that refusal."""
     image = builder.view()
+    levels = {**image.features, **{update.name: update.max_version_level for update in updates}}
     for update in updates:
         try:
             _check(update, image)
+            _check_dependencies(update, levels)
         except Refused as refused:
             return [NamedResult(update.name, refused.error_code, refused.message)]
     for update in updates:
@@ -60,6 +62,15 @@ def _check(update: FeatureUpdate, image: ClusterImage) -> None:
         raise _metadata_downgrade(update, current)
     if level < current and name == KRAFT_VERSION:
         raise _refused(update, "Can't downgrade the version of this feature.")
+
+
+def _check_dependencies(update: FeatureUpdate, levels: Mapping[str, int]) -> None:
+    """Against the levels that all of the updates together lead to."""
+    name, level, _ = update
+    for other, least in DEPENDENCIES.get((name, level), {}).items():
+        if levels.get(other, 0) < least:
+            reason = f"{name} could not be set to {level} because it depends on {other} level {least}"
+            raise _refused(update, reason)
 
 
 def _unsupported_reason(update: FeatureUpdate, image: ClusterImage) -> str:
