@@ -92,6 +92,10 @@ JOIN_BYTES = 16 << 10
 # A peer that takes no byte of its replies for this long is closed: its views pin mapped segments.
 WRITE_STALL_MS = 30_000
 
+# Lines of log that peers cause are folded for so long, and so many kinds of them are told apart.
+FOLDED_LOG_MS = 10_000
+FOLDED_LOG_KINDS = 100
+
 # How often idle and stalled connections are looked for.
 SWEEP_INTERVAL_MS = 2_000
 

@@ -620,9 +620,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> None:
-        """Close the connection because of what the peer sent, with one log line."""
+        """Close the connection because of what the peer sent, with one log line, or one for many of its kind."""
         if not self.closed:
-            log.warning("closing the connection of %s: %s", self, reason)
+            self._server.folded_log.warning(self.peer_host, self, reason)
             self.close()
 
     def close(self) -> None:
@@ -654,7 +654,7 @@ class Connection(asyncio.BufferedProtocol):
             self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
             self._last_unsent_bytes = unsent
             if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:
-                log.warning("closing the connection of %s: it takes nothing of its replies", self)
+                self._server.folded_log.warning(self.peer_host, self, "it takes nothing of its replies")
                 self.abort()
         elif self.last_seen_sweep < idle_since_sweep and not self._waiting:
             log.info("closing the connection of %s: idle", self)

@@ -22,6 +22,7 @@ from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
+from pybroker.net.folded_log import FoldedLog
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns
 
@@ -66,6 +67,7 @@ class SocketServer:
         self.shared = self.budget.take_shared()
         self.dispatcher = Dispatcher()
         self.turns = Turns(env.timers.call_soon)
+        self.folded_log = FoldedLog(log, env.timers)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self._env = env
@@ -159,6 +161,7 @@ class SocketServer:
             for connection in list(self._connections):
                 connection.abort()
             await self._idle.wait()
+        self.folded_log.close()
 
     # --- connections -----------------------------------------------------------------------------------------------
 
