@@ -1,7 +1,8 @@
 """The in-process broker: a whole broker on a thread and an event loop of its own.
 
-Owns: the thread, the loop, the temporary directory, and starting and stopping them.  Does not own the broker
-(``pybroker.server``).
+Owns: the thread, and starting and stopping it.  The thread owns what a broker leaves (the loop, the temporary
+directory, the broker's parts): it makes and removes all of it, because Ctrl-C strikes the main thread alone, and there
+between any two steps.  Does not own the broker (``pybroker.server``).
 
 Invariants: nothing of the host is touched: no signal handler, event loop policy, logging handler or garbage collector
 setting; after ``stop`` no thread, file or port is left; a blocking client on the caller's own loop cannot deadlock the
@@ -12,16 +13,17 @@ at the interpreter's exit.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import atexit
 import os
 import shutil
 import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -59,12 +61,8 @@ class Broker:
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._listen = listen
         self._loop_factory = loop_factory or _fast_loop
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._life: _Life | None = None
         self._server: BrokerServer | None = None
-        self._stopping: asyncio.Event | None = None
-        self._temporary: str | None = None
-        self._process = 0
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -81,8 +79,7 @@ class Broker:
 
         In a fork of the process that started it, it only forgets: the broker is the parent's.
         """
-        if self._thread is not None:
-            self._end()
+        self._end()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -97,10 +94,10 @@ class Broker:
         # One thread, so that the stop of a start that was cancelled comes behind it, whenever that is.
         worker = ThreadPoolExecutor(1, "pybroker-start")
         try:
-            return await asyncio.shield(asyncio.wrap_future(worker.submit(self._start, started)))
+            return await _result_of(worker, partial(self._start, started))
         except asyncio.CancelledError:
             started.cancel()
-            await asyncio.shield(asyncio.wrap_future(worker.submit(self.stop)))
+            await _result_of(worker, self.stop)
             raise
         finally:
             worker.shutdown(wait=False)
@@ -110,7 +107,7 @@ class Broker:
     ) -> None:
         worker = ThreadPoolExecutor(1, "pybroker-stop")
         try:
-            await asyncio.shield(asyncio.wrap_future(worker.submit(self.stop)))
+            await _result_of(worker, self.stop)
         finally:
             worker.shutdown(wait=False)
 
@@ -134,9 +131,9 @@ class Broker:
     @property
     def data_dir(self) -> Path:
         """Where the broker's log lies."""
-        directory = self._given_dir or self._temporary
+        directory = self._given_dir or (self._life.data_dir if self._life is not None else None)
         assert directory is not None, "the broker is not running"
-        return Path(directory)
+        return directory
 
     def create_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, Setting] | None = None) -> None:
         """Create a topic without a client.  Raises ValueError with Kafka's reason when the broker refuses."""
@@ -157,21 +154,15 @@ class Broker:
 
     def _start(self, started: Future[BrokerServer]) -> Broker:
         """``start``; cancelling ``started`` gives it up, as Ctrl-C does."""
-        assert self._thread is None, "the broker has been started already"
-        self._loop, self._stopping = self._loop_factory(), asyncio.Event()
-        if self._given_dir is None:
-            self._temporary = tempfile.mkdtemp(prefix="pybroker-")
-        body = (self._loop, self._stopping, self.data_dir, started)
-        self._thread = threading.Thread(target=self._run, args=body, name="pybroker", daemon=True)
-        self._process = os.getpid()
-        _unstopped.add(self)
-        self._thread.start()
+        assert self._life is None, "the broker has been started already"
         try:
+            self._life = life = _Life(self._settings, self._given_dir, self._listen, self._loop_factory, started)
+            life.begin()
             self._server = started.result(_START_TIMEOUT_S)
+            return self
         except BaseException:
             self._end(_GIVE_UP_TIMEOUT_S)
             raise
-        return self
 
     def _running(self) -> BrokerServer:
         assert self._server is not None, "the broker is not running"
@@ -179,8 +170,8 @@ class Broker:
 
     def _call(self, operation: Callable[[BrokerServer, Callable[[Any], None]], None]) -> Any:
         """Run an operation with a ``done`` callback on the broker's loop and wait for its result."""
-        server = self._running()
-        assert self._loop is not None
+        server, life = self._running(), self._life
+        assert life is not None
         outcome: Future[Any] = Future()
 
         def run() -> None:
@@ -189,31 +180,101 @@ class Broker:
             except BaseException as error:
                 outcome.set_exception(error)
 
-        self._loop.call_soon_threadsafe(run)
+        life.call_soon(run)
         return outcome.result(_START_TIMEOUT_S)
 
-    def _run(
-        self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, data_dir: Path, started: Future[BrokerServer]
+    def _end(self, timeout_s: float | None = None) -> None:
+        """Let the thread come to its end, and wait for that."""
+        life = self._life
+        if life is not None:
+            life.end(timeout_s)
+            self._life = self._server = None
+
+
+class _Life:
+    """A broker from start to stop, on a thread that makes and removes everything."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        given_dir: Path | None,
+        listen: str,
+        loop_factory: LoopFactory,
+        started: Future[BrokerServer],
     ) -> None:
+        self.data_dir = given_dir
+        self._is_temporary = given_dir is None
+        self._settings = settings
+        self._listen = listen
+        self._loop_factory = loop_factory
+        self._started = started
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="pybroker", daemon=True)
+        self._has_begun = False
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Start the thread, from another one: Ctrl-C inside ``Thread.start`` may leave its locks in disorder."""
+        _unended.add(self)
+        _thread.start_new_thread(self._thread.start, ())
+
+    def end(self, timeout_s: float | None = None) -> None:
+        """Have the thread end, and wait for that; in a fork of the process there is no such thread.
+
+        Also where ``begin`` was interrupted: a thread that has not begun by now finds that it has nothing to do.
+        """
+        self._is_over = True
+        if self._process == os.getpid():
+            with suppress(RuntimeError):  # it has ended by itself, and closed its loop
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._stopping.set)
+            if self._has_begun:
+                self._thread.join(timeout_s)
+        _unended.discard(self)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run it on the loop."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(callback)
+
+    def _run(self) -> None:
         """The thread's body: the loop from start to stop, and the end of what was made for it."""
+        self._has_begun = True
+        if self._is_over:
+            return
         try:
-            loop.run_until_complete(self._serve(stopping, data_dir, started))
-            if not started.done():
+            self._serve_in_place()
+            if not self._started.done():
                 raise RuntimeError("the broker stopped before it had started; its log says why")
         except BaseException as error:
-            if started.done() and not started.cancelled():
+            if self._started.done() and not self._started.cancelled():
                 raise
-            if started.set_running_or_notify_cancel():
-                started.set_exception(error)
+            if self._started.set_running_or_notify_cancel():
+                self._started.set_exception(error)
+
+    def _serve_in_place(self) -> None:
+        """Make the loop and the temporary directory, and remove them."""
+        loop = self._loop_factory()
+        try:
+            if self._is_temporary:
+                self.data_dir = Path(tempfile.mkdtemp(prefix="pybroker-"))
+            self._loop = loop
+            if self._is_over:  # said so before there was a loop to say it to
+                self._stopping.set()
+            loop.run_until_complete(self._serve())
         finally:
             loop.close()
-            if self._given_dir is None:
-                shutil.rmtree(data_dir, ignore_errors=True)
+            if self._is_temporary and self.data_dir is not None:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
+            _unended.discard(self)
 
-    async def _serve(self, stopping: asyncio.Event, data_dir: Path, started: Future[BrokerServer]) -> None:
-        """One broker until ``stopping`` is set: by whoever started it, or because its last log dir has failed."""
+    async def _serve(self) -> None:
+        """One broker until ``_stopping`` is set: by whoever started it, or because its last log dir has failed."""
+        started, stopping = self._started, self._stopping
         config = BrokerConfig.load(
-            listen=[self._listen], data_dir=str(data_dir), settings=list(self._settings.items()), dev=True
+            listen=[self._listen], data_dir=str(self.data_dir), settings=list(self._settings.items()), dev=True
         )
         server = BrokerServer(config, on_failure=stopping.set)
         start, stop = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
@@ -231,17 +292,12 @@ class Broker:
             await asyncio.gather(start, stop, return_exceptions=True)
             await server.stop()
 
-    def _end(self, timeout_s: float | None = None) -> None:
-        """Let the thread come to its end, and wait for that; in a fork there is no such thread."""
-        assert self._thread is not None
-        assert self._loop is not None
-        assert self._stopping is not None
-        if self._process == os.getpid():
-            with suppress(RuntimeError):  # it has ended by itself, and closed its loop
-                self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(timeout_s)
-        _unstopped.discard(self)
-        self._thread = self._loop = self._server = self._stopping = self._temporary = None
+
+async def _result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """What the work comes to on the worker's thread; whoever is cancelled meanwhile does not hear of it any more."""
+    future = asyncio.wrap_future(worker.submit(work))
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains of that
+    return await asyncio.shield(future)
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
@@ -263,12 +319,11 @@ def _texts(settings: Mapping[str, Setting] | None) -> dict[str, str]:
     return texts
 
 
-_unstopped: weakref.WeakSet[Broker] = weakref.WeakSet()
+_unended: set[_Life] = set()
 
 
 @atexit.register
-def _stop_the_rest() -> None:
+def _end_the_rest() -> None:
     """What nobody stopped ends with the interpreter, so that no temporary directory outlives it."""
-    for broker in list(_unstopped):
-        if broker._thread is not None:
-            broker._end(_GIVE_UP_TIMEOUT_S)
+    for life in list(_unended):
+        life.end(_GIVE_UP_TIMEOUT_S)

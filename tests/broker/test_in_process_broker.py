@@ -15,7 +15,9 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -294,6 +296,97 @@ def test_loop_factory_that_fails_fails_the_start(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="no loop today"):
         Broker(loop_factory=no_loop).start()
     assert not list(tmp_path.iterdir())
+
+
+class CtrlC:
+    """Raises KeyboardInterrupt in this thread at the n-th line that it runs in the module, as a signal might."""
+
+    def __init__(self, at: int, module: str) -> None:
+        self.lines = 0
+        self._at = at
+        self._module = module
+
+    def __enter__(self) -> CtrlC:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_globals.get("__name__") != self._module:
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines == self._at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+async def _serves_at_once(server: BrokerServer) -> None:
+    """A start without its cost: what is interrupted is not in it."""
+
+
+def test_ctrl_c_at_any_point_of_a_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(BrokerServer, "start", _serves_at_once)
+    threads, unended = set(threading.enumerate()), set(in_process._unended)
+    at, entered = 0, False
+    while not entered:
+        at += 1
+        broker = Broker()
+        with suppress(KeyboardInterrupt), CtrlC(at, in_process.__name__):
+            broker.__enter__()
+            sys.settrace(None)
+            entered = True
+        if entered:
+            broker.stop()
+        eventually(
+            lambda: not any(thread.is_alive() for thread in set(threading.enumerate()) - threads),
+            f"no thread is left by Ctrl-C at line {at}",
+        )
+        assert not list(tmp_path.iterdir()), f"a directory is left by Ctrl-C at line {at}"
+        assert in_process._unended <= unended, f"the exit would end what Ctrl-C at line {at} has ended"
+    assert at > 20, "every line was tried"
+
+
+@pytest.mark.parametrize("reached", ["begun", "over"])
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, in_process._fast_loop])
+def test_cancelled_entry_complains_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, reached: str, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    begun = threading.Event()
+
+    async def begin(server: BrokerServer) -> None:
+        begun.set()
+        if reached == "begun":
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(BrokerServer, "start", begin)
+    complaints: list[dict[str, Any]] = []
+
+    async def enter() -> None:
+        async with Broker():
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        entering = asyncio.create_task(enter())
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        del entering
+        gc.collect()
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(scenario())
+    gc.collect()
+    assert not complaints
 
 
 def test_settings_may_be_numbers_and_bools() -> None:
