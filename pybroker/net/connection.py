@@ -227,7 +227,10 @@ class Connection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, deque()
         for reply in waiting:
             if reply.parked is not None:
-                reply.parked.abandon()
+                try:
+                    reply.parked.abandon()
+                except Exception:  # the server still has to hear that we are gone
+                    log.exception("a wait of %s could not be given up", self)
         self._release_own()
         self._out.clear()
         self._server.remove(self)
@@ -584,9 +587,10 @@ class Connection(asyncio.BufferedProtocol):
         parts: list[Any] = [b""]
         try:
             api.encode(response, parts)
-        except ValueError as error:
+        except Exception:
             # Our own mistake; a client that hears nothing would wait for ever, and so would its later requests.
-            self.refuse(f"the reply cannot be encoded: {error}")
+            log.exception("a reply to %s cannot be encoded", self)
+            self.close()
             return
         size = sum(map(len, parts))
         if api.flexible_reply:

@@ -8,6 +8,7 @@ Kafka counterpart: RPCProducerIdManager.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,6 +25,9 @@ class Block(Protocol):
 
 Allocate = Callable[[Callable[[Block | None], None]], None]
 IdDone = Callable[[int | None], None]
+
+
+logger = logging.getLogger(__name__)
 
 
 class ProducerIds:
@@ -49,10 +53,10 @@ class ProducerIds:
 
     def _on_block(self, block: Block | None) -> None:
         waiting, self._waiting = self._waiting, []
-        if block is None:
-            for done in waiting:
-                done(None)
-            return
-        self._next, self._end = block.first_producer_id, block.first_producer_id + block.size
+        if block is not None:
+            self._next, self._end = block.first_producer_id, block.first_producer_id + block.size
         for done in waiting:
-            self.next(done)
+            try:
+                done(None) if block is None else self.next(done)
+            except Exception:  # the others wait for theirs
+                logger.exception("a producer id could not be delivered")

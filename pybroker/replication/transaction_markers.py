@@ -12,8 +12,10 @@ Kafka counterpart: KafkaApis.handleWriteTxnMarkersRequest, ReplicaManager.append
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pybroker import limits
@@ -35,6 +37,9 @@ Written = Callable[["TopicPartition", int], None]
 _GROUP_COORDINATOR_NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
+
+
+logger = logging.getLogger(__name__)
 
 
 class TransactionMarkers:
@@ -71,9 +76,10 @@ class TransactionMarkers:
         count = len(missing)
 
         def written(key: TopicPartition, error_code: int) -> None:
-            errors[key] = error_code
-            if len(errors) == count:
-                done(errors)
+            if key not in errors:
+                errors[key] = error_code
+                if len(errors) == count:
+                    done(errors)
 
         batch = end_transaction_batch(
             commit=marker.commit,
@@ -84,7 +90,7 @@ class TransactionMarkers:
         )
         if count <= limits.MARKERS_AT_ONCE:
             for key in missing:
-                self._write_one(marker, batch, key, written)
+                self._try_one(marker, batch, key, written)
             return
         self._waiting.extend((marker, batch, key, written) for key in missing)
         if self._next is None:
@@ -95,10 +101,19 @@ class TransactionMarkers:
         end_ms = self._clock.monotonic_ms() + limits.MARKER_SLICE_MS
         waiting = self._waiting
         while waiting:
-            self._write_one(*waiting.popleft())
+            self._try_one(*waiting.popleft())
             if self._clock.monotonic_ms() >= end_ms:
                 break
         self._next = self._replicas.env.timers.call_soon(self._write_some) if waiting else None
+
+    def _try_one(self, marker: TransactionMarker, batch: bytes, key: TopicPartition, written: Written) -> None:
+        """Write one; if that fails, whoever waits for all of them hears of it, and the others are written."""
+        try:
+            self._write_one(marker, batch, key, written)
+        except Exception:
+            logger.exception("the marker of producer %d in %s-%d failed", marker.producer_id, *key)
+            with suppress(Exception):
+                written(key, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _write_one(
         self,

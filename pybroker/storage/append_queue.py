@@ -5,11 +5,13 @@ there are none (appends that roll the segment, truncations, the close).
 
 Invariants: everything in flight belongs to the active segment, in order, without a gap; when one fails, those behind
 it fail too, their offsets and producer state are given back, and the file is cut to the readable end before the next
-append is taken; ``on_complete`` runs in order, and only after the thread has let go of the buffer.
+append is taken; ``on_complete`` runs in order, and only after the thread has let go of the buffer; one that fails keeps
+no other from its turn.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pybroker.storage.results import AppendResult
     from pybroker.storage.segment import Segment
     from pybroker.storage.validator import HeaderFields
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnComplete = Callable[["AppendResult"], None]
@@ -166,10 +170,12 @@ class AppendQueue:
 
         def finished(outcome: T | None, error: BaseException | None) -> None:
             self._held = self.busy = False
-            result = self._log.storage_error() if error is not None else append(outcome)  # type: ignore[arg-type]
-            if result is not None:
-                on_complete(result)
-            self._run_waiting()
+            try:
+                result = self._log.storage_error() if error is not None else append(outcome)  # type: ignore[arg-type]
+                if result is not None:
+                    on_complete(result)
+            finally:
+                self._run_waiting()
 
         self.when_idle(begin)
 
@@ -180,14 +186,16 @@ class AppendQueue:
             self._give_back()
             log.write_failed(error)
         self._in_flight.popleft()
-        if error is None:
-            log.large_append_written(pending)
-        else:
-            pending.on_complete(log.storage_error())
-        if not self._in_flight:
-            self.broken = False
-            self.busy = False
-            self._run_waiting()
+        try:
+            if error is None:
+                log.large_append_written(pending)
+            else:
+                pending.on_complete(log.storage_error())
+        finally:
+            if not self._in_flight:
+                self.broken = False
+                self.busy = False
+                self._run_waiting()
 
     def _give_back(self) -> None:
         """Undo the reservations of everything in flight, the latest first."""
@@ -199,5 +207,8 @@ class AppendQueue:
         while self._waiting and not self._in_flight and not self._held:
             action = self._waiting.popleft()
             self.busy = False  # what it appends goes ahead of the others that wait
-            action()
+            try:
+                action()
+            except Exception:
+                logger.exception("what waited for the appends of %s-%d failed", self._log.topic, self._log.partition)
         self.busy = self._held or bool(self._in_flight or self._waiting)

@@ -9,6 +9,7 @@ directory goes offline.  What may be tried again is what comes before: to write 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pybroker.storage.results import AppendResult
     from pybroker.storage.segment import Segment
     from pybroker.storage.transaction_index import TransactionIndex
+
+
+logger = logging.getLogger(__name__)
 
 
 class _Plan:
@@ -217,7 +221,10 @@ class FlushQueue:
         elif not self._in_flight:
             actions, self._idle_actions = self._idle_actions, []
             for action in actions:
-                action()
+                try:
+                    action()
+                except Exception:  # the others wait, too
+                    logger.exception("what waited for a sync of %s-%d failed", log.topic, log.partition)
 
     def _place_error(self) -> OSError | None:
         """Why a sync proves nothing: the files are not where a start would find them."""
@@ -242,4 +249,7 @@ class FlushQueue:
         waiters = self._waiters
         while waiters and (failed or log.directory.offline or waiters[0][0] <= log.recovery_point):
             _, result, on_complete = waiters.popleft()
-            on_complete(log.storage_error() if failed or log.directory.offline else result)
+            try:
+                on_complete(log.storage_error() if failed or log.directory.offline else result)
+            except Exception:  # those behind it wait for theirs
+                logger.exception("an acknowledgement of %s-%d could not be delivered", log.topic, log.partition)

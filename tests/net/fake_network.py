@@ -153,7 +153,7 @@ class FakeApi:
         return frame[pos:], len(frame)
 
     def encode(self, response: bytes, parts: list[Any]) -> None:
-        parts.append(response)
+        parts.append(memoryview(response))
 
 
 class FakeNetwork:

@@ -16,7 +16,9 @@ from pybroker.handlers.context import RequestContext
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.partition import MAX_TIMESTAMP, Partition
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage import retention, timestamp_lookup
+from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker.storage.segment import Segment
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import (
@@ -132,3 +134,25 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
             (ErrorCode.KAFKA_STORAGE_ERROR, -1),
             (ErrorCode.NONE, 0),
         ]
+
+
+@pytest.mark.parametrize("at_once", [1, COUNT])
+def test_marker_that_fails_is_told_and_keeps_no_other_from_being_written(
+    world: FakeWorld, replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("pybroker.limits.MARKERS_AT_ONCE", at_once)
+    markers = TransactionMarkers(world.env.clock, replicas, lambda *_: None)
+    told: list[PartitionErrors] = []
+
+    def write(
+        _: TransactionMarkers, __: TransactionMarker, ___: bytes, key: TopicPartition, written: Callable[..., None]
+    ) -> None:
+        if key[1] == 0:
+            raise ZeroDivisionError
+        written(key, 0)
+
+    monkeypatch.setattr(TransactionMarkers, "_write_one", write)
+    keys = [("t", index) for index in range(COUNT)]
+    markers.write(TransactionMarker(1, 0, 0, True, 1), keys, told.append)
+    world.advance(1)
+    assert told == [{("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR, ("t", 1): 0, ("t", 2): 0}]

@@ -1,0 +1,71 @@
+"""What fails on one connection ends it, and leaves the server whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pybroker.handlers.context import Parked
+from tests.net.fake_network import API_KEY, FakeNetwork, frame, post, replies, work
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
+    return FakeNetwork(monkeypatch)
+
+
+def test_wait_that_cannot_be_given_up_keeps_no_closed_connection(
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def park(_: Any, __: memoryview) -> Parked:
+        parked = Parked()
+        parked.on_abandon = fail
+        return parked
+
+    network.serve(park, API_KEY)
+    client = network.connect()
+    post(client, frame(b""))
+    network.turn()
+    client.close()
+    network.turn()
+    assert not network.server._connections
+    assert not network.server._connections_by_host
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_reply_that_cannot_be_encoded_closes_its_connection_alone(
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    parked = Parked()
+    network.serve(lambda _ctx, _request: parked, API_KEY + 1)
+    waiting, other = network.connect(), network.connect()
+    post(waiting, frame(b"", API_KEY + 1))
+    network.turn()
+    parked.complete(object())  # has no bytes
+    post(other, work(0))
+    network.turn()
+    assert waiting.closing
+    assert replies(other) == 1
+    assert "cannot be encoded" in caplog.text
+
+
+def test_connection_that_cannot_be_looked_after_keeps_no_other_from_it(
+    network: FakeNetwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = [network.connect() for _ in range(3)]
+    looked_after = []
+
+    def look_after(connection: Any, _: int) -> None:
+        if connection is clients[0].connection:
+            raise ZeroDivisionError
+        looked_after.append(connection)
+
+    monkeypatch.setattr("pybroker.net.connection.Connection.look_after", look_after)
+    for _ in range(2):
+        network.server._sweep()
+    assert len(looked_after) == 2 * 2
+    assert "ZeroDivisionError" in caplog.text
