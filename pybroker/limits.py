@@ -27,10 +27,6 @@ FRAME_BUFFER_MIN_BYTES = 16 << 10
 # Free receive buffers kept for reuse: fresh pages cost more than the copy into them.
 BUFFER_POOL_BYTES = 32 << 20
 
-# Blocks of memory of this size and more come from the system and go back to it, so that a burst of large requests
-# leaves nothing.  Each costs a call and its page faults: far above what is taken for a small request.
-SYSTEM_BLOCK_BYTES_MIN = 256 << 10
-
 # Received bytes over all connections that are not done with, when queued.max.request.bytes is not set (-1).
 # Above it connections that need to grow stop reading until others are done.
 QUEUED_REQUEST_BYTES = 256 << 20

@@ -1,7 +1,7 @@
 """The process around a broker: settings in, exit code out.
 
-Owns: the event loop, the signals, the ready line, logging to stderr, and the tuning of the garbage collector and of C's
-allocator, all of which only a process that is ours may touch.  Owns nothing of the broker (``pybroker.server``).
+Owns: the event loop, the signals, the ready line, logging to stderr, and the garbage collector's tuning, all of which
+only a process that is ours may touch.  Owns nothing of the broker (``pybroker.server``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from pybroker import limits
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
@@ -24,9 +23,6 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # Collections are rare once the broker is up: what it allocates per request is not cyclic.  What is, is deleted topics.
 GC_THRESHOLDS = (10_000, 20, 50)
-
-# Parameters of glibc's mallopt(3).
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def run_broker(
@@ -69,7 +65,6 @@ async def _serve(config: BrokerConfig) -> int:
     try:
         await server.start()
         _tune_garbage_collector()
-        tune_allocator()
         first = server.endpoints[0]
         host = f"[{first.host}]" if ":" in first.host else first.host
         print(f"pybroker ready on {host}:{first.port}", flush=True)
@@ -84,20 +79,6 @@ def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-def tune_allocator() -> None:
-    """Have glibc take large blocks from the system, and give each back when it is freed.
-
-    By itself it moves its threshold up to the largest block that was freed: then large requests of a burst lie in the
-    heap, which small blocks that stay keep from shrinking.  Other C libraries have no such call and are left alone.
-    """
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, limits.SYSTEM_BLOCK_BYTES_MIN)
-        mallopt(_M_TRIM_THRESHOLD, 2 * limits.SYSTEM_BLOCK_BYTES_MIN)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
