@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from bench.contestants import KAFKA, Contestant, topic
@@ -11,6 +12,9 @@ from bench.parts.tiny import add_percentiles, check_generator
 from bench.parts.warmup import warm_up
 
 SHARES = (0.2, 0.5)
+# A broker that answers half of its requests later than this does not keep up: its queue grows while the load lasts.
+KEEPS_UP_US = 20_000
+SLOWER, SEARCHES_MAX = 0.8, 12
 
 
 def run(context: Context) -> None:
@@ -18,22 +22,31 @@ def run(context: Context) -> None:
     with context.running() as brokers:
         rates = warm_up(context, brokers)
         name = KAFKA if KAFKA in rates else next(iter(rates))
-        rate = rates[name]
+        rate = sustained_rate(context, rates[name], brokers[name])
         context.add("highest rate", "1/s", name, rate)
         for share in SHARES:
             context.alternate(brokers, partial(measure, context, share, share * rate))
 
 
+def sustained_rate(context: Context, rate: float, broker: Contestant) -> float:
+    """The highest rate, from the closed loop's downwards, of whose highest share the broker keeps up with this load."""
+    for _ in range(SEARCHES_MAX):
+        if at_rate(context, rate * max(SHARES), broker).produce.p50_us < KEEPS_UP_US:
+            return rate
+        rate *= SLOWER
+    raise RuntimeError("no rate was low enough")
+
+
+def at_rate(context: Context, rate: float, broker: Contestant) -> LatencyOutcome:
+    """One run of the load."""
+    with topic(broker, 8) as topic_name:
+        load = Latency(broker.bootstrap, topic_name, rate)
+        return replace(load, seconds=context.volume.seconds, warmup_seconds=context.volume.warmup_seconds).run()
+
+
 def measure(context: Context, share: float, rate: float, name: str, broker: Contestant) -> None:
     """One rate against one broker."""
-    with topic(broker, 8) as topic_name:
-        outcome = Latency(
-            broker.bootstrap,
-            topic_name,
-            rate,
-            seconds=context.volume.seconds,
-            warmup_seconds=context.volume.warmup_seconds,
-        ).run()
+    outcome = at_rate(context, rate, broker)
     label = f"{share:.0%}".replace("%", " %")
     add_latencies(context, f"{label} ", name, outcome)
 

@@ -12,8 +12,9 @@ from bench import context, group_load, transaction_load
 from bench.bars import BARS, Bar, headlines, judge, judge_bar
 from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
+from bench.loads import LatencyOutcome, Percentiles
 from bench.measurements import Measurements, ratio_text
-from bench.parts import FULL_ONLY, PARTS
+from bench.parts import FULL_ONLY, PARTS, latency
 from bench.parts.warmup import RUNS_IN_VAIN, RUNS_MAX, highest_rate
 from bench.wire import OFFSET_COMMIT, Client
 from pybroker.testing import Broker
@@ -242,3 +243,26 @@ def test_topic_with_more_or_less_than_was_committed_is_told(
     monkeypatch.setattr(transaction_load, "TIMEOUT_S", timeout_s)
     with pytest.raises(RuntimeError, match=f"110 transactions were committed, the last stable offset is {end}"):
         transaction_load.check_topic(transaction_load.Job("nobody:9092", "t"), committed=110)
+
+
+def sustained(monkeypatch: pytest.MonkeyPatch, limit: float) -> tuple[float, list[float]]:
+    """The rate that is found of a broker that keeps up below a limit, and what was asked of it."""
+    asked: list[float] = []
+
+    def at_rate(_context: context.Context, rate: float, _broker: object) -> LatencyOutcome:
+        asked.append(rate)
+        told = Percentiles(*[1e6 if rate > limit else 100.0] * 5)
+        return LatencyOutcome(1, 0.1, told, told)
+
+    monkeypatch.setattr(latency, "at_rate", at_rate)
+    quiet = context.Context([], context.QUICK, Path())
+    return latency.sustained_rate(quiet, 1000.0, PybrokerProcess(Path())), asked
+
+
+def test_latency_is_measured_at_shares_of_a_rate_that_kafka_keeps_up_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sustained(monkeypatch, limit=500) == (1000, [500])
+    rate, asked = sustained(monkeypatch, limit=350)
+    assert rate == pytest.approx(640)
+    assert asked == pytest.approx([500, 400, 320])
+    with pytest.raises(RuntimeError, match="low enough"):
+        sustained(monkeypatch, limit=1)
