@@ -1,4 +1,4 @@
-"""Appends on their way through the log directory's writer thread.
+"""Appends on their way through one of the log directory's writer threads.
 
 Owns, for one log: the appends whose offsets are reserved and whose bytes are not written yet, and what waits until
 there are none (appends that roll the segment, truncations, the close).
@@ -6,7 +6,7 @@ there are none (appends that roll the segment, truncations, the close).
 Invariants: everything in flight belongs to the active segment, in order, without a gap; when one fails, those behind
 it fail too, their offsets and producer state are given back, and the file is cut to the readable end before the next
 append is taken; ``on_complete`` runs in order, and only after the thread has let go of the buffer; one that fails keeps
-no other from its turn.
+no other from its turn.  All that is in flight is one lane of the directory's ``writers``: it is written in order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
+from pybroker.storage.writers import Lane
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -76,15 +77,16 @@ class _BehindFailedWrite(Exception):
 class AppendQueue:
     """The writes in flight of one log; ``busy`` while there are any, or something waits for there to be none."""
 
-    __slots__ = ("_held", "_in_flight", "_log", "_waiting", "broken", "busy")
+    __slots__ = ("_held", "_in_flight", "_lane", "_log", "_waiting", "broken", "busy")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._in_flight: deque[PendingAppend] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
+        self._lane = Lane()
         self._held = False  # something that the next append depends on is being done in the thread
         self.busy = False
-        self.broken = False  # set by the writer thread at a failure, cleared on the loop once all are back
+        self.broken = False  # set by a writer thread at a failure, cleared on the loop once all are back
 
     def must_wait(self, segment: Segment, length: int, last_offset: int, max_timestamp: int) -> bool:
         """Whether an append cannot join the writes in flight: one of them failed, or it would roll the segment."""
@@ -104,7 +106,7 @@ class AppendQueue:
     def append_in_thread(
         self, records: memoryview, header: HeaderFields, size: int, result: AppendResult, on_complete: OnComplete
     ) -> None:
-        """Reserve the offsets and let the writer thread write; small appends behind a large one are copied.
+        """Reserve the offsets and let a writer thread write; small appends behind a large one are copied.
 
         Raises OSError when the file cannot be opened; then nothing is reserved.
         """
@@ -144,7 +146,7 @@ class AppendQueue:
             segment.unpin()
             self._written(pending, error)
 
-        log.directory.writer.submit(write, written)
+        log.directory.writers.submit(self._lane, write, written)
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Run ``action`` now if nothing is in flight, else in turn once nothing is.
@@ -166,7 +168,7 @@ class AppendQueue:
                 on_complete(self._log.storage_error())
                 return
             self._held = self.busy = True
-            self._log.directory.writer.submit(work, finished)
+            self._log.directory.writers.submit(self._lane, work, finished)
 
         def finished(outcome: T | None, error: BaseException | None) -> None:
             self._held = self.busy = False

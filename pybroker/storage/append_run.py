@@ -97,6 +97,7 @@ def append_run(log: Log, batches: Sequence[memoryview], leader_epoch: int, produ
     for place in placed:
         account(*place)
     log.log_end_offset = log.next_offset = next_offset
+    log.directory.writers.small_appends += 1
     if position >= segment.write_back_at:
         log.write_back_if_due()
     return [place[2] for place in placed]

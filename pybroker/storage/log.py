@@ -551,6 +551,7 @@ class Log:
                 queue.append_in_thread(records, header, size, result, on_complete)
                 return None
             segment.append(records, size, base_offset, last_offset, max_timestamp)
+            self.directory.writers.small_appends += 1
         except OSError as error:
             self.write_failed(error)
             self._not_begun(producer_id, epoch, sequence)

@@ -1,7 +1,7 @@
 """One log directory: its lock, its identity, its threads, whether it still works, and whether it has room.
 
 Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
-threads (writer, reader, flusher, remover), each started by its first job, and the step from online to offline, which
+threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
 is for good: after a failed write or sync nobody knows what the disk holds.
 
 Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
@@ -21,6 +21,7 @@ from pybroker import limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage import os_file
 from pybroker.storage.results import StorageError, TopicPartition
+from pybroker.storage.writers import Writers
 from pybroker_protocol.uuids import ZERO_UUID
 
 LOCK_FILE = ".lock"
@@ -32,7 +33,6 @@ _locked_here: set[Path] = set()
 
 # The flusher takes next to no processor time, and acknowledgements wait for it.
 _NICENESS = {
-    "writer": limits.WORKER_NICENESS,
     "reader": limits.WORKER_NICENESS,
     "remover": limits.WORKER_NICENESS,
     "flusher": 0,
@@ -71,6 +71,7 @@ class LogDir:
         "on_offline",
         "path",
         "sync",
+        "writers",
     )
 
     def __init__(self, path: Path, env: Env, sync: bool = True) -> None:
@@ -88,6 +89,8 @@ class LogDir:
         self.clean_broker_epoch = -1
         self._env = env
         self._executors: dict[str, Executor] = {}
+        # The threads that make large appends.
+        self.writers = Writers(env.clock, self._make_writer)
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None  # from the lock on
         self._refusals = 0  # since room began to lack
@@ -100,10 +103,8 @@ class LogDir:
             executor = self._executors[role] = self._env.executor(f"log-{role}-{self.path.name}", _NICENESS[role])
         return executor
 
-    @property
-    def writer(self) -> Executor:
-        """The thread that makes large appends."""
-        return self._executor("writer")
+    def _make_writer(self, number: int) -> Executor:
+        return self._env.executor(f"log-writer-{self.path.name}-{number}", limits.WORKER_NICENESS)
 
     @property
     def reader(self) -> Executor:
@@ -226,8 +227,9 @@ class LogDir:
         self._removals.clear()
         if self._room_timer is not None:
             self._room_timer.cancel()
-        # What the writer completes may still want to be synced: its thread ends first.
-        for role in ("writer", "flusher", "reader", "remover"):
+        # What the writers complete may still want to be synced: their threads end first.
+        self.writers.close()
+        for role in ("flusher", "reader", "remover"):
             self.closing = self.closing or role == "flusher"
             executor = self._executors.get(role)
             if executor is not None:

@@ -1,0 +1,139 @@
+"""The threads that make the large appends of one log directory, and whose turn it is.
+
+Owns: which thread makes an append, and when.  Writing is copying into the page cache, and where the kernel has to be
+given the memory for that first it takes longer than all else that a request needs: one thread would leave the other
+processors idle.  While there are small requests beside the large ones it is one, because they wait for the loop, and
+every further thread takes the processors and the interpreter from it.
+
+Invariants: a lane's jobs run one after another, in order; a lane that has nothing with a thread may go to any.  No
+thread is handed more than ``WRITER_JOBS_AHEAD``; what is more waits here for the first to be free.  Lanes take turns.
+
+Kafka: the request handler threads, any of which appends, under the log's lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pybroker import limits
+from pybroker.env import Clock, Executor
+
+T = TypeVar("T")
+Done = Callable[[Any, BaseException | None], None]
+
+
+class Lane:
+    """The jobs of one log."""
+
+    __slots__ = ("handed_out", "is_ready", "waiting", "writer")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Callable[[], Any], Done]] = deque()
+        self.writer: _Writer | None = None  # who has what is handed out
+        self.handed_out = 0
+        self.is_ready = False  # it stands among those whose jobs wait
+
+
+class _Writer:
+    """One thread, and how many jobs it has not brought back yet."""
+
+    __slots__ = ("executor", "jobs")
+
+    def __init__(self) -> None:
+        self.executor: Executor | None = None
+        self.jobs = 0
+
+
+class Writers:
+    """All writers of a log directory.  Everything runs on the loop."""
+
+    __slots__ = ("_clock", "_closing", "_make", "_ready", "_seen", "_small_ms", "_writers", "small_appends")
+
+    def __init__(self, clock: Clock, make: Callable[[int], Executor]) -> None:
+        self._clock = clock
+        self._make = make
+        self._writers = [_Writer() for _ in range(limits.WRITERS_PER_LOG_DIR)]
+        self._ready: deque[Lane] = deque()  # whose jobs wait
+        self.small_appends = 0  # counted by those who make them, on the loop
+        self._seen = 0
+        self._closing = False
+        self._small_ms = -limits.SMALL_APPENDS_REMEMBERED_MS
+
+    def submit(self, lane: Lane, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run ``work()`` in a thread behind the lane's other jobs; otherwise as ``pybroker.env.Executor.submit``."""
+        lane.waiting.append((work, done))
+        if not lane.is_ready:
+            lane.is_ready = True
+            self._ready.append(lane)
+        self._hand_out()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads; blocks."""
+        self._closing = True
+        for writer in self._writers:
+            if writer.executor is not None:
+                writer.executor.close()
+        while self._ready:
+            lane = self._ready.popleft()
+            while lane.waiting:
+                self._run_here(*lane.waiting.popleft())
+
+    @staticmethod
+    def _run_here(work: Callable[[], Any], done: Done) -> None:
+        try:
+            result = work()
+        except Exception as error:  # handed to the submitter, as an executor does
+            done(None, error)
+        else:
+            done(result, None)
+
+    def _hand_out(self) -> None:
+        """Give the threads what they have room for, a job of each lane in turn."""
+        in_use = self._writers[: self._count()]
+        idle_lanes = 0
+        while self._ready and idle_lanes < len(self._ready) and not self._closing:
+            lane = self._ready.popleft()
+            writer = self._place_for(lane, in_use)
+            idle_lanes = 0 if writer is not None else idle_lanes + 1
+            if writer is not None:
+                self._start(lane, writer)
+            if lane.waiting:
+                self._ready.append(lane)
+            else:
+                lane.is_ready = False
+
+    @staticmethod
+    def _place_for(lane: Lane, in_use: list[_Writer]) -> _Writer | None:
+        """The thread that may have the lane's next job now: the one that has those before it, or the least busy."""
+        writer = lane.writer if lane.handed_out else min(in_use, key=_jobs_of)
+        return writer if writer in in_use and writer.jobs < limits.WRITER_JOBS_AHEAD else None
+
+    def _start(self, lane: Lane, writer: _Writer) -> None:
+        work, done = lane.waiting.popleft()
+        lane.writer = writer
+        lane.handed_out += 1
+        writer.jobs += 1
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            writer.jobs -= 1
+            lane.handed_out -= 1
+            self._hand_out()  # first: the thread has something to do meanwhile
+            done(result, error)
+
+        if writer.executor is None:
+            writer.executor = self._make(self._writers.index(writer))
+        writer.executor.submit(work, finished)
+
+    def _count(self) -> int:
+        """How many threads are of use now."""
+        now_ms = self._clock.monotonic_ms()
+        if self.small_appends != self._seen:
+            self._seen = self.small_appends
+            self._small_ms = now_ms
+        return 1 if now_ms - self._small_ms < limits.SMALL_APPENDS_REMEMBERED_MS else len(self._writers)
+
+
+def _jobs_of(writer: _Writer) -> int:
+    return writer.jobs

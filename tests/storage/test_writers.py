@@ -1,0 +1,157 @@
+"""Which of a log directory's threads makes a large append: the appends of one log stay in order, none waits for another
+log's while a thread is free, and beside small requests there is one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from pybroker import limits
+from tests.storage.batches import batch
+from tests.storage.fake_env import FakeExecutor, FakeWorld
+from tests.storage.logs import Client, Storage, read_all
+
+MakeStorage = Callable[..., Storage]
+LARGE = 200_000
+AHEAD = limits.WRITER_JOBS_AHEAD
+
+
+def writers(world: FakeWorld) -> list[FakeExecutor]:
+    """The writers' threads that were started."""
+    return [executor for name, executor in sorted(world.executors.items()) if "-writer-" in name]
+
+
+def jobs(world: FakeWorld) -> list[int]:
+    """What each of them has still to do."""
+    return [len(executor.jobs) for executor in writers(world)]
+
+
+def client(storage: Storage, partition: int, **settings: Any) -> Client:
+    return Client(storage.log(partition=partition, internal_segment_bytes=1 << 30, **settings))
+
+
+def send(sender: Client, count: int = 1) -> None:
+    for _ in range(count):
+        assert sender.send(batch(values=[bytes(LARGE)])) is None
+
+
+def test_logs_are_shared_out_and_what_a_log_has_in_flight_is_one_threads(storage: Storage, world: FakeWorld) -> None:
+    first, second = client(storage, 0), client(storage, 1)
+    send(first, 3)
+    send(second, 2)
+    send(first)
+    assert jobs(world) == [4, 2]
+    world.run()
+    for sender, sent in ((first, 4), (second, 2)):
+        assert [result.base_offset for result in sender.later] == list(range(sent))
+        assert len(read_all(sender.log)) == sent
+
+
+def test_thread_is_handed_no_more_than_it_needs_and_logs_take_turns(storage: Storage, world: FakeWorld) -> None:
+    greedy = client(storage, 0)
+    send(greedy, 3 * AHEAD)
+    assert jobs(world) == [AHEAD]
+    writers(world)[0].work()
+    writers(world)[0].deliver()
+    assert jobs(world) == [AHEAD]
+    others = [client(storage, partition) for partition in range(1, limits.WRITERS_PER_LOG_DIR)]
+    for other in others:
+        send(other, AHEAD)
+    assert jobs(world) == [AHEAD] * limits.WRITERS_PER_LOG_DIR
+    late = client(storage, 99)
+    send(late)
+    for _ in range(2 + AHEAD):  # the greedy log's turn comes first, then that of the late one
+        writers(world)[0].work()
+        writers(world)[0].deliver()
+    assert len(late.later) == 1
+    assert greedy.log.queue.busy
+    world.run()
+    assert [result.base_offset for result in greedy.later] == list(range(3 * AHEAD))
+
+
+def test_log_stays_with_its_thread_while_a_write_is_not_known_to_be_done(storage: Storage, world: FakeWorld) -> None:
+    sender, other = client(storage, 0), client(storage, 1)
+    send(sender)
+    send(other)
+    writers(world)[0].work()  # written, but the loop does not know it yet
+    writers(world)[1].run()
+    send(sender)
+    assert jobs(world) == [1, 0]
+
+
+def test_one_thread_does_while_it_has_nothing_else_to_do(storage: Storage, world: FakeWorld) -> None:
+    for partition in range(4):
+        send(client(storage, partition))
+        world.run()
+    assert len(writers(world)) == 1
+
+
+def test_append_waits_for_no_other_logs_batch_that_is_being_decoded(storage: Storage, world: FakeWorld) -> None:
+    decoding, other = client(storage, 0, compression_type="gzip"), client(storage, 1)
+    send(decoding)
+    send(other)
+    assert jobs(world) == [1, 1]
+    writers(world)[1].run()
+    assert len(other.later) == 1
+    assert not decoding.later
+
+
+def test_beside_small_appends_one_thread_makes_the_large_ones(storage: Storage, world: FakeWorld) -> None:
+    small, large = client(storage, 0), [client(storage, partition) for partition in (1, 2)]
+    for sender in large:
+        send(sender, 2)
+    assert jobs(world) == [2, 2]
+    assert small.send_now(values=[b"small"]).error_code == 0
+    for sender in large:
+        send(sender)
+    assert jobs(world) == [3, 2]  # what the other has it finishes, and gets no more
+    writers(world)[1].run()
+    assert jobs(world) == [4, 0]
+    world.advance(limits.SMALL_APPENDS_REMEMBERED_MS)
+    world.run()
+    for sender in large:
+        send(sender)
+    assert jobs(world) == [1, 1]
+    world.run()
+    assert [[result.base_offset for result in sender.later] for sender in large] == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_of_every_log_is_kept_whatever_the_threads_do(storage: Storage, world: FakeWorld, seed: int) -> None:
+    random = Random(seed)
+    senders = [client(storage, partition) for partition in range(5)]
+    sent = [0] * len(senders)
+    for _ in range(150):
+        if random.random() < 0.4:
+            number = random.randrange(len(senders))
+            size = LARGE if random.random() < 0.8 else 10
+            result = senders[number].send(batch(values=[b"%06d" % sent[number] + bytes(size)]))
+            if result is not None:
+                senders[number].later.append(result)
+            sent[number] += 1
+        elif writers(world):
+            executor = random.choice(writers(world))
+            if executor.jobs and random.random() < 0.6:
+                executor.work()
+            else:
+                executor.deliver()
+        world.clock.now += random.randrange(300)
+    world.run()
+    for sender, count in zip(senders, sent, strict=True):
+        assert [(result.error_code, result.base_offset) for result in sender.later] == [(0, i) for i in range(count)]
+        assert all(b"%06d" % i in stored for i, (_, _, stored) in enumerate(read_all(sender.log)))
+
+
+def test_appends_of_all_threads_are_completed_by_a_stop(make_storage: MakeStorage, world: FakeWorld) -> None:
+    storage = make_storage()
+    senders = [client(storage, partition) for partition in range(4)]
+    for sender in senders:
+        send(sender, 2 * AHEAD)
+    storage.close()
+    assert [[result.error_code for result in sender.later] for sender in senders] == [[0] * 2 * AHEAD] * 4
+    assert all(executor.closed for executor in writers(world))
+    again = make_storage()
+    assert [again.log(partition=partition).log_end_offset for partition in range(4)] == [2 * AHEAD] * 4
