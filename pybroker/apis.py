@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from pybroker import limits
+
 
 class Operation(IntEnum):
     """AclOperation, with Kafka's numbers."""
@@ -73,10 +75,12 @@ class Api(NamedTuple):
     routed_to: Route = Route.ANY_BROKER
     acl: tuple[Operation, Resource] | None = None
     advertised_min: int | None = None  # Produce advertises 0 for the sake of old librdkafka (KAFKA-18659)
+    elements_max: int | None = None  # of all arrays together, where the request is one operation as a whole
 
 
 ANY, LEADER, GROUP = Route.ANY_BROKER, Route.PARTITION_LEADER, Route.GROUP_COORDINATOR
 TRANSACTION = Route.TRANSACTION_COORDINATOR
+WHOLE, ADMIN = limits.OPERATION_ELEMENTS_MAX, limits.ADMIN_ELEMENTS_MAX
 
 APIS: tuple[Api, ...] = (
     Api(0, "Produce", (3, 13), "produce", LEADER, (Operation.WRITE, Resource.TOPIC), advertised_min=0),
@@ -86,15 +90,15 @@ APIS: tuple[Api, ...] = (
     Api(8, "OffsetCommit", (2, 10), "offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
     Api(9, "OffsetFetch", (1, 10), "offset_fetch", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
     Api(10, "FindCoordinator", (0, 6), "find_coordinator", ANY, (Operation.DESCRIBE, Resource.GROUP)),
-    Api(11, "JoinGroup", (0, 9), "join_group", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(11, "JoinGroup", (0, 9), "join_group", GROUP, (Operation.READ, Resource.GROUP), elements_max=WHOLE),
     Api(12, "Heartbeat", (0, 4), "heartbeat", GROUP, (Operation.READ, Resource.GROUP)),
-    Api(13, "LeaveGroup", (0, 5), "leave_group", GROUP, (Operation.READ, Resource.GROUP)),
-    Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(13, "LeaveGroup", (0, 5), "leave_group", GROUP, (Operation.READ, Resource.GROUP), elements_max=WHOLE),
+    Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, (Operation.READ, Resource.GROUP), elements_max=WHOLE),
     Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
-    Api(16, "ListGroups", (0, 5), "list_groups", ANY, (Operation.DESCRIBE, Resource.GROUP)),
+    Api(16, "ListGroups", (0, 5), "list_groups", ANY, (Operation.DESCRIBE, Resource.GROUP), elements_max=WHOLE),
     Api(18, "ApiVersions", (0, 4), "api_versions"),
-    Api(19, "CreateTopics", (2, 7), "create_topics", ANY, (Operation.CREATE, Resource.TOPIC)),
-    Api(20, "DeleteTopics", (1, 6), "delete_topics", ANY, (Operation.DELETE, Resource.TOPIC)),
+    Api(19, "CreateTopics", (2, 7), "create_topics", ANY, (Operation.CREATE, Resource.TOPIC), elements_max=ADMIN),
+    Api(20, "DeleteTopics", (1, 6), "delete_topics", ANY, (Operation.DELETE, Resource.TOPIC), elements_max=ADMIN),
     Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER, (Operation.DELETE, Resource.TOPIC)),
     Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY, (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)),
     Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
@@ -108,14 +112,40 @@ APIS: tuple[Api, ...] = (
     ),
     Api(25, "AddOffsetsToTxn", (0, 4), "add_offsets_to_txn", TRANSACTION, (Operation.WRITE, Resource.TRANSACTIONAL_ID)),
     Api(26, "EndTxn", (0, 5), "end_txn", TRANSACTION, (Operation.WRITE, Resource.TRANSACTIONAL_ID)),
-    Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, (Operation.CLUSTER_ACTION, Resource.CLUSTER)),
+    Api(
+        27,
+        "WriteTxnMarkers",
+        (1, 2),
+        "write_txn_markers",
+        LEADER,
+        (Operation.CLUSTER_ACTION, Resource.CLUSTER),
+        elements_max=ADMIN,
+    ),
     Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
     Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
-    Api(33, "AlterConfigs", (0, 2), "alter_configs", ANY, (Operation.ALTER_CONFIGS, Resource.CLUSTER)),
-    Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
-    Api(37, "CreatePartitions", (0, 3), "create_partitions", ANY, (Operation.ALTER, Resource.TOPIC)),
+    Api(
+        33,
+        "AlterConfigs",
+        (0, 2),
+        "alter_configs",
+        ANY,
+        (Operation.ALTER_CONFIGS, Resource.CLUSTER),
+        elements_max=ADMIN,
+    ),
+    Api(
+        35,
+        "DescribeLogDirs",
+        (1, 5),
+        "describe_log_dirs",
+        ANY,
+        (Operation.DESCRIBE, Resource.CLUSTER),
+        elements_max=ADMIN,
+    ),
+    Api(
+        37, "CreatePartitions", (0, 3), "create_partitions", ANY, (Operation.ALTER, Resource.TOPIC), elements_max=ADMIN
+    ),
     Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP, (Operation.DELETE, Resource.GROUP)),
-    Api(43, "ElectLeaders", (0, 2), "elect_leaders", ANY, (Operation.ALTER, Resource.CLUSTER)),
+    Api(43, "ElectLeaders", (0, 2), "elect_leaders", ANY, (Operation.ALTER, Resource.CLUSTER), elements_max=WHOLE),
     Api(
         44,
         "IncrementalAlterConfigs",
@@ -123,9 +153,10 @@ APIS: tuple[Api, ...] = (
         "incremental_alter_configs",
         ANY,
         (Operation.ALTER_CONFIGS, Resource.CLUSTER),
+        elements_max=ADMIN,
     ),
     Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP, (Operation.DELETE, Resource.GROUP)),
-    Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER)),
+    Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER), elements_max=WHOLE),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
     Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER, (Operation.READ, Resource.TOPIC)),
     Api(
@@ -136,15 +167,45 @@ APIS: tuple[Api, ...] = (
         TRANSACTION,
         (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
     ),
-    Api(66, "ListTransactions", (0, 2), "list_transactions", ANY, (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)),
-    Api(68, "ConsumerGroupHeartbeat", (0, 1), "consumer_group_heartbeat", GROUP, (Operation.READ, Resource.GROUP)),
+    Api(
+        66,
+        "ListTransactions",
+        (0, 2),
+        "list_transactions",
+        ANY,
+        (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
+        elements_max=WHOLE,
+    ),
+    Api(
+        68,
+        "ConsumerGroupHeartbeat",
+        (0, 1),
+        "consumer_group_heartbeat",
+        GROUP,
+        (Operation.READ, Resource.GROUP),
+        elements_max=WHOLE,
+    ),
     Api(69, "ConsumerGroupDescribe", (0, 1), "consumer_group_describe", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
     Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(
-        74, "ListConfigResources", (0, 1), "list_config_resources", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
+        74,
+        "ListConfigResources",
+        (0, 1),
+        "list_config_resources",
+        ANY,
+        (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
+        elements_max=WHOLE,
     ),
-    Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, (Operation.DESCRIBE, Resource.TOPIC)),
+    Api(
+        75,
+        "DescribeTopicPartitions",
+        (0, 0),
+        "describe_topic_partitions",
+        ANY,
+        (Operation.DESCRIBE, Resource.TOPIC),
+        elements_max=ADMIN,
+    ),
 )
 
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -55,6 +55,38 @@ TURN_NS = 1_000_000
 # twenty small requests, or a batch of a megabyte.
 SHORT_TURN_NS = 250_000
 
+# Frames that are longer are decoded in steps, with their requests' handlers behind: below it even the smallest elements
+# are decoded in some milliseconds.  Such batches are not written by the loop, so no small Produce comes this way.
+WHOLE_FRAME_BYTES = 128 << 10
+
+# What a handler hands to a service as one operation: ids of groups and the like, and topics with their partitions.
+# Each costs 5 to 30 microseconds, so a portion takes some milliseconds; what is longer is served portion by portion.
+ELEMENTS_AT_ONCE = 100
+PARTITIONS_AT_ONCE = 500
+
+# Partitions of a Produce that are appended to at once: the first batch of a partition makes its files.
+PARTITIONS_APPENDED_AT_ONCE = 20
+
+# Topics of a DeleteTopics that are deleted at once: putting a filled one's files aside takes half a millisecond.
+TOPICS_DELETED_AT_ONCE = 50
+
+# Resources of a request that the controller decides as a whole: Kafka's makes no more than 10,000 records at once.
+RESOURCES_PER_REQUEST_MAX = 10_000
+
+# Elements, over all arrays, of a request that is one operation as a whole, where it is no rule of Kafka's: members,
+# protocols, subscriptions and filters cost a few microseconds each.
+OPERATION_ELEMENTS_MAX = 20_000
+
+# The same where the elements are topics and partitions with what is said of them, in requests of administrators.
+ADMIN_ELEMENTS_MAX = 50_000
+
+# Settings that one DescribeConfigs is answered with: all topics of a broker with 30,000, or some 70 MB.
+DESCRIBED_SETTINGS_MAX = 1_000_000
+
+# Larger frames that are decoded and handled in steps at once; the others wait with their bytes, which are counted,
+# where the objects that are made of them are not: a million elements take some 250 MB.
+LARGE_REQUESTS_AT_ONCE = 4
+
 # How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
 # request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.
 BUSY_POLL_US = 200
@@ -113,6 +145,9 @@ FETCH_SLICE_MS = 2
 FETCH_WAIT_MAX_MS = 600_000
 
 # --- answering ---------------------------------------------------------------------------------------------------
+
+# A reply without records that was long in the making is no longer than this: what librdkafka takes at most, by default.
+REPLY_BYTES_MAX = 100_000_000
 
 # A fetch reply never carries more record bytes than this, whatever fetch.max.bytes and the client say: a frame's
 # length is an int32.

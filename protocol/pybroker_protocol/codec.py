@@ -11,7 +11,7 @@ message that its version cannot express: that is a mistake of this side, not of 
 Kafka counterpart: the generated message classes and org.apache.kafka.common.protocol.MessageUtil.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from pybroker_protocol.decoder import compile_decoder
@@ -20,7 +20,17 @@ from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import skip_tagged_fields
 from pybroker_protocol.schema import Message
 
-__all__ = ["ProtocolError", "decode", "decoder", "encode", "encoder", "is_flexible", "skip_tagged_fields"]
+__all__ = [
+    "ProtocolError",
+    "decode",
+    "decoder",
+    "decoder_in_steps",
+    "encode",
+    "encoder",
+    "encoder_in_steps",
+    "is_flexible",
+    "skip_tagged_fields",
+]
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -52,6 +62,27 @@ def encoder(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Any]]
         _require_version(cls, version)
         function = _ENCODERS[cls, version] = compile_encoder(cls, version)
     return function
+
+
+def decoder_in_steps(
+    cls: type[MessageT], version: int, elements_max: int | None = None
+) -> Callable[[memoryview, int], Generator[None, None, tuple[MessageT, int]]]:
+    """``decoder`` for what may be very long: a generator that stops after every few elements of arrays.
+
+    A request of more than ``elements_max`` elements, where that is less than it may have anyway, is a ProtocolError.
+    It copies nothing of the frame but what it decodes, so the frame has to stay as it is until the generator's end.
+    """
+    _require_version(cls, version)
+    return compile_decoder(cls, version, in_steps=True, elements_max=elements_max)
+
+
+def encoder_in_steps(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Any]], Generator[int, None, None]]:
+    """``encoder`` for what may be very long: a generator that stops after every few elements of arrays.
+
+    It yields how many bytes it has gathered since the last part; the message has to stay as it is until its end.
+    """
+    _require_version(cls, version)
+    return compile_encoder(cls, version, in_steps=True)
 
 
 def decode(cls: type[MessageT], version: int, buffer: bytes | bytearray | memoryview) -> MessageT:

@@ -36,9 +36,11 @@ from pybroker_protocol.source import Source
 REQUEST_ELEMENTS_MAX = 1_000_000
 
 
-def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    """Make ``fn(frame, pos) -> (message, new_pos)`` for one version."""
-    return _DecoderCompiler(cls, version).compile()
+def compile_decoder(
+    cls: type[Message], version: int, in_steps: bool = False, elements_max: int | None = None
+) -> Callable[..., Any]:
+    """Make ``fn(frame, pos) -> (message, new_pos)`` for one version; in steps, a generator that returns it."""
+    return _DecoderCompiler(cls, version, in_steps, elements_max or REQUEST_ELEMENTS_MAX).compile()
 
 
 def _truncated(field: str) -> NoReturn:
@@ -49,8 +51,8 @@ def _null(field: str) -> NoReturn:
     raise ProtocolError(f"{field} must not be null")
 
 
-def _too_many(field: str) -> NoReturn:
-    raise ProtocolError(f"{field} takes the request above {REQUEST_ELEMENTS_MAX} elements")
+def _too_many(field: str, elements_max: int) -> NoReturn:
+    raise ProtocolError(f"{field} takes the request above {elements_max} elements")
 
 
 def _too_many_tags(count: int) -> NoReturn:
@@ -81,14 +83,18 @@ _CONSTANTS = {
 class _DecoderCompiler:
     """Writes the source of one decoder; ``_formats`` and ``_targets`` hold the fixed fields not yet written."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool, elements_max: int) -> None:
         self._cls = cls
         self._version = version
+        self._in_steps = in_steps
+        self._elements_max = elements_max
         self._flexible = version in cls.__declaration__.flexible
         self._is_request = issubclass(cls, Request)
-        # Slices of bytes are much cheaper than slices of a view, and worth one copy of a frame without record data.
-        self._views = contains_records(cls, version)
-        self._source = Source(f"decode {cls.__name__} version {version}", dict(_CONSTANTS))
+        # Slices of bytes are much cheaper than slices of a view, and worth one copy of a frame without record data;
+        # but what is decoded in steps may be so long that the copy alone would take too long.
+        self._views = in_steps or contains_records(cls, version)
+        how = " in steps" if in_steps else ""
+        self._source = Source(f"decode {cls.__name__} version {version}{how}", dict(_CONSTANTS))
         self._formats: list[str] = []
         self._targets: list[str] = []
 
@@ -98,7 +104,10 @@ class _DecoderCompiler:
             line("data = frame" if self._views else "data = bytes(frame)")
             line("size = len(data)")
             if self._is_request:
-                line(f"budget = {REQUEST_ELEMENTS_MAX}")
+                line(f"budget = {self._elements_max}")
+            if self._in_steps:
+                line("step = 0")
+                line("if False: yield")
             with source.block("try:"):
                 message = self._struct(self._cls)
                 self._flush()
@@ -222,7 +231,7 @@ class _DecoderCompiler:
             if self._is_request:
                 line(f"budget -= {count}")
                 with self._source.block("if budget < 0:"):
-                    line(f"too_many({name!r})")
+                    line(f"too_many({name!r}, {self._elements_max})")
             with self._source.block(f"if {count} * {least_size(element, self._version, flexible)} > size - pos:"):
                 line(f"truncated({name!r})")
             if isinstance(element, Fixed):
@@ -249,6 +258,8 @@ class _DecoderCompiler:
         items = self._source.name("items")
         self._source.line(f"{target} = {items} = []")
         with self._source.block(f"for _ in range({count}):"):
+            if self._in_steps:
+                self._source.step()
             if isinstance(element, Nested):
                 item = self._struct(element.struct)
                 self._flush()

@@ -20,9 +20,9 @@ from pybroker_protocol.schema import Array, Field, Fixed, Message, Nested, Struc
 from pybroker_protocol.source import Source
 
 
-def compile_encoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    """Make ``fn(message, parts)`` for one version."""
-    return _EncoderCompiler(cls, version).compile()
+def compile_encoder(cls: type[Message], version: int, in_steps: bool = False) -> Callable[..., Any]:
+    """Make ``fn(message, parts)`` for one version; in steps, a generator that yields the bytes since the last part."""
+    return _EncoderCompiler(cls, version, in_steps).compile()
 
 
 def _absent(field: str, value: object) -> NoReturn:
@@ -46,11 +46,13 @@ _CONSTANTS = {
 class _EncoderCompiler:
     """Writes the source of one encoder; ``_formats`` and ``_values`` hold the fixed fields not yet written."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool) -> None:
         self._cls = cls
         self._version = version
+        self._in_steps = in_steps
         self._flexible = version in cls.__declaration__.flexible
-        self._source = Source(f"encode {cls.__name__} version {version}", dict(_CONSTANTS))
+        how = " in steps" if in_steps else ""
+        self._source = Source(f"encode {cls.__name__} version {version}{how}", dict(_CONSTANTS))
         self._out = "out"
         self._formats: list[str] = []
         self._values: list[str] = []
@@ -58,6 +60,9 @@ class _EncoderCompiler:
     def compile(self) -> Callable[..., Any]:
         source, line = self._source, self._source.line
         with source.block("def encode(message, parts):"):
+            if self._in_steps:
+                line("step = 0")
+                line("if False: yield 0")
             with source.block("try:"):
                 line("out = bytearray()")
                 self._struct(self._cls, "message")
@@ -203,6 +208,8 @@ class _EncoderCompiler:
         self._flush()
         item = self._source.name("item")
         with self._source.block(f"for {item} in {value}:"):
+            if self._in_steps:
+                self._source.step("len(out)")
             if isinstance(element, Nested):
                 self._struct(element.struct, item)
             else:

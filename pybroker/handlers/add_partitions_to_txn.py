@@ -8,12 +8,10 @@ whether a partition belongs to one (KIP-890).
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.storage.results import PartitionErrors
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_partitions_to_txn import (
@@ -31,7 +29,7 @@ BATCHED_VERSION = 4
 Outcome = int | PartitionErrors
 
 
-def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | Parked:
+def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Steps:
     """Check each transaction's partitions and hand it to the coordinator."""
     batched = ctx.api_version >= BATCHED_VERSION
     if batched and not ctx.authorize(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
@@ -39,32 +37,25 @@ def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartit
             throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=[]
         )
     transactions = request.transactions if batched else [_of_client(request)]
-    parked = Parked()
-
-    def answer(outcomes: list[Outcome]) -> None:
-        results = [
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_topic_results(transaction, outcome)
-            )
-            for transaction, outcome in zip(transactions, outcomes, strict=True)
-        ]
-        if batched:
-            response = AddPartitionsToTxnResponse(
-                throttle_time_ms=0, error_code=ErrorCode.NONE, results_by_transaction=results
-            )
-        else:
-            topic_results = results[0].topic_results
-            response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topic_results)
-        parked.complete(response)
-
-    gather = Gather(len(transactions), answer)
+    answers = Parked()
+    gather = Gather(len(transactions), answers.complete)
     for position, transaction in enumerate(transactions):
-        refused = _refused(ctx, transaction)
+        refused = yield from _refused(ctx, transaction)
         if refused is not None:
             gather.slot(position)(refused)
         else:
             ctx.services.transactions.add_partitions(transaction, ctx.api_version, gather.slot(position))
-    return parked
+        yield
+    results = []
+    for transaction, outcome in zip(transactions, (yield answers), strict=True):
+        topic_results = yield from _topic_results(transaction, outcome)
+        results.append(
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topic_results)
+        )
+        yield
+    if batched:
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results_by_transaction=results)
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)
 
 
 def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -77,7 +68,7 @@ def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransact
     )
 
 
-def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Outcome | None:
+def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Steps:
     """What is said of the partitions if the coordinator is not to be asked at all."""
     is_client = ctx.api_version < BATCHED_VERSION
     if is_client and not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
@@ -88,25 +79,39 @@ def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) ->
         name = topic.name
         if is_client and (name in INTERNAL_TOPICS or not ctx.authorize(Operation.WRITE, Resource.TOPIC, name)):
             errors |= {(name, index): ErrorCode.TOPIC_AUTHORIZATION_FAILED for index in topic.partitions}
+            yield
             continue
         count = len(topics[name].partitions) if name in topics else 0
         missing = [index for index in topic.partitions if not 0 <= index < count]
         errors |= {(name, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for index in missing}
+        yield
     if not errors:
         return None
-    partitions = ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
-    return dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | errors
+    outcome: PartitionErrors = {}
+    for topic in transaction.topics:
+        for index in topic.partitions:
+            outcome[topic.name, index] = errors.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
+        yield
+    return outcome
 
 
-def _topic_results(transaction: AddPartitionsToTxnTransaction, outcome: Outcome) -> list[AddPartitionsToTxnTopicResult]:
+def _topic_results(transaction: AddPartitionsToTxnTransaction, outcome: Outcome) -> Steps:
     """What was asked for, with one code for all; where each partition has its own, each is named once."""
     if isinstance(outcome, dict):
-        by_topic = groupby(sorted(outcome), lambda partition: partition[0])
-        return [
-            _topic_result(name, [(index, outcome[name, index]) for _, index in partitions])
-            for name, partitions in by_topic
-        ]
-    return [_topic_result(topic.name, [(index, outcome) for index in topic.partitions]) for topic in transaction.topics]
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for (name, index), code in outcome.items():
+            by_topic.setdefault(name, []).append((index, code))
+            yield
+        results = []
+        for name in sorted(by_topic):
+            results.append(_topic_result(name, sorted(by_topic[name])))
+            yield
+        return results
+    results = []
+    for topic in transaction.topics:
+        results.append(_topic_result(topic.name, [(index, outcome) for index in topic.partitions]))
+        yield
+    return results
 
 
 def _topic_result(name: str, codes: list[tuple[int, int]]) -> AddPartitionsToTxnTopicResult:

@@ -8,7 +8,8 @@ Counterpart in Kafka: the authorization part of ``ConfigHelper`` and ``Controlle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
@@ -23,7 +24,8 @@ from pybroker.config.resources import (
     ConfigFailure,
     Outcome,
 )
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import too_many
 from pybroker_protocol.errors import ErrorCode
 
 _GUARDS: Final = {
@@ -52,21 +54,24 @@ def alter(
     validate_only: bool,
     response_class: Callable[..., Any],
     result_class: Callable[..., Any],
-) -> Parked:
+) -> Steps:
     """Commit the valid alterations; the reply, one result per resource, comes when they are in effect."""
-    parked = Parked()
-
-    def done(outcomes: list[Outcome]) -> None:
-        results = [
+    refused = too_many(alterations)
+    if refused is None:
+        altered = Parked()
+        ctx.services.configs.alter(alterations, validate_only, altered.complete)
+        outcomes: Iterable[Outcome] = yield altered
+    else:
+        outcomes = repeat(Outcome(*refused), len(alterations))
+    results = []
+    for alteration, outcome in zip(alterations, outcomes, strict=True):
+        results.append(
             result_class(
                 error_code=outcome.error_code,
                 error_message=outcome.error_message,
                 resource_type=alteration.resource_type,
                 resource_name=alteration.resource_name,
             )
-            for alteration, outcome in zip(alterations, outcomes, strict=True)
-        ]
-        parked.complete(response_class(throttle_time_ms=0, responses=results))
-
-    ctx.services.configs.alter(alterations, validate_only, done)
-    return parked
+        )
+        yield
+    return response_class(throttle_time_ms=0, responses=results)

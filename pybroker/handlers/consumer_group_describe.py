@@ -8,9 +8,11 @@ GROUP_ID_NOT_FOUND.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
+from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.consumer_requests import describe_error
 from pybroker.handlers.authorized_operations import authorized_operations
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -19,28 +21,36 @@ from pybroker_protocol.messages.consumer_group_describe import (
 )
 
 
-def handle(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse | Parked:
+def handle(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps:
     """Describe what the client may see; the rest comes first, with an error each."""
     if not ctx.services.groups.serves_consumer_groups:
-        refused = [describe_error(group_id, ErrorCode.UNSUPPORTED_VERSION) for group_id in request.group_ids]
-        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=refused)
+        unserved = []
+        for group_id in request.group_ids:
+            unserved.append(describe_error(group_id, ErrorCode.UNSUPPORTED_VERSION))
+            yield
+        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=unserved)
     allowed, refused = [], []
     for group_id in request.group_ids:
         if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group_id):
             allowed.append(group_id)
         else:
             refused.append(describe_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    parked = Parked()
-
-    def done(described: list[DescribedGroup]) -> None:
+        yield
+    answers = Parked()
+    asked = list(portions(allowed))
+    gather = Gather(len(asked), answers.complete)
+    for position, portion in enumerate(asked):
+        ctx.services.groups.describe_consumer_groups(portion, gather.slot(position))
+        yield
+    groups: list[DescribedGroup] = refused
+    for described in (yield answers):
         visible = [_visible(ctx, group) for group in described]
         for group in visible:
             if request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = authorized_operations(ctx, Resource.GROUP, group.group_id)
-        parked.complete(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[*refused, *visible]))
-
-    ctx.services.groups.describe_consumer_groups(allowed, done)
-    return parked.response if parked.completed else parked
+        groups.extend(visible)
+        yield
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
 def _visible(ctx: RequestContext, group: DescribedGroup) -> DescribedGroup:

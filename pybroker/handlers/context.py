@@ -5,11 +5,16 @@ comes later).  Owns no I/O: ``net`` makes contexts and sends what handlers retur
 
 A handler is a plain function in a file of its own, ``def handle(ctx, request)``, that returns a response
 message now, a ``Parked`` which is completed exactly once, or ``None`` for no reply at all (Produce with acks=0).
+
+Whatever walks through as much as a client likes to name shares its work: the handler is a generator (or returns one),
+which yields after each element, as a place where others may have their turn; ``answer = yield parked`` goes on when
+that is completed.  What it returns is the handler's answer.  Where there is little to do it is over in its connection's
+share of the turn, and costs next to nothing.  Between two yields a handler must not take long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -75,6 +80,10 @@ class Parked:
             on_abandon, self.on_abandon, self._deliver = self.on_abandon, None, None
             if on_abandon is not None:
                 on_abandon()
+
+
+# What a handler does in steps: each ``yield`` is nothing or a Parked, which gives its response; the end is the answer.
+Steps = Generator[Any, Any, Any]
 
 
 class RequestContext:

@@ -6,7 +6,8 @@ Behaviour: each topic is answered for itself.  ``validate_only`` grows none.
 from __future__ import annotations
 
 from pybroker.cluster.operations import MorePartitions, NamedResult
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import too_many
 from pybroker_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -15,30 +16,32 @@ from pybroker_protocol.messages.create_partitions import (
 )
 
 
-def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Parked:
+def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Steps:
     """Grow the topics; the reply waits for the commit."""
-    parked = Parked()
-
-    def done(results: list[NamedResult]) -> None:
-        parked.complete(
-            CreatePartitionsResponse(
-                throttle_time_ms=0,
-                results=[
-                    CreatePartitionsTopicResult(
-                        name=result.name, error_code=result.error_code, error_message=result.error_message
-                    )
-                    for result in results
-                ],
-            )
+    refused = too_many(request.topics)
+    wanted: list[MorePartitions] = []
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        if refused is None:
+            wanted.append(_more_partitions(topic))
+        else:
+            results[topic.name] = _result(NamedResult(topic.name, *refused))
+        yield
+    if refused is None:
+        grown = Parked()
+        ctx.services.controller.create_partitions(
+            wanted, grown.complete, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
+        for result in (yield grown):
+            results[result.name] = _result(result)
+            yield
+    return CreatePartitionsResponse(throttle_time_ms=0, results=list(results.values()))
 
-    ctx.services.controller.create_partitions(
-        [_more_partitions(topic) for topic in request.topics],
-        done,
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
+
+def _result(result: NamedResult) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=result.name, error_code=result.error_code, error_message=result.error_message
     )
-    return parked
 
 
 def _more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:

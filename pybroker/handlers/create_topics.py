@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pybroker.cluster.operations import NewTopic, TopicCreation
 from pybroker.config.describe import topic_entries
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import too_many
 from pybroker_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -20,20 +21,26 @@ from pybroker_protocol.messages.create_topics import (
 _CONFIGS_SINCE = 5
 
 
-def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Parked:
+def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
     """Create the topics; the reply waits for the commit."""
-    parked = Parked()
-
-    def done(results: list[TopicCreation]) -> None:
-        parked.complete(CreateTopicsResponse(throttle_time_ms=0, topics=[_result(ctx, result) for result in results]))
-
-    ctx.services.controller.create_topics(
-        [_new_topic(topic) for topic in request.topics],
-        done,
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
-    )
-    return parked
+    refused = too_many(request.topics)
+    wanted: list[NewTopic] = []
+    results: dict[str, CreatableTopicResult] = {}
+    for topic in request.topics:
+        if refused is None:
+            wanted.append(_new_topic(topic))
+        else:
+            results[topic.name] = _result(ctx, TopicCreation(topic.name, *refused))
+        yield
+    if refused is None:
+        created = Parked()
+        ctx.services.controller.create_topics(
+            wanted, created.complete, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        )
+        for creation in (yield created):
+            results[creation.name] = _result(ctx, creation)
+            yield
+    return CreateTopicsResponse(throttle_time_ms=0, topics=list(results.values()))
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -7,13 +7,15 @@ name that is given twice is deleted once.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
+from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.responses import delete_error
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Parked:
+def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps:
     """Delete what the client may delete."""
     allowed, refused = [], []
     for group_id in dict.fromkeys(request.groups_names):
@@ -21,10 +23,14 @@ def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsRes
             allowed.append(group_id)
         else:
             refused.append(delete_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    parked = Parked()
-
-    def done(results: list[DeletableGroupResult]) -> None:
-        parked.complete(DeleteGroupsResponse(throttle_time_ms=0, results=[*results, *refused]))
-
-    ctx.services.groups.delete_groups(allowed, done)
-    return parked
+        yield
+    answers = Parked()
+    asked = list(portions(allowed))
+    gather = Gather(len(asked), answers.complete)
+    for position, portion in enumerate(asked):
+        ctx.services.groups.delete_groups(portion, gather.slot(position))
+        yield
+    results: list[DeletableGroupResult] = []
+    for deleted in (yield answers):
+        results.extend(deleted)
+    return DeleteGroupsResponse(throttle_time_ms=0, results=[*results, *refused])

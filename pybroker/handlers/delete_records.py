@@ -9,7 +9,7 @@ Not done: waiting for followers; with one replica the log's start is the low wat
 from __future__ import annotations
 
 from pybroker.cluster.image import INTERNAL_TOPICS
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,19 +22,21 @@ from pybroker_protocol.messages.delete_records import (
 _NO_OFFSET = -1
 
 
-def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> Steps:
     """Move the start of every partition's log; of a partition that is named twice, to the last of the offsets."""
     wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             wanted.setdefault(topic.name, {})[asked.partition_index] = asked
-    return DeleteRecordsResponse(
-        throttle_time_ms=0,
-        topics=[
-            DeleteRecordsTopicResult(name=name, partitions=[_delete(ctx, name, asked) for asked in partitions.values()])
-            for name, partitions in wanted.items()
-        ],
-    )
+            yield
+    topics = []
+    for name, partitions in wanted.items():
+        results = []
+        for asked in partitions.values():
+            results.append(_delete(ctx, name, asked))
+            yield
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
 def _delete(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

@@ -7,8 +7,12 @@ Version notes: by id from 6 (KIP-516), where each topic has either a name or an 
 
 from __future__ import annotations
 
+from collections import Counter
+
+from pybroker import limits
 from pybroker.cluster.operations import TopicDeletion
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -22,8 +26,8 @@ _DISABLED_SINCE = 3
 _STATES_SINCE = 6
 
 
-def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse | Parked:
-    """Delete the topics; the reply waits for the commit."""
+def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse | Steps:
+    """Delete the topics; the reply waits for the commits."""
     states = request.topics if ctx.api_version >= _STATES_SINCE else _states_of(request.topic_names)
     if not ctx.services.config.get_bool("delete.topic.enable"):
         return _disabled(states, ctx.api_version)
@@ -33,14 +37,25 @@ def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsRes
         for state in states
         if (state.name is None) != (state.topic_id == ZERO_UUID)
     ]
-    parked = Parked()
+    return _delete(ctx, topics, responses, request.timeout_ms)
 
-    def done(results: list[TopicDeletion]) -> None:
-        rows = [_response(result) for result in results]
-        parked.complete(DeleteTopicsResponse(throttle_time_ms=0, responses=responses + rows))
 
-    ctx.services.controller.delete_topics(topics, done, timeout_ms=request.timeout_ms)
-    return parked
+def _delete(
+    ctx: RequestContext, topics: list[str | bytes], responses: list[DeletableTopicResult], timeout_ms: int
+) -> Steps:
+    """Some at a time: each of a topic's partitions has files to put aside."""
+    counts = Counter(topics)
+    # A name and the id of the same topic have to be seen together.
+    is_mixed = len({type(topic) for topic in counts}) > 1
+    for portion in portions(list(counts), len(counts) if is_mixed else limits.TOPICS_DELETED_AT_ONCE):
+        deleted = Parked()
+        # What comes twice is refused however often it comes.
+        named = [topic for topic in portion for _ in range(min(counts[topic], 2))]
+        ctx.services.controller.delete_topics(named, deleted.complete, timeout_ms=timeout_ms)
+        results: list[TopicDeletion] = yield deleted
+        responses += [_response(result) for result in results]
+        yield
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=responses)
 
 
 def _states_of(names: list[str]) -> list[DeleteTopicState]:

@@ -7,11 +7,12 @@ A broker answers for its own settings only; the resource without a name is what 
 
 from __future__ import annotations
 
+from pybroker import limits
 from pybroker.apis import Operation
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.config.resources import TOPIC, ConfigEntry, Description
 from pybroker.handlers.config_requests import refusal
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import CloseConnection, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -23,15 +24,24 @@ from pybroker_protocol.messages.describe_configs import (
 )
 
 
-def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource."""
-    return DescribeConfigsResponse(
-        throttle_time_ms=0,
-        results=[
-            _result(resource, _describe(ctx, resource, request.include_documentation), request.include_synonyms)
-            for resource in request.resources
-        ],
-    )
+def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps:
+    """Describe each resource; one that is asked for again is answered with what was found out the first time."""
+    results: list[DescribeConfigsResult] = []
+    known: dict[tuple[int, str, tuple[str, ...] | None], DescribeConfigsResult] = {}
+    settings = 0
+    for resource in request.resources:
+        keys = resource.configuration_keys
+        key = resource.resource_type, resource.resource_name, None if keys is None else tuple(keys)
+        result = known.get(key)
+        if result is None:
+            description = _describe(ctx, resource, request.include_documentation)
+            result = known[key] = _result(resource, description, request.include_synonyms)
+            settings += len(result.configs)
+            if settings > limits.DESCRIBED_SETTINGS_MAX:
+                raise CloseConnection(f"DescribeConfigs of more than {limits.DESCRIBED_SETTINGS_MAX} settings")
+        results.append(result)
+        yield
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
 def _describe(ctx: RequestContext, resource: DescribeConfigsResource, include_documentation: bool) -> Description:

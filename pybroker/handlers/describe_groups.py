@@ -8,14 +8,16 @@ client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that do
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
+from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.responses import described_group_error
 from pybroker.handlers.authorized_operations import authorized_operations
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 
-def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse | Parked:
+def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps:
     """Describe what the client may see; the rest comes first, with an error each."""
     allowed, refused = [], []
     for group_id in request.groups:
@@ -23,14 +25,19 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroup
             allowed.append(group_id)
         else:
             refused.append(described_group_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    parked = Parked()
-
-    def done(described: list[DescribedGroup]) -> None:
+        yield
+    answers = Parked()
+    asked = list(portions(allowed))
+    gather = Gather(len(asked), answers.complete)
+    for position, portion in enumerate(asked):
+        ctx.services.groups.describe_groups(portion, ctx.api_version, gather.slot(position))
+        yield
+    groups: list[DescribedGroup] = refused
+    for described in (yield answers):
         if request.include_authorized_operations:
             for group in described:
                 if not group.error_code:
                     group.authorized_operations = authorized_operations(ctx, Resource.GROUP, group.group_id)
-        parked.complete(DescribeGroupsResponse(throttle_time_ms=0, groups=[*refused, *described]))
-
-    ctx.services.groups.describe_groups(allowed, ctx.api_version, done)
-    return parked
+        groups.extend(described)
+        yield
+    return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)

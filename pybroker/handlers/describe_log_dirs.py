@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
     from pybroker.storage.log_dir_description import LogDirDescription
 
 
-def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Parked:
+def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Steps:
     """Describe the directories; what is asked for and not here is left out."""
-    wanted = None
+    wanted: dict[tuple[str, int], None] | None = None
     if request.topics is not None:
         # Once each, in the order of the request.
-        wanted = dict.fromkeys((topic.topic, index) for topic in request.topics for index in topic.partitions)
-    parked = Parked()
+        wanted = {}
+        for topic in request.topics:
+            wanted.update(dict.fromkeys((topic.topic, index) for index in topic.partitions))
+            yield
+    described = Parked()
+    description = ctx.services.logs.describe(wanted, described.complete)
+    if not described.completed:
+        described.on_abandon = description.abandon
+    results = []
+    for directory in (yield described):
+        results.append((yield from _result(directory)))
+    return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
 
-    def described(directories: list[LogDirDescription]) -> None:
-        results = [_result(directory) for directory in directories]
-        parked.complete(DescribeLogDirsResponse(throttle_time_ms=0, results=results))
 
-    description = ctx.services.logs.describe(wanted, described)
-    if not parked.completed:
-        parked.on_abandon = description.abandon
-    return parked
-
-
-def _result(directory: LogDirDescription) -> DescribeLogDirsResult:
+def _result(directory: LogDirDescription) -> Steps:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in directory.partitions:
         topics.setdefault(partition.topic, []).append(
@@ -51,6 +52,7 @@ def _result(directory: LogDirDescription) -> DescribeLogDirsResult:
                 is_future_key=False,
             )
         )
+        yield
     return DescribeLogDirsResult(
         error_code=directory.error_code,
         log_dir=directory.path,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
 from pybroker.cluster.topic_names import invalid_reason
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -19,15 +19,15 @@ from pybroker_protocol.messages.describe_producers import (
 )
 
 
-def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(ctx: RequestContext, request: DescribeProducersRequest) -> Steps:
     """Answer every partition from the producer state of its log."""
     topics = []
     for topic in request.topics:
         error, message = _refusal(ctx, topic.name)
-        partitions = [
-            _failed(index, error, message) if error else _describe(ctx, topic.name, index)
-            for index in topic.partition_indexes
-        ]
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append(_failed(index, error, message) if error else _describe(ctx, topic.name, index))
+            yield
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 

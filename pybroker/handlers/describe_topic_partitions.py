@@ -14,7 +14,7 @@ from pybroker.cluster.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -35,7 +35,7 @@ class _Page(NamedTuple):
     partitions_max: int
 
 
-def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps:
     """Describe one page of topics."""
     image, view = ctx.services.metadata.image, ctx.services.metadata.view(ctx.listener)
     page = _page(ctx, request)
@@ -45,6 +45,7 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
     remaining = page.partitions_max
     cursor = None
     for position, name in enumerate(page.names):
+        yield
         if remaining == 0:
             cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
             break

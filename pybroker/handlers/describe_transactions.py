@@ -7,8 +7,10 @@ is TRANSACTIONAL_ID_NOT_FOUND.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
+from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.transaction.responses import describe_error
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -17,7 +19,7 @@ from pybroker_protocol.messages.describe_transactions import (
 )
 
 
-def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Parked:
+def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps:
     """Describe what the client may see, with those topics that it may see; the rest comes first, with an error each."""
     allowed, refused = [], []
     for transactional_id in request.transactional_ids:
@@ -25,12 +27,17 @@ def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Parked:
             allowed.append(transactional_id)
         else:
             refused.append(describe_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    parked = Parked()
-
-    def done(described: list[TransactionState]) -> None:
+        yield
+    answers = Parked()
+    asked = list(portions(allowed))
+    gather = Gather(len(asked), answers.complete)
+    for position, portion in enumerate(asked):
+        ctx.services.transactions.describe(portion, gather.slot(position))
+        yield
+    states: list[TransactionState] = refused
+    for described in (yield answers):
         for state in described:
             state.topics = [t for t in state.topics if ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, t.topic)]
-        parked.complete(DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=[*refused, *described]))
-
-    ctx.services.transactions.describe(allowed, done)
-    return parked
+        states.extend(described)
+        yield
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

@@ -6,12 +6,13 @@ Version notes: 0 elects preferred leaders only, and has no error of the whole; u
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.decisions.elections import PREFERRED, refused_elections
-from pybroker.cluster.operations import LeaderElections
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.cluster.operations import LeaderElections, PartitionElection
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -23,7 +24,7 @@ from pybroker_protocol.messages.elect_leaders import (
 _TYPES_SINCE: Final = 1
 
 
-def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse | Parked:
+def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
     """Elect the leaders; the reply waits for the commit."""
     version = ctx.api_version
     wanted = None
@@ -31,33 +32,38 @@ def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersRes
         wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     if not ctx.authorize(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _response(refused_elections(wanted, code, code.message), version)
-    parked = Parked()
+        return (yield from _response(refused_elections(wanted, code, code.message), version))
+    elected = Parked()
     ctx.services.controller.elect_leaders(
         request.election_type if version >= _TYPES_SINCE else PREFERRED,
         wanted,
-        lambda elections: parked.complete(_response(elections, version)),
+        elected.complete,
         timeout_ms=request.timeout_ms,
     )
-    return parked
+    return (yield from _response((yield elected), version))
 
 
-def _response(elections: LeaderElections, version: int) -> ElectLeadersResponse:
+def _response(elections: LeaderElections, version: int) -> Steps:
+    results = []
+    for name, partitions in elections.topics:
+        results.append(_result(name, partitions))
+        yield
     return ElectLeadersResponse(
         throttle_time_ms=0,
         error_code=elections.error_code if version >= _TYPES_SINCE else 0,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=name,
-                partition_result=[
-                    PartitionResult(
-                        partition_id=election.partition,
-                        error_code=election.error_code,
-                        error_message=election.error_message,
-                    )
-                    for election in partitions
-                ],
+        replica_election_results=results,
+    )
+
+
+def _result(name: str, elections: Iterable[PartitionElection]) -> ReplicaElectionResult:
+    return ReplicaElectionResult(
+        topic=name,
+        partition_result=[
+            PartitionResult(
+                partition_id=election.partition,
+                error_code=election.error_code,
+                error_message=election.error_message,
             )
-            for name, partitions in elections.topics
+            for election in elections
         ],
     )

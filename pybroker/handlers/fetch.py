@@ -8,8 +8,12 @@ Not done: followers.  A request with a replica id is refused with CLUSTER_AUTHOR
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from pybroker import limits
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import (
     FINAL_EPOCH,
@@ -25,6 +29,7 @@ from pybroker_protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 
@@ -33,15 +38,49 @@ _SESSIONS = 7
 _READ_COMMITTED = 1
 
 
-def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked | Steps:
     """Answer at once or when enough is there."""
     replica_id = request.replica_state.replica_id if ctx.api_version >= 15 else request.replica_id
     if replica_id >= 0:
         return _refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     by_id = ctx.api_version >= _BY_ID
-    session, partitions, error = _session(ctx, request, by_id)
+    if not is_short(request.topics, "partitions"):
+        return _fetch_many(ctx, request, by_id)
+    session, partitions, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id))
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
+    epoch = request.session_epoch
+
+    def response() -> FetchResponse:
+        return _response(session, _topics(_news(session, partitions, epoch), by_id))
+
+    return _start(ctx, request, partitions, response)
+
+
+def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
+    """The same, portion by portion; ``FetchOperation`` shares its work by itself."""
+    asked: list[FetchPartition] = []
+    for topics_asked in portions_of_topics(request.topics, "partitions"):
+        asked += _asked(ctx, topics_asked, by_id)
+        yield
+    session, partitions, error = _session(ctx, request, by_id, asked)
+    if error:
+        return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
+    yield _start(ctx, request, partitions, lambda: True)
+    topics: list[FetchableTopicResponse] = []
+    for some in portions(_news(session, partitions, request.session_epoch), limits.PARTITIONS_AT_ONCE):
+        following = _topics(some, by_id)
+        if topics and (topics[-1].topic, topics[-1].topic_id) == (following[0].topic, following[0].topic_id):
+            topics[-1].partitions.extend(following.pop(0).partitions)
+        topics += following
+        yield
+    return _response(session, topics)
+
+
+def _start(
+    ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], response: Callable[[], Any]
+) -> Parked:
+    """Read; what ``response()`` says once enough is there completes the reply."""
     max_bytes = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
     if 0 <= request.max_bytes < max_bytes:
         max_bytes = request.max_bytes
@@ -52,7 +91,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         read_committed=request.isolation_level == _READ_COMMITTED,
-        done=lambda: parked.complete(_response(session, partitions, by_id, request.session_epoch)),
+        done=lambda: parked.complete(response()),
     )
     parked.on_abandon = operation.abandon
     operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
@@ -60,12 +99,11 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
 
 
 def _session(
-    ctx: RequestContext, request: FetchRequest, by_id: bool
+    ctx: RequestContext, request: FetchRequest, by_id: bool, asked: list[FetchPartition]
 ) -> tuple[FetchSession | None, list[FetchPartition], int]:
     """The session that the request starts, continues or does without, and the partitions to read."""
     sessions = ctx.services.replicas.sessions
     epoch = request.session_epoch if ctx.api_version >= _SESSIONS else FINAL_EPOCH
-    asked = _asked(ctx, request, by_id)
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != INVALID_SESSION_ID:
             sessions.remove(request.session_id)
@@ -82,10 +120,10 @@ def _session(
     return resumed, list(resumed.partitions.values()), 0
 
 
-def _asked(ctx: RequestContext, request: FetchRequest, by_id: bool) -> list[FetchPartition]:
+def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool) -> list[FetchPartition]:
     topics_by_id = ctx.services.metadata.image.topics_by_id
     asked = []
-    for topic in request.topics:
+    for topic in topics:
         name: str | None = topic.topic
         if by_id:
             image = topics_by_id.get(topic.topic_id)
@@ -108,15 +146,17 @@ def _forgotten(request: FetchRequest, by_id: bool) -> list[PartitionKey]:
     ]
 
 
-def _response(session: FetchSession | None, partitions: list[FetchPartition], by_id: bool, epoch: int) -> FetchResponse:
+def _news(session: FetchSession | None, partitions: list[FetchPartition], epoch: int) -> list[FetchPartition]:
     """Everything in a full reply, only the news in an incremental one."""
-    news = partitions
-    if session is not None:
-        # A full reply tells everything, and what it tells is remembered all the same.
-        told = [fetched for fetched in partitions if fetched.has_news()]
-        if epoch != INITIAL_EPOCH:
-            news = told
-        session.rotate([fetched for fetched in told if len(fetched.records)])
+    if session is None:
+        return partitions
+    # A full reply tells everything, and what it tells is remembered all the same.
+    told = [fetched for fetched in partitions if fetched.has_news()]
+    session.rotate([fetched for fetched in told if len(fetched.records)])
+    return told if epoch != INITIAL_EPOCH else partitions
+
+
+def _topics(news: Sequence[FetchPartition], by_id: bool) -> list[FetchableTopicResponse]:
     topics: list[FetchableTopicResponse] = []
     topic: FetchableTopicResponse | None = None
     for fetched in news:
@@ -124,6 +164,10 @@ def _response(session: FetchSession | None, partitions: list[FetchPartition], by
             topic = FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[])
             topics.append(topic)
         topic.partitions.append(_partition_data(fetched))
+    return topics
+
+
+def _response(session: FetchSession | None, topics: list[FetchableTopicResponse]) -> FetchResponse:
     return FetchResponse(
         throttle_time_ms=0, session_id=session.session_id if session else INVALID_SESSION_ID, responses=topics
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -49,31 +49,30 @@ _ERRORS_WITHOUT_MESSAGE = frozenset(
 )
 
 
-def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse | Parked:
+def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
     """Answer now if the topic is there, else as soon as it is."""
     keys = request.coordinator_keys if ctx.api_version >= BATCHED_VERSION else [request.key]
     kind = _KINDS.get(request.key_type)
     if (
-        kind is None
-        or kind.topic in ctx.services.metadata.image.topics_by_name
-        or not any(_may_see(ctx, kind, key) for key in keys)
+        kind is not None
+        and kind.topic not in ctx.services.metadata.image.topics_by_name
+        and any(_may_see(ctx, kind, key) for key in keys)
     ):
-        return _response(ctx, request.key_type, keys)
-    parked = Parked()
-
-    def created(_error_code: int) -> None:
-        parked.complete(_response(ctx, request.key_type, keys))
-
-    ctx.services.auto_topic_creation.ensure(kind.topic, created)
-    return parked
+        created = Parked()
+        ctx.services.auto_topic_creation.ensure(kind.topic, created.complete)
+        yield created
+    coordinators = []
+    for key in keys:
+        coordinators.append(_find(ctx, request.key_type, key))
+        yield
+    return _response(ctx, coordinators)
 
 
 def _may_see(ctx: RequestContext, kind: _Kind, key: str) -> bool:
     return ctx.authorize(Operation.DESCRIBE, kind.resource, key)
 
 
-def _response(ctx: RequestContext, key_type: int, keys: list[str]) -> FindCoordinatorResponse:
-    coordinators = [_find(ctx, key_type, key) for key in keys]
+def _response(ctx: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
     if ctx.api_version >= BATCHED_VERSION:
         for coordinator in coordinators:
             if coordinator.error_code in _ERRORS_WITHOUT_MESSAGE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pybroker.apis import Operation as AclOperation
 from pybroker.config.resources import Alteration, Operation
 from pybroker.handlers.config_requests import alter, refusal
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -18,10 +18,17 @@ from pybroker_protocol.messages.incremental_alter_configs import (
 )
 
 
-def handle(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Parked:
+def handle(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Steps:
     """Check every resource, commit the valid ones, answer when they are in effect."""
-    alterations = [_alteration(ctx, resource) for resource in request.resources]
-    return alter(ctx, alterations, request.validate_only, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse)
+    alterations = []
+    for resource in request.resources:
+        alterations.append(_alteration(ctx, resource))
+        yield
+    return (
+        yield from alter(
+            ctx, alterations, request.validate_only, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
+        )
+    )
 
 
 def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alteration:

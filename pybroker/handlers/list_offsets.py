@@ -12,7 +12,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.replication.partition import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -41,10 +41,14 @@ _NO_EPOCH = -1
 _READ_COMMITTED = 1
 
 
-def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | Parked:
+def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
     """Answer every partition; a search by timestamp reads the time index and one stretch of a segment."""
     read_committed = request.isolation_level == _READ_COMMITTED
-    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            counts[topic.name, asked.partition_index] += 1
+            yield
     answers = _Answers(ctx.api_version)
     for topic in request.topics:
         for asked in topic.partitions:
@@ -53,18 +57,23 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                 answers.fail(topic.name, asked, ErrorCode.INVALID_REQUEST)
             else:
                 _answer(ctx, answers, topic.name, asked, read_committed)
-    return answers.parked if answers.searches else answers.response()
+            yield
+    answers.all_asked = True
+    if answers.searches:
+        yield answers.parked
+    return (yield from answers.response())
 
 
 class _Answers:
     """The answers to one request; ``searches`` of them come later, the last one completes ``parked``."""
 
-    __slots__ = ("_api_version", "_by_topic", "parked", "searches")
+    __slots__ = ("_api_version", "_by_topic", "all_asked", "parked", "searches")
 
     def __init__(self, api_version: int) -> None:
         self._api_version = api_version
         self._by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         self.searches = 0
+        self.all_asked = False  # a search may be over before the next one is begun
         self.parked = Parked()
 
     def fail(self, topic: str, asked: ListOffsetsPartition, error: int) -> None:
@@ -82,14 +91,14 @@ class _Answers:
     def put_later(self, topic: str, asked: ListOffsetsPartition, found: TimestampOffset) -> None:
         self.put(topic, asked, found)
         self.searches -= 1
-        if not self.searches:
-            self.parked.complete(self.response())
+        if not self.searches and self.all_asked:
+            self.parked.complete(True)
 
-    def response(self) -> ListOffsetsResponse:
-        topics = [
-            ListOffsetsTopicResponse(name=name, partitions=list(answers.values()))
-            for name, answers in self._by_topic.items()
-        ]
+    def response(self) -> Steps:
+        topics = []
+        for name, answers in self._by_topic.items():
+            topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
+            yield
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from pybroker import limits
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -52,18 +54,54 @@ class AssembledResponse(NamedTuple):
     after_topics: bytes
 
 
-def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse:
+def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
     """Answer from the image, and begin to create what is missing."""
-    version = ctx.api_version
-    if request.topics is None or (version == 0 and not request.topics):
-        return _respond(ctx, request, ctx.services.metadata.image.topics_by_name.values(), [])
-    if any(map(_is_bad if version >= _IDS_ASKED_SINCE else _is_bad_before_ids, request.topics)):
-        return _refused(ctx, request)
-    topic_ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
+    if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        topics = ctx.services.metadata.image.topics_by_name
+        if len(topics) <= limits.PARTITIONS_AT_ONCE:
+            return _respond(ctx, request, topics.values(), [])
+        return _assembled(ctx, request, _respond_known, list(topics.values()))
+    if len(request.topics) <= limits.ELEMENTS_AT_ONCE:
+        answer, keys = _asked(ctx.api_version, request.topics)
+        return answer(ctx, request, keys)
+    return _answer_many(ctx, request, request.topics)
+
+
+_Answer = Callable[["RequestContext", MetadataRequest, Sequence[Any]], AssembledResponse]
+
+
+def _asked(version: int, topics: Sequence[MetadataRequestTopic]) -> tuple[_Answer, Sequence[Any]]:
+    """How the topics are answered for, and by which names or ids, once each."""
+    if any(map(_is_bad if version >= _IDS_ASKED_SINCE else _is_bad_before_ids, topics)):
+        return _refused, topics
+    topic_ids = dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID)
     if topic_ids:
-        return _answer_by_id(ctx, request, list(topic_ids))
-    names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
-    return _answer_by_name(ctx, request, names)
+        return _answer_by_id, list(topic_ids)
+    return _answer_by_name, list(dict.fromkeys(topic.name for topic in topics if topic.name is not None))
+
+
+def _answer_many(ctx: RequestContext, request: MetadataRequest, topics: Sequence[MetadataRequestTopic]) -> Steps:
+    """As ``_asked``, with what is found out of portions put together; each name or id is answered for once."""
+    keys: dict[_Answer, dict[Any, None]] = {}
+    for portion in portions(topics):
+        answer, some = _asked(ctx.api_version, portion)
+        if answer is _refused:
+            return (yield from _assembled(ctx, request, _refused, topics))
+        keys.setdefault(answer, {}).update(dict.fromkeys(some))
+        yield
+    answer = _answer_by_id if _answer_by_id in keys else _answer_by_name
+    return (yield from _assembled(ctx, request, answer, list(keys[answer])))
+
+
+def _assembled(ctx: RequestContext, request: MetadataRequest, answer: _Answer, keys: Sequence[Any]) -> Steps:
+    """Answer portion by portion, and put the encoded topics together."""
+    count, topics = 0, []
+    for portion in portions(keys):
+        part = answer(ctx, request, portion)
+        count += part.topic_count
+        topics += part.topics
+        yield
+    return part._replace(topic_count=count, topics=topics)
 
 
 # ------------------------------------------------------------------------------------------------------ which topics
@@ -129,6 +167,10 @@ def _respond_named(
 # ---------------------------------------------------------------------------------------------------- the response
 
 
+def _respond_known(ctx: RequestContext, request: MetadataRequest, topics: Sequence[TopicImage]) -> AssembledResponse:
+    return _respond(ctx, request, topics, [])
+
+
 def _respond(
     ctx: RequestContext,
     request: MetadataRequest,
@@ -181,13 +223,15 @@ def _without_topics(image: ClusterImage, view: ListenerView, operations: int) ->
     )
 
 
-def _refused(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse:
+def _refused(
+    ctx: RequestContext, _request: MetadataRequest, asked: Sequence[MetadataRequestTopic]
+) -> AssembledResponse:
     """INVALID_REQUEST for every topic, and nothing else, as Kafka answers where one of them is bad."""
     topics = [
         MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
         )
-        for topic in request.topics or ()
+        for topic in asked
     ]
     before, after = _no_topics(ctx.api_version)
     return AssembledResponse(before, len(topics), [_encode_topics(topics, ctx.api_version)], after)

@@ -7,9 +7,12 @@ that does not exist; from 10 topics by id (KIP-848).  Topics and partitions that
 
 from __future__ import annotations
 
+from copy import copy
+
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.offset_operations import offset_commit_error
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import is_short, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -23,8 +26,24 @@ from pybroker_protocol.messages.offset_commit import (
 TOPIC_IDS_VERSION = 10
 
 
-def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked:
+def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked | Steps:
     """Commit what exists and may be read; the rest comes first in the response, with an error each."""
+    return _commit(ctx, request) if is_short(request.topics, "partitions") else _commit_many(ctx, request)
+
+
+def _commit_many(ctx: RequestContext, request: OffsetCommitRequest) -> Steps:
+    """A batch of the coordinator's for each portion."""
+    merged: dict[tuple[bytes, str], OffsetCommitResponseTopic] = {}
+    for portion in portions_of_topics(request.topics, "partitions"):
+        part = copy(request)
+        part.topics = portion
+        answer = _commit(ctx, part)
+        _merge(merged, (yield answer).topics if isinstance(answer, Parked) else answer.topics)
+        yield
+    return OffsetCommitResponse(throttle_time_ms=0, topics=list(merged.values()))
+
+
+def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked:
     if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
         return offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: list[OffsetCommitResponseTopic] = []
@@ -44,7 +63,10 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRes
         return parked.response if parked.completed else parked
 
     def done(response: OffsetCommitResponse) -> None:
-        response.topics = _merged(refused, response.topics)
+        merged: dict[tuple[bytes, str], OffsetCommitResponseTopic] = {}
+        _merge(merged, refused)
+        _merge(merged, response.topics)
+        response.topics = list(merged.values())
         parked.complete(response)
 
     ctx.services.groups.commit_offsets(request, ctx.api_version, done)
@@ -90,13 +112,9 @@ def _refuse(
     )
 
 
-def _merged(
-    refused: list[OffsetCommitResponseTopic], committed: list[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    """One entry per topic: partitions that were refused before those that were not."""
-    merged = {(topic.topic_id, topic.name): topic for topic in refused}
-    for topic in committed:
+def _merge(merged: dict[tuple[bytes, str], OffsetCommitResponseTopic], topics: list[OffsetCommitResponseTopic]) -> None:
+    """One entry per topic, with its partitions in the order in which they come."""
+    for topic in topics:
         before = merged.setdefault((topic.topic_id, topic.name), topic)
         if before is not topic:
-            before.partitions = [*before.partitions, *topic.partitions]
-    return list(merged.values())
+            before.partitions.extend(topic.partitions)

@@ -7,9 +7,12 @@ as a whole (NON_EMPTY_GROUP).
 
 from __future__ import annotations
 
+from copy import copy
+
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.offset_operations import offset_delete_error
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -20,32 +23,37 @@ from pybroker_protocol.messages.offset_delete import (
 )
 
 
-def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Parked:
+def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Steps:
     """Delete what exists; the rest comes first in the response, with an error each."""
     if not ctx.authorize(Operation.DELETE, Resource.GROUP, request.group_id):
         return offset_delete_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _delete(ctx, request)
+
+
+def _delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Steps:
     refused: dict[str, OffsetDeleteResponseTopic] = {}
-    accepted = []
+    accepted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:
         existing, errors = _split(ctx, topic)
         if errors:
             refused[topic.name] = OffsetDeleteResponseTopic(name=topic.name, partitions=errors)
         if existing.partitions:
             accepted.append(existing)
-    request.topics = accepted
-    parked = Parked()
-
-    def done(response: OffsetDeleteResponse) -> None:
-        if not response.error_code:
-            for topic in response.topics:
-                before = refused.setdefault(topic.name, topic)
-                if before is not topic:
-                    before.partitions = [*before.partitions, *topic.partitions]
-            response.topics = list(refused.values())
-        parked.complete(response)
-
-    ctx.services.groups.delete_offsets(request, done)
-    return parked
+        yield
+    for portion in list(portions_of_topics(accepted, "partitions")) or [accepted]:
+        part = copy(request)
+        part.topics = portion
+        deleted = Parked()
+        ctx.services.groups.delete_offsets(part, deleted.complete)
+        response: OffsetDeleteResponse = yield deleted
+        if response.error_code:
+            return response
+        for answered in response.topics:
+            before = refused.setdefault(answered.name, answered)
+            if before is not answered:
+                before.partitions.extend(answered.partitions)
+        yield
+    return OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=list(refused.values()))
 
 
 def _split(

@@ -8,13 +8,15 @@ on offsets that no open transaction can change; from 8 several groups at once (K
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.offset_operations import no_offset
 from pybroker.coordinators.group.responses import fetch_error
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import is_short, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -33,21 +35,48 @@ BATCHED_VERSION = 8
 TOPIC_IDS_VERSION = 10
 
 
-def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse | Parked:
+def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Steps:
     """Ask every group in the shape of the newest version, and answer in the shape of the request's."""
     groups = request.groups if ctx.api_version >= BATCHED_VERSION else [_as_group(request)]
-    parked = Parked()
-
-    def done(fetched: list[OffsetFetchResponseGroup]) -> None:
-        if ctx.api_version >= BATCHED_VERSION:
-            parked.complete(OffsetFetchResponse(throttle_time_ms=0, groups=fetched))
-        else:
-            parked.complete(_as_single(ctx.api_version, request, fetched[0]))
-
-    gather = Gather(len(groups), done)
+    answers = Parked()
+    gather = Gather(len(groups), answers.complete)
     for position, group in enumerate(groups):
-        _fetch_group(ctx, group, request.require_stable, gather.slot(position))
-    return parked.response if parked.completed else parked
+        if group.topics is None or is_short(group.topics, "partition_indexes"):
+            _fetch_group(ctx, group, request.require_stable, gather.slot(position))
+        else:
+            gather.slot(position)((yield from _fetch_long_group(ctx, group, request.require_stable)))
+        yield
+    fetched: list[OffsetFetchResponseGroup] = yield answers
+    if ctx.api_version >= BATCHED_VERSION:
+        return OffsetFetchResponse(throttle_time_ms=0, groups=fetched)
+    return (yield from _as_single(ctx.api_version, request, fetched[0]))
+
+
+def _fetch_long_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> Steps:
+    """Portion by portion; a topic that is cut is one again in the answer, and the first error is the group's."""
+    whole: OffsetFetchResponseGroup | None = None
+    for portion in portions_of_topics(group.topics or (), "partition_indexes"):
+        part = copy(group)
+        part.topics = portion
+        parked = Parked()
+        _fetch_group(ctx, part, require_stable, parked.complete)
+        fetched: OffsetFetchResponseGroup = yield parked
+        if whole is None or fetched.error_code:
+            whole = fetched
+        else:
+            _join(whole.topics, fetched.topics)
+        if whole.error_code:
+            break
+        yield
+    return whole
+
+
+def _join(before: list[OffsetFetchResponseTopics], following: list[OffsetFetchResponseTopics]) -> None:
+    for topic in following:
+        if before and (before[-1].name, before[-1].topic_id) == (topic.name, topic.topic_id):
+            before[-1].partitions.extend(topic.partitions)
+        else:
+            before.append(topic)
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -60,11 +89,16 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-def _as_single(api_version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+def _as_single(api_version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> Steps:
+    topics = []
     if group.error_code and api_version < GROUP_ERROR_VERSION:
-        topics = [_failed(topic, group.error_code) for topic in request.topics or ()]
+        for asked in request.topics or ():
+            topics.append(_failed(asked, group.error_code))
+            yield
     else:
-        topics = [_as_single_topic(topic) for topic in group.topics]
+        for topic in group.topics:
+            topics.append(_as_single_topic(topic))
+            yield
     return OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=group.error_code)
 
 

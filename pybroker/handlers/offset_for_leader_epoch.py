@@ -6,7 +6,7 @@ Not done: followers are not told apart from consumers.
 
 from __future__ import annotations
 
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -17,17 +17,16 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps:
     """Answer every partition from the log's leader-epoch cache."""
-    return OffsetForLeaderEpochResponse(
-        throttle_time_ms=0,
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(ctx, topic.topic, asked) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ],
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            partitions.append(_answer(ctx, topic.topic, asked))
+            yield
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
 def _answer(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

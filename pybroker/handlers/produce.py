@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 from pybroker import limits
 from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
-from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext
+from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext, Steps
+from pybroker.handlers.portions import is_short, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -23,6 +24,7 @@ from pybroker_protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
@@ -91,7 +93,7 @@ class Produce:
             if (reason := reason_to_close(self.response)) is not None:
                 raise CloseConnection(reason)
             return None
-        if self.needs_request:
+        if self.needs_request and self.held is None:
             # Also before a connection is closed: the writer thread reads the records from the request.
             self.held = ctx.connection.hold_request()
         else:
@@ -132,18 +134,20 @@ def reason_to_close(response: ProduceResponse) -> str | None:
 _Place = Callable[["Partition", memoryview, PartitionProduceResponse], None]
 
 
-def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Parked | None:
+def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Parked | Steps | None:
     """Append every partition's batch; the reply waits for those that go to the writer thread."""
     produce = Produce(ctx.api_version)
     is_transactional = _has_transactional_records(request)
     refusal = _refusal(ctx, request, is_transactional)
     if refusal or not is_transactional:
-        _place_batches(ctx, request, refusal, produce.response, produce.append)
+        if not is_short(request.topic_data, "partition_data"):
+            return _append_many(ctx, request, refusal, produce)
+        _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
         return produce.answer(ctx, request.acks)
     from pybroker.handlers.transactional_produce import TransactionalProduce
 
     places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
-    _place_batches(ctx, request, refusal, produce.response, lambda *place: places.append(place))
+    _place_batches(ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place))
     assert request.transactional_id is not None
     transactional = TransactionalProduce(produce, places)
     transactional.start(ctx, request.transactional_id)
@@ -152,13 +156,38 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     return transactional.wait(ctx, request.acks)
 
 
+def _append_many(ctx: RequestContext, request: ProduceRequest, refusal: int, produce: Produce) -> Steps:
+    """Append over many turns: nothing behind it on its connection is started, so that batches stay in order."""
+    held = ctx.connection.hold_request()
+    produce.pending += 1  # so that no append which completes on the way is taken for the last one
+    answered = produce.response.responses
+    try:
+        for portion in portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE):
+            some = ProduceResponse(responses=[], throttle_time_ms=0)
+            _place_batches(ctx, portion, refusal, some, produce.append)
+            for topic in some.responses:
+                if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
+                    answered[-1].partition_responses.extend(topic.partition_responses)
+                else:
+                    answered.append(topic)
+            yield
+    finally:
+        produce.pending -= 1
+        # The writer thread may still read from the request.
+        if produce.pending:
+            produce.held = held
+        else:
+            held.release()
+    return produce.answer(ctx, request.acks)
+
+
 def _place_batches(
-    ctx: RequestContext, request: ProduceRequest, refusal: int, response: ProduceResponse, place: _Place
+    ctx: RequestContext, topics: list[TopicProduceData], refusal: int, response: ProduceResponse, place: _Place
 ) -> None:
     """Find the partition of every batch, and answer for those that may not be appended."""
     by_id = ctx.api_version >= _BY_ID
     replicas = ctx.services.replicas
-    for topic in request.topic_data:
+    for topic in topics:
         replies: list[PartitionProduceResponse] = []
         key = topic.topic_id if by_id else topic.name
         for data in topic.partition_data:

@@ -8,9 +8,12 @@ one.
 
 from __future__ import annotations
 
+from copy import copy
+
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import is_short, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -23,8 +26,32 @@ from pybroker_protocol.messages.txn_offset_commit import (
 _KNOWS_LOADING = 2  # older clients may crash of COORDINATOR_LOAD_IN_PROGRESS
 
 
-def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:
+def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked | Steps:
     """Commit what exists and may be read; the rest comes first in the response, with an error each."""
+    return _commit(ctx, request) if is_short(request.topics, "partitions") else _commit_many(ctx, request)
+
+
+def _commit_many(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Steps:
+    """A batch of the coordinator's for each portion."""
+    merged: dict[str, TxnOffsetCommitResponseTopic] = {}
+    for portion in portions_of_topics(request.topics, "partitions"):
+        part = copy(request)
+        part.topics = portion
+        answer = _commit(ctx, part)
+        _merge(merged, (yield answer).topics if isinstance(answer, Parked) else answer.topics)
+        yield
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(merged.values()))
+
+
+def _merge(merged: dict[str, TxnOffsetCommitResponseTopic], topics: list[TxnOffsetCommitResponseTopic]) -> None:
+    """One entry per topic, with its partitions in the order in which they come."""
+    for topic in topics:
+        before = merged.setdefault(topic.name, topic)
+        if before is not topic:
+            before.partitions.extend(topic.partitions)
+
+
+def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:
     if not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return txn_offset_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
@@ -37,12 +64,10 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCom
     version = ctx.api_version
 
     def done(response: TxnOffsetCommitResponse) -> None:
-        for topic in response.topics:
-            if version < _KNOWS_LOADING:
+        if version < _KNOWS_LOADING:
+            for topic in response.topics:
                 _hide_loading(topic)
-            before = refused.setdefault(topic.name, topic)
-            if before is not topic:
-                before.partitions = [*before.partitions, *topic.partitions]
+        _merge(refused, response.topics)
         response.topics = list(refused.values())
         parked.complete(response)
 

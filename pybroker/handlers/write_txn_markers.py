@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.coordinators.gather import Gather
-from pybroker.handlers.context import Parked, RequestContext
-from pybroker.storage.results import PartitionErrors, TransactionMarker
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -22,24 +22,24 @@ from pybroker_protocol.messages.write_txn_markers import (
 )
 
 
-def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Parked:
+def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Steps:
     """Write every marker; the reply waits for all of them."""
-    parked = Parked()
-
-    def done(answers: list[PartitionErrors]) -> None:
-        parked.complete(_response(request.markers, answers))
-
-    gather = Gather(len(request.markers), done)
+    answers = Parked()
+    gather = Gather(len(request.markers), answers.complete)
     allowed = ctx.authorize(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or ctx.authorize(
         Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
     )
     for position, marker in enumerate(request.markers):
-        partitions = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+        partitions: list[TopicPartition] = []
+        for topic in marker.topics:
+            partitions += [(topic.name, index) for index in topic.partition_indexes]
+            yield
         if allowed:
             ctx.services.transaction_markers.write(_marker_of(marker), partitions, gather.slot(position))
         else:
             gather.slot(position)(dict.fromkeys(partitions, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    return parked.response if parked.completed else parked
+        yield
+    return (yield from _response(request.markers, (yield answers)))
 
 
 def _marker_of(marker: WritableTxnMarker) -> TransactionMarker:
@@ -52,23 +52,24 @@ def _marker_of(marker: WritableTxnMarker) -> TransactionMarker:
     )
 
 
-def _response(markers: list[WritableTxnMarker], answers: list[PartitionErrors]) -> WriteTxnMarkersResponse:
+def _response(markers: list[WritableTxnMarker], answers: list[PartitionErrors]) -> Steps:
     errors_of_producer: dict[int, PartitionErrors] = {}
     for marker, errors in zip(markers, answers, strict=True):
         if errors:
             errors_of_producer.setdefault(marker.producer_id, {}).update(errors)
-    results = [
-        WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(errors))
-        for producer_id, errors in errors_of_producer.items()
-    ]
+        yield
+    results = []
+    for producer_id, errors in errors_of_producer.items():
+        results.append(WritableTxnMarkerResult(producer_id=producer_id, topics=(yield from _topics(errors))))
     return WriteTxnMarkersResponse(markers=results)
 
 
-def _topics(errors: PartitionErrors) -> list[WritableTxnMarkerTopicResult]:
+def _topics(errors: PartitionErrors) -> Steps:
     topics: dict[str, WritableTxnMarkerTopicResult] = {}
     for (name, index), code in errors.items():
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = WritableTxnMarkerTopicResult(name=name, partitions=[])
         topic.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+        yield
     return list(topics.values())

@@ -23,7 +23,9 @@ import asyncio
 import logging
 import struct
 from collections import deque
+from contextlib import contextmanager
 from time import monotonic_ns
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
 from pybroker import limits
@@ -36,10 +38,14 @@ from pybroker.net.dispatch import (
     UnknownApiKey,
     UnsupportedApiVersion,
 )
+from pybroker.net.long_requests import UNFINISHED, EncodedReply, LongRequest, LongRequests, decoded_and_handled
 from pybroker_protocol.codec import skip_tagged_fields
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pybroker.handlers.context import HeldRequest, Steps
     from pybroker.net.buffers import ReceiveBuffer
     from pybroker.net.commit_shortcut import CommitShortcut
     from pybroker.net.produce_shortcut import ProduceShortcut
@@ -249,6 +255,25 @@ class Connection(asyncio.BufferedProtocol):
     def hold_copy(self, size: int) -> HeldCopy:
         """Have ``size`` bytes of a request count that the caller has copied; it calls ``release()`` once."""
         return self._server.budget.count_copy(size)
+
+    # --- what a long request may ask of its connection -------------------------------------------------------------
+
+    @property
+    def long_requests(self) -> LongRequests:
+        """Those of all connections."""
+        return self._server.long_requests
+
+    @contextmanager
+    def serving(self, held: HeldRequest | None) -> Iterator[None]:
+        """While a long request goes on, its handler may hold the bytes that are held for it, and nothing is started."""
+        outer = self._current, self._serving
+        self._current, self._serving = cast("ReceiveBuffer | None", held), True
+        try:
+            yield
+        finally:
+            self._current, self._serving = outer
+            if self._out and not self._serving:
+                self._flush()
 
     # --- receiving -------------------------------------------------------------------------------------------------
 
@@ -469,7 +494,8 @@ class Connection(asyncio.BufferedProtocol):
             if api.flexible_request:
                 pos = pos + 1 if frame[pos] == 0 else skip_tagged_fields(frame, pos)
             # Bytes behind the last field are ignored, as Kafka does: librdkafka's Metadata for all topics has three.
-            request, end = api.decode(frame, pos)
+            is_large = len(frame) > limits.WHOLE_FRAME_BYTES
+            request, end = (None, 0) if is_large else api.decode(frame, pos)
             if end > len(frame):
                 raise ProtocolError("the frame ends inside of its header")
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError, UnknownApiKey) as error:
@@ -483,8 +509,10 @@ class Connection(asyncio.BufferedProtocol):
         context.correlation_id = correlation_id
         context.client_id = self._client_id
         try:
-            response = api.handle(context, request)
-        except CloseConnection as error:
+            response = decoded_and_handled(api, frame, pos, context) if is_large else api.handle(context, request)
+            if response.__class__ is GeneratorType:
+                response = self._begin_long(api, correlation_id, response, len(frame))
+        except (CloseConnection, ProtocolError) as error:
             self.refuse(str(error))
             return
         except Exception:
@@ -496,10 +524,21 @@ class Connection(asyncio.BufferedProtocol):
                 self.park(api, correlation_id, response, len(frame))
                 return
             response = response.response  # parked, but completed before the handler returned
-        elif api.api_key in _SHORTCUT_KEYS and response is not None:
+        elif response is UNFINISHED:
+            return
+        elif api.api_key in _SHORTCUT_KEYS and response is not None and not is_large:
             self._learn_shortcut(api, request, response, frame)
         if response is not None:
             self.reply(api, correlation_id, response)
+
+    def _begin_long(self, api: ServedApi, correlation_id: int, steps: Steps, frame_bytes: int) -> Any:
+        """Serve in steps for a share of this turn: what a handler returns, or UNFINISHED, and the rest comes later."""
+        request = LongRequest(self, api, steps, frame_bytes > limits.WHOLE_FRAME_BYTES)
+        response = request.begin(monotonic_ns() + limits.TURN_NS)
+        if response is UNFINISHED:
+            self.park(api, correlation_id, request.place, frame_bytes)
+            request.wait_or_queue()
+        return response
 
     def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Send a response, behind those that wait."""
@@ -585,13 +624,16 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Encode a reply behind those that wait for the end of this turn."""
         parts: list[Any] = [b""]
-        try:
-            api.encode(response, parts)
-        except Exception:
-            # Our own mistake; a client that hears nothing would wait for ever, and so would its later requests.
-            log.exception("a reply to %s cannot be encoded", self)
-            self.close()
-            return
+        if response.__class__ is EncodedReply:
+            parts = response.parts
+        else:
+            try:
+                api.encode(response, parts)
+            except Exception:
+                # Our own mistake; a client that hears nothing would wait for ever, and so would its later requests.
+                log.exception("a reply to %s cannot be encoded", self)
+                self.close()
+                return
         size = sum(map(len, parts))
         if api.flexible_reply:
             parts[0] = _FLEXIBLE_REPLY_HEADER(size + 5, correlation_id, 0)

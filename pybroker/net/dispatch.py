@@ -8,7 +8,7 @@ Kafka counterpart: the ``match`` of KafkaApis.handle and RequestContext.parseReq
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from importlib import import_module
 from typing import Any
 
@@ -21,13 +21,26 @@ OFFSET_COMMIT_KEY = 8
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]
 Encode = Callable[[Any, list[Any]], None]
+DecodeInSteps = Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
+EncodeInSteps = Callable[[Any, list[Any]], Generator[int, None, None]]
 Handle = Callable[[Any, Any], Any]
 
 
 class ServedApi:
     """How one version of one API is served: decode, handle, encode, and the shape of both headers."""
 
-    __slots__ = ("api_key", "api_version", "decode", "encode", "flexible_reply", "flexible_request", "handle")
+    __slots__ = (
+        "_decode_in_steps",
+        "_elements_max",
+        "_encode_in_steps",
+        "api_key",
+        "api_version",
+        "decode",
+        "encode",
+        "flexible_reply",
+        "flexible_request",
+        "handle",
+    )
 
     def __init__(self, api: Api, api_version: int) -> None:
         request_class = messages.request_class(api.key)
@@ -44,9 +57,37 @@ class ServedApi:
             if make_encoder is None
             else make_encoder(api_version)
         )
+        self._decode_in_steps: DecodeInSteps | None = None
+        self._encode_in_steps: EncodeInSteps | None = None if make_encoder is None else _in_one_step(self.encode)
+        self._elements_max = api.elements_max
         self.flexible_request = flexible
         # The header of an ApiVersions reply never carries tagged fields: the client does not know yet what we speak.
         self.flexible_reply = flexible and api.key != API_VERSIONS_KEY
+
+    @property
+    def decode_in_steps(self) -> DecodeInSteps:
+        """``decode`` as a generator; made by the first large frame."""
+        if self._decode_in_steps is None:
+            request_class = messages.request_class(self.api_key)
+            self._decode_in_steps = codec.decoder_in_steps(request_class, self.api_version, self._elements_max)
+        return self._decode_in_steps
+
+    @property
+    def encode_in_steps(self) -> EncodeInSteps:
+        """``encode`` as a generator of the bytes since the last part; made by the first long request."""
+        if self._encode_in_steps is None:
+            self._encode_in_steps = codec.encoder_in_steps(messages.response_class(self.api_key), self.api_version)
+        return self._encode_in_steps
+
+
+def _in_one_step(encode: Encode) -> EncodeInSteps:
+    """A handler's own encoder only puts together what is encoded already."""
+
+    def encode_in_steps(response: Any, parts: list[Any]) -> Generator[int, None, None]:
+        encode(response, parts)
+        yield 0
+
+    return encode_in_steps
 
 
 class UnsupportedApiVersion(Exception):

@@ -23,6 +23,7 @@ from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
 from pybroker.net.folded_log import FoldedLog
+from pybroker.net.long_requests import LongRequests
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns
 
@@ -68,6 +69,7 @@ class SocketServer:
         self.dispatcher = Dispatcher()
         self.turns = Turns(env.timers.call_soon)
         self.folded_log = FoldedLog(log, env.timers)
+        self.long_requests = LongRequests(env.timers.call_soon)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self._env = env

@@ -20,6 +20,7 @@ from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.handlers.context import Parked, RequestContext
+from tests.handled import answer_of
 
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
 LISTENER = "PLAINTEXT"
@@ -151,7 +152,7 @@ class FakeCluster:
 
     def handle(self, handler: Any, request: Any, version: int, listener: str = LISTENER) -> Any:
         """What a handler module answers, a parked reply included."""
-        response = handler.handle(self.context(version, listener), request)
+        response = answer_of(handler.handle(self.context(version, listener), request))
         if isinstance(response, Parked):
             self.loop.run()
             assert response.completed

@@ -16,6 +16,7 @@ from pybroker.config.service import ConfigService
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol import codec
 from pybroker_protocol.messages import response_class
+from tests.handled import answer_of
 
 BROKER_ID = 1
 TOPIC_NAME = "flights"
@@ -99,7 +100,7 @@ class Configs:
         ctx.api_version = version
         ctx.services = SimpleNamespace(configs=self.service)  # type: ignore[assignment]
         decoded = codec.decode(type(request), version, codec.encode(request, version))
-        reply = import_module(f"pybroker.handlers.{handler}").handle(ctx, decoded)
+        reply = answer_of(import_module(f"pybroker.handlers.{handler}").handle(ctx, decoded))
         if isinstance(reply, Parked):
             assert reply.completed
             reply = reply.response

@@ -46,6 +46,7 @@ from pybroker_protocol.messages.offset_fetch import (
 )
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinators.support import TOPIC_ID, Cluster, image, round_trip, subscription
+from tests.handled import answer_of
 
 ROWS = {
     api.handler: api
@@ -104,8 +105,8 @@ class Desk:
         """The response as a client of the version reads it, PARKED while there is none."""
         if monkeypatch is not None:
             monkeypatch.setattr(RequestContext, "authorize", self.authorize)
-        handled = import_module(f"pybroker.handlers.{handler}").handle(
-            self.context(version), round_trip(request, version)
+        handled = answer_of(
+            import_module(f"pybroker.handlers.{handler}").handle(self.context(version), round_trip(request, version))
         )
         if isinstance(handled, Parked):
             if not handled.completed:
@@ -404,7 +405,7 @@ def test_several_coordinators_are_found_in_the_order_asked(desk: Desk) -> None:
 def test_first_request_creates_the_topic_and_waits_for_it(desk: Desk, version: int) -> None:
     desk.set_image(with_offsets_topic=False)
     handler = import_module("pybroker.handlers.find_coordinator")
-    parked = handler.handle(desk.context(version), find_request(version, "g"))
+    parked = answer_of(handler.handle(desk.context(version), find_request(version, "g")))
     ((name, done),) = desk.auto_topics.asked
     assert name == GROUP_METADATA_TOPIC
     assert not parked.completed
@@ -418,7 +419,7 @@ def test_first_request_creates_the_topic_and_waits_for_it(desk: Desk, version: i
 def test_topic_that_cannot_be_created_leaves_no_coordinator(desk: Desk) -> None:
     desk.set_image(with_offsets_topic=False)
     handler = import_module("pybroker.handlers.find_coordinator")
-    parked = handler.handle(desk.context(3), find_request(3, "g"))
+    parked = answer_of(handler.handle(desk.context(3), find_request(3, "g")))
     desk.auto_topics.asked[0][1](ErrorCode.INVALID_REPLICATION_FACTOR)
     assert parked.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 

@@ -7,7 +7,7 @@ what asyncio's is: every socket that can be read is read once, then what was due
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from random import Random
 from typing import Any
 
@@ -152,8 +152,16 @@ class FakeApi:
     def decode(self, frame: memoryview, pos: int) -> tuple[memoryview, int]:
         return frame[pos:], len(frame)
 
+    def decode_in_steps(self, frame: memoryview, pos: int) -> Generator[None, None, tuple[memoryview, int]]:
+        yield
+        return self.decode(frame, pos)
+
     def encode(self, response: bytes, parts: list[Any]) -> None:
         parts.append(memoryview(response))
+
+    def encode_in_steps(self, response: bytes, parts: list[Any]) -> Generator[int, None, None]:
+        yield 0
+        self.encode(response, parts)
 
 
 class FakeNetwork:
@@ -162,6 +170,7 @@ class FakeNetwork:
     def __init__(self, patch: pytest.MonkeyPatch, settings: dict[str, str] | None = None) -> None:
         self.loop = FakeLoop()
         patch.setattr("pybroker.net.connection.monotonic_ns", self.loop.monotonic_ns)
+        patch.setattr("pybroker.net.long_requests.monotonic_ns", self.loop.monotonic_ns)
         config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
         self.server = SocketServer(self.loop.env(), Services(), config)
         self.transports: list[FakeTransport] = []

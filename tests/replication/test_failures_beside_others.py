@@ -27,6 +27,7 @@ from pybroker_protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.handled import answer_of
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
@@ -127,7 +128,7 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
             replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=asked)], timeout_ms=1_000
         )
         ctx: Any = SimpleNamespace(services=SimpleNamespace(replicas=replicas), api_version=MAX_TIMESTAMP_VERSION)
-        response = list_offsets.handle(cast("RequestContext", ctx), request)
+        response = answer_of(list_offsets.handle(cast("RequestContext", ctx), request))
         assert isinstance(response, ListOffsetsResponse)
         assert [(answer.error_code, answer.offset) for answer in response.topics[0].partitions] == [
             (ErrorCode.NONE, 0),

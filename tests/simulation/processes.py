@@ -19,6 +19,7 @@ from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.net import connection as connection_module
+from pybroker.net import long_requests as long_requests_module
 from pybroker.server import BrokerServer
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
@@ -146,7 +147,8 @@ class Process:
             with ExitStack() as stack:
                 stack.enter_context(self.disk.installed())
                 stack.enter_context(patch.object(server_module, "loop_env", self._env))
-                stack.enter_context(patch.object(connection_module, "monotonic_ns", self.scheduler.monotonic_ns))
+                for module in (connection_module, long_requests_module):
+                    stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
                 yield
         finally:
             asyncio._set_running_loop(None)

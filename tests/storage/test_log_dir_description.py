@@ -23,6 +23,7 @@ from pybroker_protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from tests.handled import answer_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
@@ -139,7 +140,8 @@ def ask(storage: Storage, *partitions: int) -> Parked:
     """What the handler makes of a request for partitions of the topic, or for all."""
     topics = [DescribableLogDirTopic(topic="t", partitions=list(partitions))] if partitions else None
     ctx: Any = SimpleNamespace(services=SimpleNamespace(logs=storage.manager))
-    return describe_log_dirs.handle(cast("RequestContext", ctx), DescribeLogDirsRequest(topics=topics))
+    handled = describe_log_dirs.handle(cast("RequestContext", ctx), DescribeLogDirsRequest(topics=topics))
+    return cast("Parked", answer_of(handled))
 
 
 def test_partition_that_is_asked_for_twice_is_told_once(make_storage: MakeStorage, world: FakeWorld) -> None:

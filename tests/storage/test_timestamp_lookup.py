@@ -20,6 +20,7 @@ from pybroker_protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.handled import answer_of
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
@@ -141,7 +142,7 @@ def test_request_is_answered_once_its_last_search_has_ended(storage: Storage, wo
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=asked)], timeout_ms=1_000
     )
     ctx: Any = SimpleNamespace(services=SimpleNamespace(replicas=replicas), api_version=7)
-    parked = list_offsets.handle(cast("RequestContext", ctx), request)
+    parked = answer_of(list_offsets.handle(cast("RequestContext", ctx), request))
     assert isinstance(parked, Parked)
     reader = world.executor("reader")
     while reader.jobs:

@@ -265,8 +265,8 @@ MUTANTS = (
         (
             Edit(
                 _HANDLER,
-                "        if epoch != INITIAL_EPOCH:\n            news = told",
-                "        if epoch == FINAL_EPOCH:\n            news = told",
+                "return told if epoch != INITIAL_EPOCH else partitions",
+                "return told if epoch == FINAL_EPOCH else partitions",
             ),
         ),
         ("test_fetch.py::test_a_session_tells_only_what_is_new",),

@@ -15,7 +15,7 @@ MUTANTS = (
         (
             Edit(
                 _METADATA,
-                "if request.topics is None or (version == 0 and not request.topics):",
+                "if request.topics is None or (ctx.api_version == 0 and not request.topics):",
                 "if not request.topics:",
             ),
         ),
@@ -27,7 +27,7 @@ MUTANTS = (
         (
             Edit(
                 _METADATA,
-                "if request.topics is None or (version == 0 and not request.topics):",
+                "if request.topics is None or (ctx.api_version == 0 and not request.topics):",
                 "if request.topics is None:",
             ),
         ),
@@ -167,8 +167,8 @@ MUTANTS = (
         (
             Edit(
                 "pybroker.handlers.create_partitions",
-                "                    for result in results\n",
-                "                    for result in results\n                    if result.error_code\n",
+                "            results[result.name] = _result(result)\n",
+                "            if result.error_code:\n                results[result.name] = _result(result)\n",
             ),
         ),
         ("test_topics.py::test_every_topic_of_a_create_partitions_is_answered",),

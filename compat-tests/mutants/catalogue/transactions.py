@@ -133,8 +133,8 @@ MUTANTS = (
         (
             Edit(
                 _ADD,
-                "dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | errors",
-                "dict.fromkeys(partitions, 0) | errors",
+                "errors.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)",
+                "errors.get((topic.name, index), 0)",
             ),
         ),
         ("test_transactions.py::test_partitions_are_added_all_or_none",),

@@ -52,15 +52,20 @@ def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterab
         unknown = readable(f"No such topic as {name}")
         return [PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown) for index in indexes]
     elections = []
-    partitions = list(topic.partitions)
+    elected: dict[int, PartitionImage] = {}  # a topic that is named again and again is not copied as often
     for index in indexes:
-        if not 0 <= index < len(partitions):
+        if not 0 <= index < len(topic.partitions):
             unknown = f"No such partition as {name}-{index}"
             elections.append(PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
             continue
-        partitions[index], code = _elected(image, partitions[index], election_type)
+        before = elected.get(index, topic.partitions[index])
+        after, code = _elected(image, before, election_type)
+        if after is not before:
+            elected[index] = after
         elections.append(PartitionElection(index, code, code.message if code else None))
-    _put(builder, topic, partitions)
+    if elected:
+        partitions = [elected.get(index, partition) for index, partition in enumerate(topic.partitions)]
+        _put(builder, topic, partitions)
     return elections
 
 

@@ -287,14 +287,14 @@ class GroupCoordinator:
             waiter = Waiter(gather.slot(position), int)
             self._runtime.submit(partition, lambda shard, _now_ms: Result(shard.list_groups(states, types)), waiter)
 
-    def describe_groups(self, group_ids: list[str], api_version: int, done: Done) -> None:
+    def describe_groups(self, group_ids: Sequence[str], api_version: int, done: Done) -> None:
         """DescribeGroups: ``done`` gets a list of DescribedGroup in the order asked."""
         gather = Gather(len(group_ids), done)
         for position, group_id in enumerate(group_ids):
             waiter = Waiter(gather.slot(position), partial(described_group_error, group_id))
             self._submit(group_id, partial(_describe, group_id, api_version), waiter)
 
-    def describe_consumer_groups(self, group_ids: list[str], done: Done) -> None:
+    def describe_consumer_groups(self, group_ids: Sequence[str], done: Done) -> None:
         """ConsumerGroupDescribe: ``done`` gets a list of DescribedGroup in the order asked."""
         gather = Gather(len(group_ids), done)
         for position, group_id in enumerate(group_ids):
@@ -305,7 +305,7 @@ class GroupCoordinator:
             else:
                 fill(describe_error(group_id, ErrorCode.INVALID_GROUP_ID))
 
-    def delete_groups(self, group_ids: list[str], done: Done) -> None:
+    def delete_groups(self, group_ids: Sequence[str], done: Done) -> None:
         """DeleteGroups: ``done`` gets a list of DeletableGroupResult in the order asked."""
         gather = Gather(len(group_ids), done)
         for position, group_id in enumerate(group_ids):

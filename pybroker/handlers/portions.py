@@ -1,0 +1,66 @@
+"""Long arrays by portions, for services that take what they are asked as one operation.
+
+Owns: cutting an array, or topics with their partitions, into portions that a service is done with in milliseconds.  A
+handler asks for one portion after another and yields between them (``context.Steps``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any, TypeVar
+
+from pybroker import limits
+from pybroker_protocol.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+def portions(elements: Sequence[T], size: int = limits.ELEMENTS_AT_ONCE) -> Iterator[Sequence[T]]:
+    """The elements in order, at most ``size`` of them at a time."""
+    for start in range(0, len(elements), size):
+        yield elements[start : start + size]
+
+
+def too_many(resources: Sequence[Any]) -> tuple[int, str] | None:
+    """What a request of more resources than the controller decides at once is refused with, for each of them."""
+    if len(resources) <= limits.RESOURCES_PER_REQUEST_MAX:
+        return None
+    return ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+
+
+def is_short(topics: Sequence[Any], partitions: str) -> bool:
+    """Whether topics, and the lists of them in the attribute ``partitions``, are one portion."""
+    if len(topics) == 1:
+        return len(getattr(topics[0], partitions)) <= limits.PARTITIONS_AT_ONCE
+    if len(topics) > limits.PARTITIONS_AT_ONCE:
+        return False
+    return sum(len(getattr(topic, partitions)) for topic in topics) <= limits.PARTITIONS_AT_ONCE
+
+
+def portions_of_topics(
+    topics: Sequence[T], partitions: str, size: int = limits.PARTITIONS_AT_ONCE
+) -> Iterator[list[T]]:
+    """The topics in order, ``size`` topics and partitions at a time; a topic that is longer is cut."""
+    portion: list[T] = []
+    room = size
+    for topic in topics:
+        rest = getattr(topic, partitions)
+        start = 0
+        while True:
+            piece = topic
+            if start or len(rest) > room:
+                piece = copy(topic)
+                setattr(piece, partitions, rest[start : start + room])
+            portion.append(piece)
+            taken = min(len(rest) - start, room)
+            start += taken
+            room -= taken + 1
+            if room <= 0:
+                yield portion
+                portion = []
+                room = size
+            if start >= len(rest):
+                break
+    if portion:
+        yield portion

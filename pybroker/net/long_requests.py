@@ -1,0 +1,221 @@
+"""Requests that take longer than their connection's share of a turn, served in steps over many turns of the loop.
+
+Owns: driving what is done in steps (the decoding of a large frame, a handler that is a generator, the encoding of what
+either of them leads to), and the one share of a turn that all long requests have together, so that however many there
+are, everybody else waits for no more than that.  Does not own what a step is: ``codec`` stops after every few elements,
+a handler wherever it yields.
+
+Invariants: a request that is over in its connection's share is answered like any other and was never in a queue.  One
+that is not has its place in the order of replies, and nothing of its connection is started before its handler is done.
+A large frame is held until it is decoded and handled; few of them are under way at once, because a request that is
+decoded takes fifty times the memory of its bytes.
+
+Counterpart in Kafka: none; there a request has a thread of its own for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from time import monotonic_ns
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from pybroker import limits
+from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
+from pybroker_protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from pybroker.handlers.context import HeldRequest, Steps
+    from pybroker.net.connection import Connection
+    from pybroker.net.dispatch import ServedApi
+
+log = logging.getLogger(__name__)
+
+# What a request is not yet answered with: it waits, or goes on in another turn.
+UNFINISHED: Any = object()
+
+
+class EncodedReply:
+    """A response as the buffers that its encoder made of it; the first is the place of the header."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
+def decoded_and_handled(api: ServedApi, frame: memoryview, pos: int, context: RequestContext) -> Steps:
+    """Decode a large frame in steps and hand the request to its handler."""
+    request, end = yield from api.decode_in_steps(frame, pos)
+    if end > len(frame):
+        raise ProtocolError("the frame ends inside of its header")
+    handled = api.handle(context, request)
+    del request
+    if handled.__class__ is GeneratorType:
+        handled = yield from handled
+    return handled
+
+
+class LongRequest:
+    """One request that is served in steps.  ``place`` is where its connection waits for the reply, if it has to."""
+
+    __slots__ = ("_connection", "_held", "_is_long", "_steps", "_value", "_waits_for", "api", "is_large", "place")
+
+    def __init__(self, connection: Connection, api: ServedApi, steps: Steps, is_large: bool) -> None:
+        self.api = api
+        self.is_large = is_large
+        self.place = Parked()
+        self._connection = connection
+        self._steps: Generator[Parked | None, Any, Any] = self._answered(steps)
+        self._held: HeldRequest | None = None
+        self._is_long = False
+        self._value: Any = None
+        self._waits_for: Parked | None = None
+
+    def _answered(self, steps: Steps) -> Steps:
+        """What the steps lead to: a response, or, once that has taken long, its encoded form."""
+        response = yield from steps
+        if not self._is_long:
+            return response
+        self._release()
+        if response is None:
+            return NO_REPLY
+        if response.__class__ is Parked:
+            response = yield response
+        if response is None or response is NO_REPLY:
+            return response
+        parts: list[Any] = [b""]
+        try:
+            for size in self.api.encode_in_steps(response, parts):
+                if size > limits.REPLY_BYTES_MAX:
+                    raise CloseConnection(f"the reply would be longer than {limits.REPLY_BYTES_MAX} bytes")
+                yield
+        except ValueError as error:
+            raise CloseConnection(f"the reply cannot be encoded: {error}") from error
+        return EncodedReply(parts)
+
+    def begin(self, ends_ns: int) -> Any:
+        """Go on until the connection's share is over; the response, or UNFINISHED after taking a place for it.
+
+        Raises what the decoder and the handler raise.
+        """
+        try:
+            self._go_on(ends_ns)
+        except StopIteration as end:
+            return end.value
+        self._is_long = True
+        if self.is_large:
+            self._held = self._connection.hold_request()
+        self.place.holds_back = True
+        self.place.on_abandon = self._abandon
+        return UNFINISHED
+
+    def wait_or_queue(self) -> None:
+        """Called by the connection when ``place`` is in the order of replies."""
+        if self._waits_for is None:
+            self._connection.long_requests.add(self)
+        else:
+            self._waits_for.subscribe(self._resume)
+
+    def advance(self, ends_ns: int) -> bool:
+        """Go on until ``ends_ns``; whether there is more to do that waits for nothing but a turn."""
+        try:
+            with self._connection.serving(self._held):
+                self._go_on(ends_ns)
+        except StopIteration as end:
+            self._complete(end.value)
+            return False
+        except (CloseConnection, ProtocolError) as error:
+            self._connection.refuse(str(error))
+            return False
+        except Exception:
+            log.exception("a long request failed; closing the connection of %s", self._connection)
+            self._connection.close()
+            return False
+        if self._waits_for is None:
+            return not self.place.abandoned
+        self._waits_for.subscribe(self._resume)
+        return False
+
+    def _go_on(self, ends_ns: int) -> None:
+        """Step by step until time is over or something is waited for; raises StopIteration at the end."""
+        steps, value, self._value = self._steps, self._value, None
+        while True:
+            waits_for = steps.send(value)
+            value = None
+            if waits_for is not None:
+                if not waits_for.completed:
+                    self._waits_for = waits_for
+                    return
+                value = waits_for.response
+            if monotonic_ns() > ends_ns:
+                self._value = value
+                return
+
+    def _resume(self, value: Any) -> None:
+        """What was waited for is there."""
+        self._waits_for = None
+        self._value = value
+        if self.advance(monotonic_ns() + limits.TURN_NS):
+            self._connection.long_requests.add(self)
+
+    def _complete(self, response: Any) -> None:
+        self._release()
+        self.place.complete(response)
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _abandon(self) -> None:
+        """The client is gone: nothing goes on for it, and nothing is waited for."""
+        waits_for, self._waits_for = self._waits_for, None
+        if waits_for is not None:
+            waits_for.abandon()
+        self._release()
+        self._steps.close()
+
+
+class LongRequests:
+    """Those of all connections that wait for nothing but a turn, served one after another, in a share of each turn."""
+
+    def __init__(self, call_soon: Callable[..., Any]) -> None:
+        self._call_soon = call_soon
+        self._ready: deque[LongRequest] = deque()
+        self._large = 0
+        self._waiting: deque[LongRequest] = deque()  # large ones, behind those that are under way
+        self._is_scheduled = False
+
+    def add(self, request: LongRequest) -> None:
+        """Let the request go on in a later turn; it waits where too many large ones are under way."""
+        if request.is_large:
+            if self._large == limits.LARGE_REQUESTS_AT_ONCE:
+                self._waiting.append(request)
+                return
+            self._large += 1
+        self._ready.append(request)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """A share of each turn for all of them; whoever is not done goes behind the others."""
+        ready = self._ready
+        ends_ns = monotonic_ns() + limits.TURN_NS
+        while ready:
+            request = ready.popleft()
+            if not request.place.abandoned and request.advance(ends_ns):
+                ready.append(request)
+            elif request.is_large:
+                self._large -= 1
+                if self._waiting:
+                    self.add(self._waiting.popleft())
+            if monotonic_ns() > ends_ns:
+                break
+        self._is_scheduled = bool(ready)
+        if ready:
+            self._call_soon(self._turn)

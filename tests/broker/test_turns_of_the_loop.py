@@ -1,0 +1,121 @@
+"""No request holds the loop for more than 100 ms, however it is made.
+
+Turns are timed in the processor time of the loop's thread, so that others on the machine do not count, and without the
+garbage collector, which in a process of the broker's own is tuned (``cli/broker_process``).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from pybroker.testing import Broker
+from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.uuids import ZERO_UUID
+from tests.broker.batches import batch
+from tests.broker.long_requests import KINDS, PARTITIONS, TOPIC, LongArray, TimedLoop, long_arrays
+from tests.broker.wire_client import WireClient
+
+TURN_MS = 100
+BROKER = 4
+
+_numbers = count()
+
+
+class TimedBroker:
+    """A broker whose loop is timed, and a topic with partitions."""
+
+    def __init__(self) -> None:
+        self.loop = TimedLoop()
+        self.broker = Broker(loop_factory=lambda: self.loop).start()
+        self.broker.create_topic(TOPIC, partitions=PARTITIONS)
+        self.topic_id = self.broker._running().services.metadata.image.topics_by_name[TOPIC].topic_id
+
+    def client(self) -> WireClient:
+        """A connection; from now on turns are timed anew."""
+        self.loop.longest_turn_s = 0.0
+        return WireClient((self.broker.host, self.broker.port))
+
+    def longest_turn_ms(self, array: LongArray, kind: str, elements: int) -> float:
+        """How long the longest turn was until the request was answered, or its connection closed."""
+        request = array.request(kind, elements, self.topic_id)
+        with self.client() as client:
+            client.ask(request, array.version)
+        return self.loop.longest_turn_s * 1_000
+
+
+@pytest.fixture(scope="module")
+def timed() -> Iterator[TimedBroker]:
+    running = TimedBroker()
+    gc.disable()
+    yield running
+    running.broker.stop()
+    gc.enable()
+    gc.collect()
+
+
+def by_api(every_version: bool) -> list[ParameterSet]:
+    arrays: dict[str, list[LongArray]] = {}
+    for array in long_arrays(every_version):
+        arrays.setdefault(array.name, []).append(array)
+    return [pytest.param(of_api, id=name) for name, of_api in arrays.items()]
+
+
+def judge(timed: TimedBroker, arrays: list[LongArray], elements: int, kinds: tuple[str, ...] | None = None) -> None:
+    too_long = {}
+    for number, array in enumerate(arrays):
+        for kind in kinds or (KINDS[number % len(KINDS)],):
+            turn_ms = timed.longest_turn_ms(array, kind, elements)
+            if turn_ms > TURN_MS:
+                too_long[f"{array} {kind}"] = f"{turn_ms:.0f} ms"
+        gc.collect()
+    assert not too_long
+
+
+@pytest.mark.parametrize("arrays", by_api(every_version=False))
+def test_a_long_array_is_served_in_short_turns(timed: TimedBroker, arrays: list[LongArray]) -> None:
+    judge(timed, arrays, 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arrays", by_api(every_version=True))
+def test_in_every_version(timed: TimedBroker, arrays: list[LongArray]) -> None:
+    judge(timed, arrays, 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arrays", by_api(every_version=False))
+def test_a_very_long_array_of_any_kind(timed: TimedBroker, arrays: list[LongArray]) -> None:
+    judge(timed, arrays, 100_000, KINDS)
+
+
+def test_one_resource_that_is_named_over_and_over_is_described_once(timed: TimedBroker) -> None:
+    broker_id = str(timed.broker._running().services.broker_id)
+    resource = DescribeConfigsResource(resource_type=BROKER, resource_name=broker_id, configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[resource] * 300, include_synonyms=True, include_documentation=True)
+    with timed.client() as client:
+        results = client.ask(request, 4).results
+    assert len(results) == 300
+    assert all(result == results[0] for result in results)
+    assert timed.loop.longest_turn_s * 1_000 <= TURN_MS
+
+
+def test_many_filled_topics_are_deleted_in_short_turns(timed: TimedBroker) -> None:
+    names = [f"filled-{next(_numbers)}" for _ in range(300)]
+    for name in names:
+        timed.broker.create_topic(name)
+    with timed.client() as client:
+        for name in names:
+            client.produce(name, batch(b"v"))
+        timed.loop.longest_turn_s = 0.0
+        states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in [*names, names[0]]]
+        response = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=30_000), 6)
+    codes = {result.name: result.error_code for result in response.responses}
+    assert len(response.responses) == len(names)
+    assert [name for name, code in codes.items() if code] == [names[0]], "what is named twice is refused"
+    assert timed.loop.longest_turn_s * 1_000 <= TURN_MS

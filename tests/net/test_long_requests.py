@@ -1,0 +1,179 @@
+"""A request that takes long is served in steps: in its place, beside others, and no longer than somebody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pybroker import limits
+from pybroker.coordinators.group.responses import described_group_error
+from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.net import connection as connection_module
+from pybroker.net import long_requests as long_requests_module
+from pybroker.net.dispatch import ServedApi
+from pybroker.server import BrokerServer
+from pybroker.testing import Broker
+from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pybroker_protocol.messages.list_groups import ListGroupsRequest
+from tests.broker.conftest import eventually
+from tests.broker.wire_client import WireClient
+from tests.net.conftest import sockets_of
+
+KEY, VERSION = 15, 5
+
+
+class Handler:
+    """A handler of DescribeGroups in steps: it stops after each group, and where it is told to it waits."""
+
+    def __init__(self) -> None:
+        self.requests: list[DescribeGroupsRequest] = []
+        self.steps = 0
+        self.ended = 0
+        self.waits_for: Parked | None = None
+
+    def handle(self, _ctx: RequestContext, request: DescribeGroupsRequest) -> Steps:
+        self.requests.append(request)
+        described = []
+        try:
+            for group in request.groups:
+                described.append(described_group_error(group, 0))
+                self.steps += 1
+                yield
+            if self.waits_for is not None:
+                described.append(described_group_error((yield self.waits_for), 0))
+        finally:
+            self.ended += 1
+        return DescribeGroupsResponse(throttle_time_ms=0, groups=described)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def handler(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Handler:
+    """In the place of the real one, and with no time at all: each step takes all of a turn."""
+    seconds = count(1 << 62, 1_000_000_000)
+    monkeypatch.setattr(long_requests_module, "monotonic_ns", lambda: next(seconds))
+    stands_in = Handler()
+
+    def replace(server: Any, done: Any) -> None:
+        api: ServedApi = server._sockets.dispatcher.resolve(KEY << 16 | VERSION)
+        api.handle = stands_in.handle
+        done(None)
+
+    broker._call(replace)
+    return stands_in
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port)) as connected:
+        yield connected
+
+
+def groups_of(response: DescribeGroupsResponse) -> list[str]:
+    return [group.group_id for group in response.groups]
+
+
+def describe(*groups: str) -> DescribeGroupsRequest:
+    return DescribeGroupsRequest(groups=list(groups), include_authorized_operations=False)
+
+
+def long_request() -> DescribeGroupsRequest:
+    """More than a frame that is decoded at once."""
+    return describe(*(f"group-{index}" for index in range(limits.WHOLE_FRAME_BYTES // 8)))
+
+
+def test_replies_keep_their_order_behind_a_long_request(client: WireClient, handler: Handler) -> None:
+    request = long_request()
+    client.send(request, VERSION)
+    client.send(describe("short"), VERSION)
+    client.send(ListGroupsRequest(), 4)
+    assert groups_of(client.receive()) == request.groups
+    assert groups_of(client.receive()) == ["short"]
+    assert client.receive().error_code == 0
+    assert handler.ended == 2
+
+
+def test_others_are_served_between_the_steps(broker: Broker, client: WireClient, handler: Handler) -> None:
+    request = long_request()
+    client.send(request, VERSION)
+    eventually(lambda: handler.steps > 0, "the long request is under way")
+    with WireClient((broker.host, broker.port)) as other:
+        assert groups_of(other.ask(describe("other"), VERSION)) == ["other"]
+        assert handler.steps <= len(request.groups), "the other one had to wait for the whole of it"
+    assert groups_of(client.receive()) == request.groups
+
+
+def test_a_handler_goes_on_with_what_it_waited_for(broker: Broker, client: WireClient, handler: Handler) -> None:
+    handler.waits_for = parked = Parked()
+    client.send(describe("a"), VERSION)
+    eventually(lambda: handler.steps > 0, "the handler waits")
+
+    def complete(_server: BrokerServer, done: Callable[[None], None]) -> None:
+        parked.complete("later")
+        done(None)
+
+    broker._call(complete)
+    assert groups_of(client.receive()) == ["a", "later"]
+
+
+def test_nothing_goes_on_for_a_client_that_is_gone(broker: Broker, client: WireClient, handler: Handler) -> None:
+    handler.waits_for = parked = Parked()
+    gone: list[bool] = []
+    parked.on_abandon = lambda: gone.append(True)
+    client.send(describe("a"), VERSION)
+    eventually(lambda: handler.steps > 0, "the handler waits")
+    client.connection.close()
+    eventually(lambda: bool(gone) and handler.ended == 1, "the handler is ended, and so is what it waited for")
+
+
+def test_the_bytes_of_a_large_frame_are_let_go(broker: Broker, client: WireClient, handler: Handler) -> None:
+    pool = sockets_of(broker).budget.pool
+    in_use = pool.bytes_in_use
+    client.ask(long_request(), VERSION)
+    eventually(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free")
+    client.send(long_request(), VERSION)
+    client.connection.close()
+    eventually(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free, although nobody waits any more")
+
+
+def test_a_reply_that_would_be_too_long_closes_the_connection(
+    client: WireClient, handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 100_000)
+    assert client.ask(long_request(), VERSION) is None
+
+
+def test_few_large_requests_are_decoded_at_once(
+    broker: Broker, handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind them are served all the same, one when another is done."""
+    clients = [WireClient((broker.host, broker.port)) for _ in range(3 * limits.LARGE_REQUESTS_AT_ONCE)]
+    most = 0
+    decoded_and_handled = long_requests_module.decoded_and_handled
+    under_way = 0
+
+    def counted(*arguments: Any) -> Steps:
+        nonlocal most, under_way
+        yield  # the first step is in the connection's share of its turn
+        under_way += 1
+        most = max(most, under_way)
+        answer = yield from decoded_and_handled(*arguments)
+        under_way -= 1
+        return answer
+
+    monkeypatch.setattr(connection_module, "decoded_and_handled", counted)
+    request = long_request()
+    for each in clients:
+        each.send(request, VERSION)
+    for each in clients:
+        assert groups_of(each.receive()) == request.groups
+        each.connection.close()
+    assert 0 < most <= limits.LARGE_REQUESTS_AT_ONCE
