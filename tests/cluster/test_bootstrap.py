@@ -128,4 +128,4 @@ def test_metadata_log_without_an_owner_is_refused(tmp_path: Path) -> None:
 def test_store_lies_in_the_metadata_directory(tmp_path: Path) -> None:
     with started(tmp_path):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, f"{FILE_NAME}-room"}
