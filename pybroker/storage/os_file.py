@@ -160,14 +160,13 @@ def advise_will_need(fd: int, position: int, length: int) -> None:
 
 def allocate(fd: int, size: int) -> None:
     """Give a file ``size`` bytes that lie on the disk; OSError leaves it as it was.  Does nothing but on Linux."""
-    if sys.platform != "linux":
-        return
-    former = os.fstat(fd).st_size
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError:
-        ftruncate(fd, former)
-        raise
+    if sys.platform == "linux":
+        former = os.fstat(fd).st_size
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError:
+            ftruncate(fd, former)
+            raise
 
 
 def copy_prefix(source_fd: int, path: StrPath, length: int) -> int:
