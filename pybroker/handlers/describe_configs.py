@@ -27,14 +27,14 @@ from pybroker_protocol.messages.describe_configs import (
 def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps:
     """Describe each resource; one that is asked for again is answered with what was found out the first time."""
     results: list[DescribeConfigsResult] = []
-    known: dict[tuple[int, str, tuple[str, ...] | None], DescribeConfigsResult] = {}
+    known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
     settings = 0
     for resource in request.resources:
-        keys = resource.configuration_keys
-        key = resource.resource_type, resource.resource_name, None if keys is None else tuple(keys)
+        keys = frozenset(resource.configuration_keys or ())
+        key = resource.resource_type, resource.resource_name, keys
         result = known.get(key)
         if result is None:
-            description = _describe(ctx, resource, request.include_documentation)
+            description = _describe(ctx, resource, keys, request.include_documentation)
             result = known[key] = _result(resource, description, request.include_synonyms)
             settings += len(result.configs)
             if settings > limits.DESCRIBED_SETTINGS_MAX:
@@ -44,14 +44,15 @@ def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps:
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
-def _describe(ctx: RequestContext, resource: DescribeConfigsResource, include_documentation: bool) -> Description:
+def _describe(
+    ctx: RequestContext, resource: DescribeConfigsResource, keys: frozenset[str], include_documentation: bool
+) -> Description:
     resource_type, name = resource.resource_type, resource.resource_name
     refused = refusal(ctx, Operation.DESCRIBE_CONFIGS, resource_type, name)
     if refused is not None:
         return Description(refused.error_code, refused.message)
     if resource_type == TOPIC and not name:
         return Description(ErrorCode.INVALID_TOPIC_EXCEPTION, invalid_reason(name))
-    keys = resource.configuration_keys
     return ctx.services.configs.describe(resource_type, name, keys, include_documentation)
 
 

@@ -9,7 +9,6 @@ Not done: followers.  A request with a replica id is refused with CLUSTER_AUTHOR
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pybroker import limits
 from pybroker.handlers.context import Parked, RequestContext, Steps
@@ -37,6 +36,8 @@ _BY_ID = 13
 _SESSIONS = 7
 _READ_COMMITTED = 1
 
+Done = Callable[[], None]
+
 
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked | Steps:
     """Answer at once or when enough is there."""
@@ -49,12 +50,12 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     session, partitions, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id))
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
-    epoch = request.session_epoch
+    parked, epoch = Parked(), request.session_epoch
 
-    def response() -> FetchResponse:
-        return _response(session, _topics(_news(session, partitions, epoch), by_id))
+    def done() -> None:
+        parked.complete(_response(session, _topics(_news(session, partitions, epoch), by_id)))
 
-    return _start(ctx, request, partitions, response)
+    return _start(ctx, request, partitions, parked, done)
 
 
 def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
@@ -66,7 +67,8 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
     session, partitions, error = _session(ctx, request, by_id, asked)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
-    yield _start(ctx, request, partitions, lambda: True)
+    is_read = Parked()
+    yield _start(ctx, request, partitions, is_read, lambda: is_read.complete(True))
     topics: list[FetchableTopicResponse] = []
     for some in portions(_news(session, partitions, request.session_epoch), limits.PARTITIONS_AT_ONCE):
         following = _topics(some, by_id)
@@ -78,20 +80,19 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
 
 
 def _start(
-    ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], response: Callable[[], Any]
+    ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], parked: Parked, done: Done
 ) -> Parked:
-    """Read; what ``response()`` says once enough is there completes the reply."""
+    """Read; ``done()`` completes ``parked`` once enough is there."""
     max_bytes = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
     if 0 <= request.max_bytes < max_bytes:
         max_bytes = request.max_bytes
-    parked = Parked()
     operation = FetchOperation(
         ctx.services.replicas,
         partitions,
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         read_committed=request.isolation_level == _READ_COMMITTED,
-        done=lambda: parked.complete(response()),
+        done=done,
     )
     parked.on_abandon = operation.abandon
     operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))

@@ -31,6 +31,8 @@ def too_many(resources: Sequence[Any]) -> tuple[int, str] | None:
 
 def is_short(topics: Sequence[Any], partitions: str) -> bool:
     """Whether topics, and the lists of them in the attribute ``partitions``, are one portion."""
+    if not topics:
+        return True
     if len(topics) == 1:
         return len(getattr(topics[0], partitions)) <= limits.PARTITIONS_AT_ONCE
     if len(topics) > limits.PARTITIONS_AT_ONCE:
