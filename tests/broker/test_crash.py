@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pybroker_process import PybrokerProcess
 
-from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import batches
 from tests.broker.batches import batch
@@ -126,8 +125,7 @@ def test_fifty_kills_under_load_lose_nothing_acknowledged_and_serve_no_offset_tw
 
 def create(address: tuple[str, int]) -> None:
     with WireClient(address) as client:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=True)
-        assert client.ask(request, 4).topics[0].error_code == 0
+        client.create_topic(TOPIC)
 
 
 def check(acknowledged: dict[int, bytes], seen: dict[int, bytes], found: dict[int, bytes]) -> None:

@@ -13,8 +13,6 @@ from pybroker_process import PybrokerProcess
 
 from pybroker.apis import APIS
 from pybroker_protocol import codec, messages
-from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 from tests.protocol.random_messages import random_message
@@ -118,8 +116,7 @@ def test_hundred_thousand_mutated_frames_leave_the_broker_serving(tmp_path: Path
         throw(address, (mutated(chance, chance.choice(corpus), corpus) for _ in range(FRAMES)))
         growth = anonymous_bytes(broker.pid) - before
         with WireClient(address) as client:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name="after")], allow_auto_topic_creation=True)
-            assert client.ask(request, 4).topics[0].error_code == ErrorCode.NONE
+            client.create_topic("after")
             assert client.produce("after", batch(b"still here")).base_offset == 0
             assert client.fetch("after", 0).responses[0].partitions[0].records
         log = broker.log_path.read_text(errors="replace")

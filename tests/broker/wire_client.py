@@ -8,6 +8,7 @@ from comparator.wire import API_VERSIONS, Connection
 
 from pybroker_protocol import codec
 from pybroker_protocol.messages import response_class
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pybroker_protocol.messages.produce import (
     PartitionProduceData,
@@ -53,6 +54,12 @@ class WireClient:
         """Send one request and wait for its reply."""
         self.send(request, version)
         return self.receive()
+
+    def create_topic(self, name: str) -> None:
+        """Make a topic with the broker's defaults; it is there when this returns."""
+        topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[], configs=[])
+        (result,) = self.ask(CreateTopicsRequest(topics=[topic], validate_only=False), 5).topics
+        assert result.error_code == 0, result
 
     def produce(
         self, topic: str, records: bytes, *, partition: int = 0, version: int = 9, acks: int = -1

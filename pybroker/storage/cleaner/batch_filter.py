@@ -52,6 +52,11 @@ def records_section(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.compression, batch[HEADER_BYTES:]))
 
 
+def is_whole_slice(columns: RecordColumns) -> bool:
+    """Whether a pause is due behind these records: not for each of many small batches, whose chunk has its own."""
+    return len(columns.keys) == CLEANER_SLICE_RECORDS
+
+
 def columns_of(header: BatchHeader, section: bytes) -> Iterator[RecordColumns]:
     """Slices of a batch's records.  Raises ProtocolError."""
     return record_columns(section, header.records_count, header.last_offset_delta, CLEANER_SLICE_RECORDS)
@@ -131,7 +136,8 @@ class BatchFilter:
             else:
                 starts = [*columns.starts, columns.end]
                 kept += [section[starts[i] : starts[i + 1]] for i in retained]
-            yield PAUSE
+            if is_whole_slice(columns):
+                yield PAUSE
         if not kept_count:
             return self._emptied(header)
         self.records_kept += kept_count
@@ -210,7 +216,8 @@ class BatchFilter:
             part, pos = move_in_time(section, pos, min(left, CLEANER_SLICE_RECORDS), by_ms)
             moved.append(part)
             left -= CLEANER_SLICE_RECORDS
-            yield PAUSE
+            if left > 0:
+                yield PAUSE
         target = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=horizon_ms)
         return (yield from _reduced(target, b"".join(moved)))
 
@@ -224,7 +231,8 @@ def _reduced(header: BatchHeader, section: bytes) -> Filtering:
             deltas, pos = timestamp_deltas(section, pos, min(left, CLEANER_SLICE_RECORDS))
             largest = max(largest, *deltas)
             left -= CLEANER_SLICE_RECORDS
-            yield PAUSE
+            if left > 0:
+                yield PAUSE
         header = header._replace(max_timestamp=as_int64(header.base_timestamp + largest))
     payload = compress(header.compression, section) if header.compression else section
     batch = bytearray(HEADER.pack(*header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD + len(payload)))) + payload

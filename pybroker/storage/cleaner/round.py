@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import cast
 
 from pybroker.limits import CLEANED_GROUP_SEGMENTS_MAX, CLEANER_ROUND_RECORDS_MAX
-from pybroker.storage.cleaner.batch_filter import PAUSE, BatchFilter, columns_of, pass_control, records_section
+from pybroker.storage.cleaner.batch_filter import (
+    PAUSE,
+    BatchFilter,
+    columns_of,
+    is_whole_slice,
+    pass_control,
+    records_section,
+)
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
@@ -104,7 +111,8 @@ class Round:
                             f"log.cleaner.dedupe.buffer.size has no room for one batch in {self._directory}"
                         )
                     return False
-                yield PAUSE
+                if is_whole_slice(columns):
+                    yield PAUSE
         if header.last_offset >= self._job.first_dirty_offset:
             self._map.latest_offset = header.last_offset
         return True

@@ -144,6 +144,13 @@ def test_batch_whose_very_many_records_all_stay_is_rewritten_in_small_steps(tmp_
     assert len([step for step in found if isinstance(step, Progress)]) >= 4 * count // CLEANER_SLICE_RECORDS
 
 
+def test_small_batches_share_the_pauses_of_their_chunk(tmp_path: Path) -> None:
+    batches = [build_batch([(b"%d" % i, b"v")], timestamp_ms=TIME_MS) for i in range(500)]
+    found = list(Round(job_over(tmp_path, batches)).steps())
+    # A pause behind each would make a minute of what takes a second.
+    assert len([step for step in found if isinstance(step, Progress)]) < len(batches) // 50
+
+
 def test_log_of_too_many_records_for_a_round_lets_others_go_first_and_is_cleaned_by_and_by(
     storage: Storage, world: FakeWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
