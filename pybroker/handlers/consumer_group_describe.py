@@ -8,11 +8,10 @@ GROUP_ID_NOT_FOUND.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
-from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.consumer_requests import describe_error
 from pybroker.handlers.authorized_operations import authorized_operations
-from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import portions
+from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import asked_in_portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -36,14 +35,9 @@ def handle(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps:
         else:
             refused.append(describe_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
         yield
-    answers = Parked()
-    asked = list(portions(allowed))
-    gather = Gather(len(asked), answers.complete)
-    for position, portion in enumerate(asked):
-        ctx.services.groups.describe_consumer_groups(portion, gather.slot(position))
-        yield
+    answers = yield from asked_in_portions(allowed, ctx.services.groups.describe_consumer_groups)
     groups: list[DescribedGroup] = refused
-    for described in (yield answers):
+    for described in answers:
         visible = [_visible(ctx, group) for group in described]
         for group in visible:
             if request.include_authorized_operations and not group.error_code:

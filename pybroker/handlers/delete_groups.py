@@ -7,10 +7,9 @@ name that is given twice is deleted once.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
-from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.responses import delete_error
-from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import portions
+from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import asked_in_portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -24,13 +23,8 @@ def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps:
         else:
             refused.append(delete_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
         yield
-    answers = Parked()
-    asked = list(portions(allowed))
-    gather = Gather(len(asked), answers.complete)
-    for position, portion in enumerate(asked):
-        ctx.services.groups.delete_groups(portion, gather.slot(position))
-        yield
+    answers = yield from asked_in_portions(allowed, ctx.services.groups.delete_groups)
     results: list[DeletableGroupResult] = []
-    for deleted in (yield answers):
+    for deleted in answers:
         results.extend(deleted)
     return DeleteGroupsResponse(throttle_time_ms=0, results=[*results, *refused])

@@ -8,11 +8,10 @@ client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that do
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
-from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.responses import described_group_error
 from pybroker.handlers.authorized_operations import authorized_operations
-from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import portions
+from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import asked_in_portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -26,14 +25,11 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps:
         else:
             refused.append(described_group_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
         yield
-    answers = Parked()
-    asked = list(portions(allowed))
-    gather = Gather(len(asked), answers.complete)
-    for position, portion in enumerate(asked):
-        ctx.services.groups.describe_groups(portion, ctx.api_version, gather.slot(position))
-        yield
+    answers = yield from asked_in_portions(
+        allowed, lambda portion, done: ctx.services.groups.describe_groups(portion, ctx.api_version, done)
+    )
     groups: list[DescribedGroup] = refused
-    for described in (yield answers):
+    for described in answers:
         if request.include_authorized_operations:
             for group in described:
                 if not group.error_code:

@@ -7,10 +7,9 @@ is TRANSACTIONAL_ID_NOT_FOUND.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
-from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.transaction.responses import describe_error
-from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import portions
+from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import asked_in_portions
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -28,14 +27,9 @@ def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps:
         else:
             refused.append(describe_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         yield
-    answers = Parked()
-    asked = list(portions(allowed))
-    gather = Gather(len(asked), answers.complete)
-    for position, portion in enumerate(asked):
-        ctx.services.transactions.describe(portion, gather.slot(position))
-        yield
+    answers = yield from asked_in_portions(allowed, ctx.services.transactions.describe)
     states: list[TransactionState] = refused
-    for described in (yield answers):
+    for described in answers:
         for state in described:
             state.topics = [t for t in state.topics if ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, t.topic)]
         states.extend(described)

@@ -8,11 +8,12 @@ that does not exist; from 10 topics by id (KIP-848).  Topics and partitions that
 from __future__ import annotations
 
 from copy import copy
+from operator import attrgetter
 
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.offset_operations import offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import is_short, portions_of_topics
+from pybroker.handlers.portions import is_short, merge_topics, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -24,6 +25,8 @@ from pybroker_protocol.messages.offset_commit import (
 )
 
 TOPIC_IDS_VERSION = 10
+
+_key = attrgetter("topic_id", "name")
 
 
 def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked | Steps:
@@ -38,7 +41,8 @@ def _commit_many(ctx: RequestContext, request: OffsetCommitRequest) -> Steps:
         part = copy(request)
         part.topics = portion
         answer = _commit(ctx, part)
-        _merge(merged, (yield answer).topics if isinstance(answer, Parked) else answer.topics)
+        topics = (yield answer).topics if isinstance(answer, Parked) else answer.topics
+        merge_topics(merged, topics, _key)
         yield
     return OffsetCommitResponse(throttle_time_ms=0, topics=list(merged.values()))
 
@@ -64,8 +68,8 @@ def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRe
 
     def done(response: OffsetCommitResponse) -> None:
         merged: dict[tuple[bytes, str], OffsetCommitResponseTopic] = {}
-        _merge(merged, refused)
-        _merge(merged, response.topics)
+        merge_topics(merged, refused, _key)
+        merge_topics(merged, response.topics, _key)
         response.topics = list(merged.values())
         parked.complete(response)
 
@@ -110,11 +114,3 @@ def _refuse(
             for partition in partitions
         ],
     )
-
-
-def _merge(merged: dict[tuple[bytes, str], OffsetCommitResponseTopic], topics: list[OffsetCommitResponseTopic]) -> None:
-    """One entry per topic, with its partitions in the order in which they come."""
-    for topic in topics:
-        before = merged.setdefault((topic.topic_id, topic.name), topic)
-        if before is not topic:
-            before.partitions.extend(topic.partitions)

@@ -8,11 +8,12 @@ as a whole (NON_EMPTY_GROUP).
 from __future__ import annotations
 
 from copy import copy
+from operator import attrgetter
 
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.offset_operations import offset_delete_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import portions_of_topics
+from pybroker.handlers.portions import merge_topics, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -48,10 +49,7 @@ def _delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Steps:
         response: OffsetDeleteResponse = yield deleted
         if response.error_code:
             return response
-        for answered in response.topics:
-            before = refused.setdefault(answered.name, answered)
-            if before is not answered:
-                before.partitions.extend(answered.partitions)
+        merge_topics(refused, response.topics, attrgetter("name"))
         yield
     return OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=list(refused.values()))
 

@@ -6,20 +6,43 @@ handler asks for one portion after another and yields between them (``context.St
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, TypeVar
 
 from pybroker import limits
+from pybroker.coordinators.gather import Gather
+from pybroker.handlers.context import Parked, Steps
 from pybroker_protocol.errors import ErrorCode
 
 T = TypeVar("T")
+Key = TypeVar("Key")
+Topic = TypeVar("Topic", bound=Any)
 
 
 def portions(elements: Sequence[T], size: int = limits.ELEMENTS_AT_ONCE) -> Iterator[Sequence[T]]:
     """The elements in order, at most ``size`` of them at a time."""
     for start in range(0, len(elements), size):
         yield elements[start : start + size]
+
+
+def asked_in_portions(elements: Sequence[T], ask: Callable[[Sequence[T], Callable[[Any], None]], object]) -> Steps:
+    """Call ``ask(portion, done)`` for each portion; the answers in order, one for each, once all are there."""
+    asked = list(portions(elements))
+    answers = Parked()
+    gather = Gather(len(asked), answers.complete)
+    for position, portion in enumerate(asked):
+        ask(portion, gather.slot(position))
+        yield
+    return (yield answers)
+
+
+def merge_topics(merged: dict[Key, Topic], topics: Iterable[Topic], key: Callable[[Topic], Key]) -> None:
+    """Add to ``merged`` one entry per topic, with its partitions in the order in which they come."""
+    for topic in topics:
+        before = merged.setdefault(key(topic), topic)
+        if before is not topic:
+            before.partitions.extend(topic.partitions)
 
 
 def too_many(resources: Sequence[Any]) -> tuple[int, str] | None:

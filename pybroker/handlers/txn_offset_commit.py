@@ -9,11 +9,12 @@ one.
 from __future__ import annotations
 
 from copy import copy
+from operator import attrgetter
 
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import is_short, portions_of_topics
+from pybroker.handlers.portions import is_short, merge_topics, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -24,6 +25,8 @@ from pybroker_protocol.messages.txn_offset_commit import (
 )
 
 _KNOWS_LOADING = 2  # older clients may crash of COORDINATOR_LOAD_IN_PROGRESS
+
+_name = attrgetter("name")
 
 
 def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked | Steps:
@@ -38,17 +41,10 @@ def _commit_many(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Steps:
         part = copy(request)
         part.topics = portion
         answer = _commit(ctx, part)
-        _merge(merged, (yield answer).topics if isinstance(answer, Parked) else answer.topics)
+        topics = (yield answer).topics if isinstance(answer, Parked) else answer.topics
+        merge_topics(merged, topics, _name)
         yield
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(merged.values()))
-
-
-def _merge(merged: dict[str, TxnOffsetCommitResponseTopic], topics: list[TxnOffsetCommitResponseTopic]) -> None:
-    """One entry per topic, with its partitions in the order in which they come."""
-    for topic in topics:
-        before = merged.setdefault(topic.name, topic)
-        if before is not topic:
-            before.partitions.extend(topic.partitions)
 
 
 def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:
@@ -67,7 +63,7 @@ def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCo
         if version < _KNOWS_LOADING:
             for topic in response.topics:
                 _hide_loading(topic)
-        _merge(refused, response.topics)
+        merge_topics(refused, response.topics, _name)
         response.topics = list(refused.values())
         parked.complete(response)
 
