@@ -15,13 +15,13 @@ _PATIENCE_S = 30
 
 @pytest.fixture
 def address(kafka_broker: Broker) -> tuple[str, int]:
-    """Host and port of the run's broker."""
+    """Host and port of the broker of its module."""
     return kafka_broker.host, kafka_broker.port
 
 
 @pytest.fixture
 def wire(address: tuple[str, int]) -> Iterator[WireClient]:
-    """A raw connection to the run's broker."""
+    """A raw connection to the broker of its module."""
     with WireClient(address) as client:
         yield client
 

@@ -33,11 +33,12 @@ from pybroker.testing.broker import Setting
 from tests.broker.batches import batch
 from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, produce_request
+from tests.new_threads import NewThreads
 
 
 def test_nothing_is_left_after_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    threads = set(threading.enumerate())
+    new_threads = NewThreads()
     with Broker() as broker:
         address = (broker.host, broker.port)
         broker.create_topic("t")
@@ -45,7 +46,7 @@ def test_nothing_is_left_after_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             client.produce("t", batch(b"v" * 300_000))
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
-    assert set(threading.enumerate()) == threads
+    assert not new_threads()
     with socket.socket() as probe:
         assert probe.connect_ex(address) != 0
 
@@ -138,10 +139,10 @@ def test_start_that_is_given_up_leaves_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(BrokerServer, "start", _never)
     error = give_up(monkeypatch)
-    threads = set(threading.enumerate())
+    new_threads = NewThreads()
     with pytest.raises(error):
         Broker().start()
-    assert set(threading.enumerate()) == threads
+    assert not new_threads()
     assert not list(tmp_path.iterdir())
 
 
@@ -159,13 +160,13 @@ def test_start_that_holds_its_thread_is_given_up_too_and_undone_when_it_is_over(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(in_process, "_START_TIMEOUT_S", 0.05)
     monkeypatch.setattr(in_process, "_GIVE_UP_TIMEOUT_S", 0.05)
-    threads = set(threading.enumerate())
+    new_threads = NewThreads()
     try:
         with pytest.raises(TimeoutError):
             Broker().start()
     finally:
         over.set()
-    eventually(lambda: set(threading.enumerate()) == threads, "the thread ends")
+    eventually(lambda: not new_threads(), "the thread ends")
     assert not list(tmp_path.iterdir())
 
 
@@ -190,7 +191,7 @@ def test_cancelled_entry_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     else:
         monkeypatch.setattr(Broker, "_start", start_wholly)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    threads = set(threading.enumerate())
+    new_threads = NewThreads()
 
     async def enter() -> None:
         async with Broker():
@@ -207,12 +208,12 @@ def test_cancelled_entry_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         assert not list(tmp_path.iterdir())
 
     asyncio.run(scenario())
-    eventually(lambda: set(threading.enumerate()) <= threads, "the threads end")
+    eventually(lambda: not new_threads(), "the threads end")
 
 
 def test_cancelled_exit_stops_the_broker_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    threads = set(threading.enumerate())
+    new_threads = NewThreads()
 
     task: asyncio.Task[None]
 
@@ -227,7 +228,7 @@ def test_cancelled_exit_stops_the_broker_all_the_same(tmp_path: Path, monkeypatc
             await task
 
     asyncio.run(scenario())
-    eventually(lambda: set(threading.enumerate()) <= threads, "the threads end")
+    eventually(lambda: not new_threads(), "the threads end")
     assert not list(tmp_path.iterdir())
 
 
@@ -332,7 +333,7 @@ async def _serves_at_once(server: BrokerServer) -> None:
 def test_ctrl_c_at_any_point_of_a_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(BrokerServer, "start", _serves_at_once)
-    threads, unended = set(threading.enumerate()), set(in_process._unended)
+    new_threads, unended = NewThreads(), set(in_process._unended)
     at, entered = 0, False
     while not entered:
         at += 1
@@ -343,10 +344,7 @@ def test_ctrl_c_at_any_point_of_a_start_leaves_nothing(tmp_path: Path, monkeypat
             entered = True
         if entered:
             broker.stop()
-        eventually(
-            lambda: not any(thread.is_alive() for thread in set(threading.enumerate()) - threads),
-            f"no thread is left by Ctrl-C at line {at}",
-        )
+        eventually(lambda: not new_threads(), f"no thread is left by Ctrl-C at line {at}")
         assert not list(tmp_path.iterdir()), f"a directory is left by Ctrl-C at line {at}"
         assert in_process._unended <= unended, f"the exit would end what Ctrl-C at line {at} has ended"
     assert at > 20, "every line was tried"
@@ -412,14 +410,14 @@ def test_broker_whose_last_log_dir_fails_says_so_and_stops_serving(
     def broken_disk(fd: int, data: bytes, position: int) -> int:
         raise OSError(errno.EIO, "the disk is broken")
 
-    threads = set(threading.enumerate())
+    new_threads = NewThreads()
     with Broker() as broker:
         broker.create_topic("t")
         address = (broker.host, broker.port)
         with WireClient(address) as client:
             monkeypatch.setattr(os_file, "pwrite", broken_disk)
             client.send(produce_request("t", batch(b"v")), 9)
-            eventually(lambda: set(threading.enumerate()) == threads, "the broker ends by itself")
+            eventually(lambda: not new_threads(), "the broker ends by itself")
         with socket.socket() as probe:
             assert probe.connect_ex(address) != 0
     assert "no log directory is left" in caplog.text

@@ -14,6 +14,7 @@ import pytest
 from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.net.loop_env import loop_env
+from tests.new_threads import NewThreads
 
 from .fakes import ManualLoop, fake_env
 
@@ -216,9 +217,9 @@ def test_full_disk_fails_the_write_and_writing_works_again_when_there_is_room(
 
 def test_commits_run_on_a_thread_of_the_store_and_answers_on_the_loop(tmp_path: Path) -> None:
     def store_threads() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name == "metadata-store"} - others
+        return {thread for thread in new_threads() if thread.name == "metadata-store"}
 
-    others = set(threading.enumerate())  # of brokers that other tests keep running
+    new_threads = NewThreads()
 
     async def commit_twice() -> list[int]:
         store = SqliteStore(str(tmp_path / FILE_NAME), loop_env(), fsync=False)
@@ -271,10 +272,10 @@ def test_directory_that_is_not_there_is_a_store_error(tmp_path: Path, loop: Manu
 
 
 def test_closed_store_leaves_one_file_and_no_thread(tmp_path: Path, loop: ManualLoop) -> None:
-    threads = threading.active_count()
+    new_threads = NewThreads()
     store = open_store(tmp_path, loop)
     commit(store, loop, Transaction(puts={"/a": b"1"}))
     store.close()
     store.close()
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
-    assert threading.active_count() == threads
+    assert not new_threads()
