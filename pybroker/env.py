@@ -10,7 +10,7 @@ that registered them, and never concurrently with each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -44,15 +44,33 @@ class Timers(Protocol):
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> Cancellable: ...
 
 
-class Executor(Protocol):
-    """One worker thread with an ordered queue of its own: jobs run one after another, in order of submission."""
+class WorkGivenUp(Exception):
+    """Work that did not come to its end: nobody waits for it any more, or its thread ends."""
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Run ``work()`` on the thread, then ``done(result, None)`` or ``done(None, error)`` on the loop."""
+
+class Executor(Protocol):
+    """One worker thread with a queue of its own: jobs are begun one after another, in order of submission.
+
+    Work that may take long is done in portions: what is submitted returns a generator, which yields wherever others may
+    have their turn, every few hundred microseconds, and returns the result.  After ``limits.WORK_PORTION_NS`` the
+    thread goes on with what else waits, and comes back to it: whoever needs an order behind such work waits for its
+    ``done``.
+    """
+
+    def submit(
+        self,
+        work: Callable[[], T | Generator[None, None, T]],
+        done: Callable[[T | None, BaseException | None], None],
+    ) -> Cancellable:
+        """Run ``work()`` on the thread, then ``done(result, None)`` or ``done(None, error)`` on the loop, exactly once.
+
+        What is cancelled is not begun, and what has begun goes no further than to its next yield: the error is
+        ``WorkGivenUp`` then.
+        """
         ...
 
     def close(self) -> None:
-        """Finish what is queued, then end the thread; blocks until it has ended."""
+        """Finish what is queued, give work in portions up, then end the thread; blocks until it has ended."""
         ...
 
 

@@ -14,15 +14,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from random import SystemRandom
 from typing import Any, TypeVar
 
+from pybroker import limits
 from pybroker.env import Cancellable, Env
+from pybroker.net.jobs import Job
 
 T = TypeVar("T")
-Done = Callable[[Any, BaseException | None], None]
 
 log = logging.getLogger(__name__)
 
@@ -57,27 +58,34 @@ class LoopTimers:
 class ThreadExecutor:
     """One worker thread; completions are handed to the loop in batches, one wake-up for many.
 
-    The thread is started by the first job, so that a broker that never needs it never has it.
+    The thread is started by the first job, so that a broker that never needs it never has it.  Work in portions goes
+    behind all that waits after each of them.
     """
 
     def __init__(self, name: str, niceness: int, call_threadsafe: Callable[..., None]) -> None:
         self._name = name
         self._niceness = niceness
         self._call_threadsafe = call_threadsafe
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
-        self._finished: deque[tuple[Done, Any, BaseException | None]] = deque()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._finished: deque[Job] = deque()
         self._wake_pending = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def submit(
+        self,
+        work: Callable[[], T | Generator[None, None, T]],
+        done: Callable[[T | None, BaseException | None], None],
+    ) -> Job:
         """See ``pybroker.env.Executor.submit``; called on the loop only."""
         assert not self._closed, f"executor {self._name} is closed"
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._jobs.put((work, done))
+        job = Job(work, done)
+        self._jobs.put(job)
+        return job
 
     def close(self) -> None:
         """Finish what is queued and end the thread; completions are delivered before this returns."""
@@ -92,19 +100,24 @@ class ThreadExecutor:
     def _run(self) -> None:
         if self._niceness:
             give_way(self._niceness)
-        while (job := self._jobs.get()) is not None:
-            work, done = job
-            try:
-                outcome: tuple[Done, Any, BaseException | None] = (done, work(), None)
-            except BaseException as error:  # handed to the submitter, who knows what it means
-                outcome = (done, None, error)
-            del job, work, done
-            self._finish(outcome)
-            del outcome
+        jobs = self._jobs
+        while (job := jobs.get()) is not None:
+            self._go_on(job)
+            del job
+        while not jobs.empty():  # what had begun and was put behind the end
+            if (job := jobs.get()) is not None:
+                self._go_on(job)
 
-    def _finish(self, outcome: tuple[Done, Any, BaseException | None]) -> None:
+    def _go_on(self, job: Job) -> None:
+        """Let a job have its portion, and go behind the others if that was not all."""
+        if job.go_on(time.monotonic_ns() + limits.WORK_PORTION_NS, self._closed):
+            self._finish(job)
+        else:
+            self._jobs.put(job)
+
+    def _finish(self, job: Job) -> None:
         with self._lock:
-            self._finished.append(outcome)
+            self._finished.append(job)
             if self._wake_pending:
                 return
             self._wake_pending = True
@@ -116,11 +129,11 @@ class ThreadExecutor:
             self._wake_pending = False
         while True:
             try:
-                done, result, error = self._finished.popleft()
+                job = self._finished.popleft()
             except IndexError:
                 return
             try:
-                done(result, error)
+                job.complete()
             except Exception:  # nobody is left to tell, and those behind it wait for theirs
                 log.exception("a completion of %s failed", self._name)
 

@@ -5,8 +5,9 @@ given the memory for that first it takes longer than all else that a request nee
 processors idle.  While there are small requests beside the large ones it is one, because they wait for the loop, and
 every further thread takes the processors and the interpreter from it.
 
-Invariants: a lane's jobs run one after another, in order; a lane that has nothing with a thread may go to any.  No
-thread is handed more than ``WRITER_JOBS_AHEAD``; what is more waits here for the first to be free.  Lanes take turns.
+Invariants: a lane's jobs run one after another, in order; a lane that has nothing with a thread may go to any.  Work in
+portions is alone in its lane, because ``AppendQueue`` holds back what comes behind it.  No thread is handed more than
+``WRITER_JOBS_AHEAD``; what is more waits here for the first to be free.  Lanes take turns.
 
 Kafka: the request handler threads, any of which appends, under the log's lock.
 """
@@ -15,10 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any, TypeVar
 
 from pybroker import limits
-from pybroker.env import Clock, Executor
+from pybroker.env import Clock, Executor, WorkGivenUp
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
@@ -84,6 +86,8 @@ class Writers:
     def _run_here(work: Callable[[], Any], done: Done) -> None:
         try:
             result = work()
+            if result.__class__ is GeneratorType:
+                raise WorkGivenUp
         except Exception as error:  # handed to the submitter, as an executor does
             done(None, error)
         else:

@@ -20,6 +20,7 @@ from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.net.jobs import Job
 from tests.handled import answer_of
 
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
@@ -49,7 +50,7 @@ class ManualLoop:
         self.store_is_stuck = False
         self._ready: deque[ManualTimer] = deque()
         self._later: list[tuple[float, int, ManualTimer]] = []
-        self._jobs: deque[tuple[Callable[[], Any], Callable[..., Any]]] = deque()
+        self._jobs: deque[Job] = deque()
         self._count = 0
 
     def now_ms(self) -> int:
@@ -69,8 +70,10 @@ class ManualLoop:
         heapq.heappush(self._later, (self.time_ms + delay_ms, self._count, timer))
         return timer
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        self._jobs.append((work, done))
+    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> Job:
+        job = Job(work, done)
+        self._jobs.append(job)
+        return job
 
     def close(self) -> None:
         self.store_is_stuck = False
@@ -81,7 +84,7 @@ class ManualLoop:
             if self._ready:
                 self._ready.popleft().run()
             else:
-                self._run_job(*self._jobs.popleft())
+                self._run_job(self._jobs.popleft())
 
     def advance(self, by_ms: int) -> None:
         self.time_ms += by_ms
@@ -89,13 +92,11 @@ class ManualLoop:
             self._ready.append(heapq.heappop(self._later)[2])
         self.run()
 
-    def _run_job(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        try:
-            result = work()
-        except Exception as error:
-            self.call_soon(done, None, error)
+    def _run_job(self, job: Job) -> None:
+        if job.go_on(ends_ns=0):
+            self.call_soon(job.complete)
         else:
-            self.call_soon(done, result, None)
+            self._jobs.append(job)
 
 
 def fake_env(loop: ManualLoop, seed: int = 1) -> Env:

@@ -20,6 +20,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.net import connection as connection_module
 from pybroker.net import long_requests as long_requests_module
+from pybroker.net.jobs import Job
 from pybroker.server import BrokerServer
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Done = Callable[[Any, BaseException | None], None]
 JOB_US = (20, 4_000)
 SLOW_JOB_US = (100_000, 3_000_000)
+PORTION_ENDS_NS = 0  # at the first place to stop at
 
 
 class SimulatedTimers:
@@ -55,15 +57,17 @@ class SimulatedExecutor:
         self._scheduler = process.scheduler
         self._life = life
         self._name = name
-        self._jobs: deque[tuple[Callable[[], Any], Done]] = deque()
-        self._finished: deque[Callable[[], None]] = deque()
+        self._jobs: deque[Job] = deque()
+        self._finished: deque[Job] = deque()
         self._closed = False
 
-    def submit(self, work: Callable[[], Any], done: Done) -> None:
+    def submit(self, work: Callable[[], Any], done: Done) -> Job:
         assert not self._closed, f"executor {self._name} is closed"
-        self._jobs.append((work, done))
+        job = Job(work, done)
+        self._jobs.append(job)
         if len(self._jobs) == 1:
             self._begin()
+        return job
 
     def close(self) -> None:
         self._closed = True
@@ -82,20 +86,18 @@ class SimulatedExecutor:
             self._begin()
 
     def _run_one(self) -> None:
-        work, done = self._jobs.popleft()
-        try:
-            result = work()
-        except ProcessDied:
-            raise
-        except BaseException as error:
-            failure = error
-            self._finished.append(lambda: done(None, failure))
+        """A portion of the first job, which goes behind the others if there is more of it."""
+        job = self._jobs.popleft()
+        if not job.go_on(PORTION_ENDS_NS, self._closed):
+            self._jobs.append(job)
+        elif isinstance(job.error, ProcessDied):
+            raise job.error
         else:
-            self._finished.append(lambda: done(result, None))
+            self._finished.append(job)
 
     def _deliver_all(self) -> None:
         while self._finished:
-            self._finished.popleft()()
+            self._finished.popleft().complete()
 
 
 class _ListeningServer:

@@ -12,6 +12,9 @@ from random import Random
 from typing import Any
 
 from pybroker.env import Env
+from pybroker.net.jobs import Job
+
+AT_ONCE_NS = 0  # a portion ends at the next place to stop at
 
 
 class FakeClock:
@@ -57,32 +60,31 @@ class FakeTimers:
 
 
 class FakeExecutor:
-    """An executor whose jobs run when the test says so."""
+    """An executor whose jobs run when the test says so; of work in portions each yield ends one."""
 
     def __init__(self) -> None:
-        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
-        self.finished: deque[Callable[[], None]] = deque()
+        self.jobs: deque[Job] = deque()
+        self.finished: deque[Job] = deque()
         self.closed = False
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> Job:
         assert not self.closed
-        self.jobs.append((work, done))
+        job = Job(work, done)
+        self.jobs.append(job)
+        return job
 
     def work(self) -> None:
-        """Run one job, as its thread would; its completion waits for the loop (``deliver``)."""
-        job, done = self.jobs.popleft()
-        try:
-            result = job()
-        except BaseException as error:
-            failure = error
-            self.finished.append(lambda: done(None, failure))
+        """Let a job have its portion, as its thread would; its completion waits for the loop (``deliver``)."""
+        job = self.jobs.popleft()
+        if job.go_on(AT_ONCE_NS, self.closed):
+            self.finished.append(job)
         else:
-            self.finished.append(lambda: done(result, None))
+            self.jobs.append(job)
 
     def deliver(self) -> None:
         """Run the completions of finished jobs, as the loop would."""
         while self.finished:
-            self.finished.popleft()()
+            self.finished.popleft().complete()
 
     def run(self) -> bool:
         """Run everything; whether there was anything to run."""
@@ -94,8 +96,8 @@ class FakeExecutor:
         return any_job
 
     def close(self) -> None:
-        self.run()
         self.closed = True
+        self.run()
 
 
 class FakeWorld:

@@ -3,13 +3,15 @@ log's while a thread is free, and beside small requests there is one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from random import Random
 from typing import Any
 
 import pytest
 
 from pybroker import limits
+from pybroker.env import WorkGivenUp
+from pybroker.storage.writers import Lane, Writers
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeExecutor, FakeWorld
 from tests.storage.logs import Client, Storage, read_all
@@ -155,3 +157,17 @@ def test_appends_of_all_threads_are_completed_by_a_stop(make_storage: MakeStorag
     assert all(executor.closed for executor in writers(world))
     again = make_storage()
     assert [again.log(partition=partition).log_end_offset for partition in range(4)] == [2 * AHEAD] * 4
+
+
+def test_stop_does_no_work_in_portions_that_has_not_begun(world: FakeWorld) -> None:
+    threads = Writers(world.clock, lambda number: world.env.executor(f"log-writer-x-{number}", 0))
+    ends: list[BaseException | None] = []
+
+    def endless() -> Generator[None, None, None]:
+        while True:
+            yield
+
+    for _ in range(limits.WRITERS_PER_LOG_DIR * AHEAD + 2):
+        threads.submit(Lane(), endless, lambda _result, error: ends.append(error))
+    threads.close()
+    assert [type(end) for end in ends] == [WorkGivenUp] * (limits.WRITERS_PER_LOG_DIR * AHEAD + 2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pybroker import limits
@@ -226,7 +227,7 @@ class LogCleaner:
         round_.pause = None
         round_.step_started_ms = self._env.clock.monotonic_ms()
         worker = round_.worker
-        worker.executor.submit(worker.runner.step, lambda step, error: self._on_step(round_, step, error))
+        worker.executor.submit(worker.runner.step, partial(self._on_step, round_))
 
     def _on_step(self, round_: _RunningRound, step: Step | None, error: BaseException | None) -> None:
         if error is not None:

@@ -186,10 +186,8 @@ def stop_before_swap(world: FakeWorld, storage: Storage) -> None:
             world.timers.pending.remove(due)
             world.clock.now = max(world.clock.now, int(due.due_ms))
             due.callback(*due.args)
-        work, done = executor.jobs.popleft()
-        step = work()
-        executor.finished.append(lambda: done(step, None))  # noqa: B023
-        if isinstance(step, CleanedGroup):
+        executor.work()
+        if isinstance(executor.finished[-1].result, CleanedGroup):
             return
         executor.deliver()
 
