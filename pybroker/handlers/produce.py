@@ -93,11 +93,10 @@ class Produce:
             if (reason := reason_to_close(self.response)) is not None:
                 raise CloseConnection(reason)
             return None
-        if self.needs_request and self.held is None:
-            # Also before a connection is closed: the writer thread reads the records from the request.
-            self.held = ctx.connection.hold_request()
-        else:
-            self.held = ctx.connection.hold_copy(self.copied_bytes)
+        if self.held is None:
+            # Also before a connection is closed: a writer thread reads the records from the request.
+            connection = ctx.connection
+            self.held = connection.hold_request() if self.needs_request else connection.hold_copy(self.copied_bytes)
         return self.wait(ctx, acks)
 
     def wait(self, ctx: RequestContext, acks: int) -> Parked:
@@ -173,7 +172,7 @@ def _append_many(ctx: RequestContext, request: ProduceRequest, refusal: int, pro
             yield
     finally:
         produce.pending -= 1
-        # The writer thread may still read from the request.
+        # A writer thread may still read from the request.
         if produce.pending:
             produce.held = held
         else:

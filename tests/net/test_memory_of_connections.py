@@ -15,9 +15,11 @@ from pybroker.net.socket_server import SocketServer
 from pybroker.storage import os_file
 from pybroker.testing import Broker
 from pybroker_protocol import codec
+from pybroker_protocol.messages.produce import PartitionProduceData
 from tests.broker.batches import batch
 from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, produce_request
+from tests.net.conftest import sockets_of
 
 CLIENTS = 5
 PATIENCE_S = 30
@@ -79,3 +81,25 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         assert server.budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
         go_on.set()
         eventually(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+@pytest.mark.parametrize("first_bytes", [1, 2 * limits.INLINE_WRITE_BYTES_MAX], ids=["small", "large"])
+def test_produce_to_many_partitions_lets_go_of_its_bytes_once_they_are_stored(first_bytes: int, acks: int) -> None:
+    request = produce_request("t", batch(bytes(first_bytes)), acks=acks)
+    more = PartitionProduceData(index=0, records=batch(b"v"))
+    request.topic_data[0].partition_data += [more] * limits.PARTITIONS_AT_ONCE
+    with Broker(SYNCED) as broker, WireClient((broker.host, broker.port)) as client:
+        broker.create_topic("t")
+        budget = sockets_of(broker).budget
+        client.produce("t", batch(b"first"))
+        before = budget.bytes_counted
+        client.send(request, 9)
+        if acks:
+            (topic,) = client.receive().responses
+            assert {reply.error_code for reply in topic.partition_responses} == {0}
+        partition = broker._running().services.replicas.partition("t", 0)
+        assert partition is not None
+        log = partition.log
+        eventually(lambda: log.recovery_point == 2 + limits.PARTITIONS_AT_ONCE, "all are stored")
+        eventually(lambda: budget.bytes_counted == before, "the bytes are let go")
