@@ -14,6 +14,7 @@ Kafka: the request handler threads, any of which appends, under the log's lock.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
@@ -21,6 +22,8 @@ from typing import Any, TypeVar
 
 from pybroker import limits
 from pybroker.env import Clock, Executor, WorkGivenUp
+
+logger = logging.getLogger("pybroker.storage")
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
@@ -84,24 +87,29 @@ class Writers:
 
     @staticmethod
     def _run_here(work: Callable[[], Any], done: Done) -> None:
+        error: Exception | None = None
         try:
             result = work()
             if result.__class__ is GeneratorType:
                 raise WorkGivenUp
-        except Exception as error:  # handed to the submitter, as an executor does
-            done(None, error)
-        else:
-            done(result, None)
+        except Exception as failure:  # handed to the submitter, as an executor does
+            result, error = None, failure
+        try:
+            done(result, error)
+        except Exception:  # the others wait for theirs
+            logger.exception("a completion of a large append failed")
 
     def _hand_out(self) -> None:
         """Give the threads what they have room for, a job of each lane in turn."""
         in_use = self._writers[: self._count()]
-        idle_lanes = 0
-        while self._ready and idle_lanes < len(self._ready) and not self._closing:
+        passed_over = 0
+        while passed_over < len(self._ready) and _have_room(in_use) and not self._closing:
             lane = self._ready.popleft()
             writer = self._place_for(lane, in_use)
-            idle_lanes = 0 if writer is not None else idle_lanes + 1
-            if writer is not None:
+            if writer is None:
+                passed_over += 1
+            else:
+                passed_over = 0
                 self._start(lane, writer)
             if lane.waiting:
                 self._ready.append(lane)
@@ -112,7 +120,7 @@ class Writers:
     def _place_for(lane: Lane, in_use: list[_Writer]) -> _Writer | None:
         """The thread that may have the lane's next job now: the one that has those before it, or the least busy."""
         writer = lane.writer if lane.handed_out else min(in_use, key=_jobs_of)
-        return writer if writer in in_use and writer.jobs < limits.WRITER_JOBS_AHEAD else None
+        return writer if writer in in_use and _has_room(writer) else None
 
     def _start(self, lane: Lane, writer: _Writer) -> None:
         work, done = lane.waiting.popleft()
@@ -141,3 +149,12 @@ class Writers:
 
 def _jobs_of(writer: _Writer) -> int:
     return writer.jobs
+
+
+def _has_room(writer: _Writer) -> bool:
+    return writer.jobs < limits.WRITER_JOBS_AHEAD
+
+
+def _have_room(writers: list[_Writer]) -> bool:
+    """Whether any of them has; while none has, thousands of lanes may wait, and cost nothing."""
+    return any(map(_has_room, writers))

@@ -4,6 +4,7 @@ log's while a thread is free, and beside small requests there is one thread."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -171,3 +172,39 @@ def test_stop_does_no_work_in_portions_that_has_not_begun(world: FakeWorld) -> N
         threads.submit(Lane(), endless, lambda _result, error: ends.append(error))
     threads.close()
     assert [type(end) for end in ends] == [WorkGivenUp] * (limits.WRITERS_PER_LOG_DIR * AHEAD + 2)
+
+
+def test_jobs_that_wait_are_not_looked_at_until_a_thread_has_room(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[Lane] = []
+    place_for = Writers._place_for
+
+    def counted(lane: Lane, in_use: list[Any]) -> Any:
+        looked_at.append(lane)
+        return place_for(lane, in_use)
+
+    monkeypatch.setattr(Writers, "_place_for", staticmethod(counted))
+    threads = Writers(world.clock, lambda number: world.env.executor(f"log-writer-{number}", 0))
+    done: list[int | None] = []
+    for number in range(500):
+        threads.submit(Lane(), partial(int, number), lambda result, _: done.append(result))
+    world.run()
+    assert len(done) == 500
+    assert len(looked_at) <= 2 * 500
+
+
+def test_completion_that_fails_at_a_stop_keeps_no_other_from_its_turn(world: FakeWorld) -> None:
+    threads = Writers(world.clock, lambda number: world.env.executor(f"log-writer-{number}", 0))
+    done: list[int | None] = []
+
+    def complete(number: int | None, _: BaseException | None) -> None:
+        done.append(number)
+        if len(done) > AHEAD:  # it was not handed to a thread, which has a rule of its own
+            raise ValueError(number)
+
+    lane = Lane()
+    for number in range(4 * AHEAD):
+        threads.submit(lane, partial(int, number), complete)
+    threads.close()
+    assert done == list(range(4 * AHEAD))
