@@ -123,15 +123,16 @@ class LongRequest:
     def advance(self, ends_ns: int) -> bool:
         """Go on until ``ends_ns``; whether there is more to do that waits for nothing but a turn."""
         try:
-            with self._connection.serving(self._held):
-                self._go_on(ends_ns)
-        except StopIteration as end:
-            self._complete(end.value)
-            return False
+            try:
+                with self._connection.serving(self._held):
+                    self._go_on(ends_ns)
+            except StopIteration as end:
+                self._complete(end.value)
+                return False
         except (CloseConnection, ProtocolError) as error:
             self._connection.refuse(str(error))
             return False
-        except Exception:
+        except Exception:  # other long requests wait for their turns
             log.exception("a long request failed; closing the connection of %s", self._connection)
             self._connection.close()
             return False
@@ -173,11 +174,13 @@ class LongRequest:
 
     def _abandon(self) -> None:
         """The client is gone: nothing goes on for it, and nothing is waited for."""
-        waits_for, self._waits_for = self._waits_for, None
-        if waits_for is not None:
-            waits_for.abandon()
         self._release()
-        self._steps.close()
+        waits_for, self._waits_for = self._waits_for, None
+        try:
+            if waits_for is not None:
+                waits_for.abandon()
+        finally:
+            self._steps.close()
 
 
 class LongRequests:

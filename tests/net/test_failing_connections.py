@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.handlers.context import Parked
+from pybroker import limits
+from pybroker.handlers.context import Parked, Steps
+from pybroker.net.connection import Connection
 from tests.net.fake_network import API_KEY, FakeNetwork, frame, post, replies, work
 
 
@@ -68,4 +70,58 @@ def test_connection_that_cannot_be_looked_after_keeps_no_other_from_it(
     for _ in range(2):
         network.server._sweep()
     assert len(looked_after) == 2 * 2
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_long_request_whose_reply_fails_keeps_no_other_from_its_turns(
+    network: FakeNetwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def in_steps(_ctx: Any, _request: memoryview) -> Steps:
+        for _ in range(3):
+            network.loop.now_ns += 2 * limits.TURN_NS
+            yield
+        return b""
+
+    network.serve(in_steps, API_KEY)
+    on_reply_ready = Connection.on_reply_ready
+    clients = [network.connect() for _ in range(3 * limits.LARGE_REQUESTS_AT_ONCE)]
+    failing = {client.connection for client in clients[: 2 * limits.LARGE_REQUESTS_AT_ONCE]}
+
+    def fail_for_some(connection: Connection) -> None:
+        if connection in failing:
+            raise ZeroDivisionError
+        on_reply_ready(connection)
+
+    monkeypatch.setattr(Connection, "on_reply_ready", fail_for_some)
+    for client in clients:
+        post(client, frame(bytes(limits.WHOLE_FRAME_BYTES)))
+    for _ in range(20 * len(clients)):
+        network.turn()
+    assert [replies(client) for client in clients] == [client.connection not in failing for client in clients]
+    assert [client.closing for client in clients] == [client.connection in failing for client in clients]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_long_request_whose_wait_cannot_be_given_up_lets_go_of_its_bytes(
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def wait(_ctx: Any, _request: memoryview) -> Steps:
+        parked = Parked()
+        parked.on_abandon = fail
+        yield parked
+
+    network.serve(wait, API_KEY)
+    budget = network.server.budget
+    before = budget.bytes_counted
+    client = network.connect()
+    post(client, frame(bytes(limits.WHOLE_FRAME_BYTES)))
+    for _ in range(3):
+        network.turn()
+    assert budget.bytes_counted > before
+    client.close()
+    network.turn()
+    assert budget.bytes_counted == before
     assert "ZeroDivisionError" in caplog.text
