@@ -12,7 +12,7 @@ Counterparts in Kafka: ``ConfigHelper``, ``ConfigAdminManager`` and ``DynamicCon
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -194,7 +194,10 @@ class ConfigService:
     # --- alter -----------------------------------------------------------------------------------------------------
 
     def alter(self, alterations: Sequence[Alteration], validate_only: bool, done: Done) -> None:
-        """Check and commit; ``done`` gets one outcome per alteration, in order, maybe before this returns."""
+        """Check and commit; ``done`` gets one outcome per alteration, in order, maybe before this returns.
+
+        Each resource comes once, or with a refusal.
+        """
         self._waiting.append(_Request(alterations, validate_only, done))
         self._serve()
 
@@ -223,11 +226,8 @@ class ConfigService:
         """An outcome per alteration, None for those whose change is to be written; and these changes."""
         outcomes: list[Outcome | None] = []
         changes: list[ConfigChange] = []
-        times = Counter((alteration.resource_type, alteration.resource_name) for alteration in request.alterations)
         for alteration in request.alterations:
             try:
-                if times[alteration.resource_type, alteration.resource_name] > 1:
-                    raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 if alteration.refusal is not None:
                     raise alteration.refusal
                 change = self._change(alteration, request.validate_only)

@@ -8,8 +8,9 @@ Counterpart in Kafka: the authorization part of ``ConfigHelper`` and ``Controlle
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
@@ -24,8 +25,8 @@ from pybroker.config.resources import (
     ConfigFailure,
     Outcome,
 )
-from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import too_many
+from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import asked_in_portions, too_many
 from pybroker_protocol.errors import ErrorCode
 
 _GUARDS: Final = {
@@ -55,12 +56,20 @@ def alter(
     response_class: Callable[..., Any],
     result_class: Callable[..., Any],
 ) -> Steps:
-    """Commit the valid alterations; the reply, one result per resource, comes when they are in effect."""
+    """Commit the valid alterations; the reply, one result per resource, comes when they are in effect.
+
+    Those of one portion are committed together.
+    """
     refused = too_many(alterations)
     if refused is None:
-        altered = Parked()
-        ctx.services.configs.alter(alterations, validate_only, altered.complete)
-        outcomes: Iterable[Outcome] = yield altered
+        outcomes: Iterable[Outcome] = chain.from_iterable(
+            (
+                yield from asked_in_portions(
+                    _without_repeated(alterations),
+                    lambda portion, done: ctx.services.configs.alter(portion, validate_only, done),
+                )
+            )
+        )
     else:
         outcomes = repeat(Outcome(*refused), len(alterations))
     results = []
@@ -75,3 +84,15 @@ def alter(
         )
         yield
     return response_class(throttle_time_ms=0, responses=results)
+
+
+def _without_repeated(alterations: Sequence[Alteration]) -> list[Alteration]:
+    """Resources that are named more than once are refused, each time."""
+    times = Counter((alteration.resource_type, alteration.resource_name) for alteration in alterations)
+    repeated = ConfigFailure(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    return [
+        alteration._replace(refusal=repeated)
+        if times[alteration.resource_type, alteration.resource_name] > 1
+        else alteration
+        for alteration in alterations
+    ]

@@ -106,15 +106,6 @@ def test_incremental_change_keeps_other_overrides_and_replacing_does_not(configs
     assert configs.overrides(TOPIC, TOPIC_NAME) == {"retention.ms": "9"}
 
 
-def test_resource_named_twice_is_refused_and_the_others_are_served(configs: Configs) -> None:
-    twice = Alteration(TOPIC, TOPIC_NAME, (Operation("flush.ms", "7"),))
-    group = Alteration(GROUP, "g", (Operation("consumer.session.timeout.ms", "50000"),))
-    refused = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-    assert configs.alter_all(twice, group, twice) == [refused, OK, refused]
-    assert configs.overrides(TOPIC, TOPIC_NAME) == {}
-    assert configs.overrides(GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
-
-
 def test_changes_wait_for_the_write_before_them(configs: Configs) -> None:
     configs.store.hold()
     answers: list[list[Outcome]] = []
@@ -349,6 +340,25 @@ def test_incremental_handler_answers_each_resource_in_order(configs: Configs, ve
     ]
     assert responses[1].error_message is None
     assert configs.overrides(TOPIC, TOPIC_NAME) == {POLICY: "delete,compact"}
+
+
+@pytest.mark.parametrize("between", [1, 1_000], ids=["in one portion", "portions apart"])
+def test_resource_named_twice_is_refused_and_the_others_are_served(configs: Configs, between: int) -> None:
+    def resource(kind: int, name: str, key: str, value: str) -> incremental.AlterConfigsResource:
+        config = incremental.AlterableConfig(name=key, config_operation=SET, value=value)
+        return incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+
+    twice = resource(TOPIC, TOPIC_NAME, "flush.ms", "7")
+    groups = [resource(GROUP, f"g{each}", "consumer.session.timeout.ms", "50000") for each in range(between)]
+    request = incremental.IncrementalAlterConfigsRequest(resources=[twice, *groups, twice], validate_only=False)
+    first, *others, last = configs.call("incremental_alter_configs", request, 1).responses
+    for refused in (first, last):
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert refused.error_message == "Each resource must appear at most once."
+    assert [other.error_code for other in others] == [0] * between
+    assert configs.overrides(TOPIC, TOPIC_NAME) == {}
+    for group in groups:
+        assert configs.overrides(GROUP, group.resource_name) == {"consumer.session.timeout.ms": "50000"}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
