@@ -12,7 +12,7 @@ Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -180,7 +180,7 @@ class Controller:
         def refuse(code: int, message: str | None) -> list[TopicCreation]:
             return [TopicCreation(name, code, message) for name in dict.fromkeys(topic.name for topic in topics)]
 
-        def decide(builder: ImageBuilder) -> list[TopicCreation]:
+        def decide(builder: ImageBuilder) -> Generator[None, None, list[TopicCreation]]:
             return create_topics(builder, topics, self._rules)
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
@@ -215,7 +215,7 @@ class Controller:
         """Grow topics; one answer per name."""
         refuse = _refuse_named([topic.name for topic in topics])
 
-        def decide(builder: ImageBuilder) -> list[NamedResult]:
+        def decide(builder: ImageBuilder) -> Generator[None, None, list[NamedResult]]:
             return create_partitions(builder, topics, self._env.random)
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)

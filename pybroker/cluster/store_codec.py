@@ -25,7 +25,7 @@ Counterpart in Kafka: the records of ``common/metadata`` (and, before KRaft, the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pybroker.cluster.image import (
@@ -101,22 +101,44 @@ def encode_retained(records: Sequence[bytes]) -> dict[str, bytes]:
 
 def encode(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Writes:
     """The puts and deletes that turn the keys of ``before`` into those of ``after``."""
+    steps = encode_in_steps(before, after, delta)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            writes: Writes = end.value
+            return writes
+
+
+def encode_in_steps(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Generator[None, None, Writes]:
+    """``encode`` with a pause after each topic, partition and resource."""
     puts: dict[str, bytes] = {}
     deletes: list[str] = []
     for topic in delta.topics_deleted:
         deletes.append(TOPICS + topic.name)
         deletes.extend(partition_key(topic.topic_id, index) for index in range(len(topic.partitions)))
+        yield
     for topic in delta.topics_created:
         puts[TOPICS + topic.name] = _to_json({"id": uuid_text(topic.topic_id)}).encode()
-        puts.update(_partition_puts(topic, ()))
+        yield from _put_partitions(puts, topic, ())
     for old, new in delta.topics_changed:
-        puts.update(_partition_puts(new, old.partitions))
+        yield from _put_partitions(puts, new, old.partitions)
     for resource in delta.configs_changed:
         overrides = after.configs.get(resource)
         if overrides is None:
             deletes.append(config_key(resource))
         else:
             puts[config_key(resource)] = _to_json(dict(overrides)).encode()
+        yield
+    _put_others(puts, deletes, before, after, delta)
+    # A key that is deleted and put (a topic created anew in the same transaction) is only put.
+    return Writes(puts, tuple(key for key in deletes if key not in puts))
+
+
+def _put_others(
+    puts: dict[str, bytes], deletes: list[str], before: ClusterImage, after: ClusterImage, delta: ImageDelta
+) -> None:
+    """What there is few of."""
     for broker_id in delta.brokers_changed:
         broker = after.brokers.get(broker_id)
         if broker is None:
@@ -129,15 +151,14 @@ def encode(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Writ
         puts[PRODUCER_IDS] = _to_json({"next": after.next_producer_id}).encode()
     if before.cluster_id != after.cluster_id:
         puts[CLUSTER] = _to_json({"clusterId": after.cluster_id}).encode()
-    # A key that is deleted and put (a topic created anew in the same transaction) is only put.
-    return Writes(puts, tuple(key for key in deletes if key not in puts))
 
 
-def _partition_puts(topic: TopicImage, before: tuple[PartitionImage, ...]) -> Iterator[tuple[str, bytes]]:
+def _put_partitions(puts: dict[str, bytes], topic: TopicImage, before: tuple[PartitionImage, ...]) -> Iterator[None]:
     prefix = f"{PARTITIONS}{uuid_text(topic.topic_id)}/"
     for index, partition in enumerate(topic.partitions):
         if index >= len(before) or before[index] is not partition:
-            yield f"{prefix}{index}", _to_json(_partition_fields(partition)).encode()
+            puts[f"{prefix}{index}"] = _to_json(_partition_fields(partition)).encode()
+            yield
 
 
 def _partition_fields(partition: PartitionImage) -> dict[str, Any]:

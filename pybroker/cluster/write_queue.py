@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
+from types import GeneratorType
 from typing import Any, NamedTuple
 
 from pybroker import limits
@@ -36,7 +37,8 @@ Refuse = Callable[[int, str | None], Any]
 class Operation(NamedTuple):
     """One waiting change.
 
-    ``decide`` changes the builder and returns the answer; ``refuse(error_code, message)`` makes the answer when it
+    ``decide`` changes the builder and returns the answer, or a generator that comes to it and yields where others may
+    have a turn; ``refuse(error_code, message)`` makes the answer when it
     comes to nothing; ``deadline_ms`` is on the monotonic clock, None waits for ever.
     """
 
@@ -77,33 +79,48 @@ class WriteQueue:
             self._env.timers.call_soon(self._next_transaction)
 
     def _next_transaction(self) -> None:
-        self._decide_more(ImageBuilder(self._cache.image), [])
+        self._go_on(self._transaction(ImageBuilder(self._cache.image)))
 
-    def _decide_more(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> None:
-        """Decide what waits, a slice per turn of the loop, then commit; nobody else changes the image meanwhile."""
+    def _go_on(self, steps: Iterator[None]) -> None:
+        """A slice per turn of the loop; nobody else changes the image meanwhile."""
         if self._closed:
             return
         clock = self._env.clock
         slice_end_ms = clock.monotonic_ms() + limits.DECIDE_SLICE_MS
-        while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
+        for _ in steps:
             if clock.monotonic_ms() >= slice_end_ms:
-                self._env.timers.call_soon(self._decide_more, builder, decided)
+                self._env.timers.call_soon(self._go_on, steps)
                 return
+
+    def _transaction(self, builder: ImageBuilder) -> Iterator[None]:
+        """Decide what waits, then commit; with places where others may have a turn."""
+        decided: list[tuple[Operation, Any]] = []
+        while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
             operation = self._waiting.popleft()
             try:
-                decided.append((operation, self._decide(operation, builder)))
+                answer = yield from self._decided(operation, builder)
             except Exception:
                 log.exception("an operation of the controller failed")
                 self._start_over(operation, [done_before for done_before, _ in decided])
                 return
+            decided.append((operation, answer))
+            yield
         if not decided:
             self._busy = False
             return
-        self._commit(builder, decided)
+        yield from self._commit(builder, decided)
 
-    def _commit(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> None:
+    def _decided(self, operation: Operation, builder: ImageBuilder) -> Generator[None, None, Any]:
+        if operation.deadline_ms is not None and self._env.clock.monotonic_ms() >= operation.deadline_ms:
+            return operation.refuse(ErrorCode.REQUEST_TIMED_OUT, None)
+        answer = operation.decide(builder)
+        if answer.__class__ is GeneratorType:
+            answer = yield from answer
+        return answer
+
+    def _commit(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> Iterator[None]:
         try:
-            writes = store_codec.encode(self._cache.image, builder.view(), builder.delta())
+            writes = yield from store_codec.encode_in_steps(self._cache.image, builder.view(), builder.delta())
         except Exception:
             log.exception("a metadata change cannot be written down")
             self._refuse(decided, ErrorCode.UNKNOWN_SERVER_ERROR, None)
@@ -118,11 +135,6 @@ class WriteQueue:
         """Forget the builder, which the failed operation may have half changed, and decide the others again."""
         self._waiting.extendleft(reversed(decided))
         self._answer([(failed, failed.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, None))])
-
-    def _decide(self, operation: Operation, builder: ImageBuilder) -> Any:
-        if operation.deadline_ms is not None and self._env.clock.monotonic_ms() >= operation.deadline_ms:
-            return operation.refuse(ErrorCode.REQUEST_TIMED_OUT, None)
-        return operation.decide(builder)
 
     def _committed(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]], result: CommitResult) -> None:
         if result.revision is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pybroker.cluster import store_codec, write_queue
 from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.founding import Founding, new_cluster
-from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, TopicImage
+from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
 from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock, TopicCreation
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
@@ -114,12 +115,7 @@ def slow(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> list[ImageDel
     return deltas
 
 
-def test_others_have_a_turn_while_much_is_decided_which_commits_together(
-    cluster: FakeCluster, slow: list[ImageDelta]
-) -> None:
-    answers: list[str] = []
-    for name in "abcdefgh":
-        cluster.controller.create_topics([NewTopic(name, 1, 1)], lambda results: answers.append(results[0].name))
+def count_turns_until_the_store_is_asked(cluster: FakeCluster) -> Callable[[], int]:
     turns = 0
 
     def other() -> None:
@@ -129,10 +125,39 @@ def test_others_have_a_turn_while_much_is_decided_which_commits_together(
             cluster.loop.call_soon(other)
 
     other()
+    return lambda: turns
+
+
+def test_others_have_a_turn_while_much_is_decided_which_commits_together(
+    cluster: FakeCluster, slow: list[ImageDelta]
+) -> None:
+    answers: list[str] = []
+    for name in "abcdefgh":
+        cluster.controller.create_topics([NewTopic(name, 1, 1)], lambda results: answers.append(results[0].name))
+    turns = count_turns_until_the_store_is_asked(cluster)
     cluster.loop.run()
     assert "".join(answers) == "abcdefgh"
-    assert turns > len("abcdefgh") / 3
+    assert turns() > len("abcdefgh") / 3
     assert [[topic.name for topic in delta.topics_created] for delta in slow] == [list("abcdefgh")]
+
+
+@pytest.mark.parametrize("topics", [[NewTopic(name, 1, 1) for name in "abcdefgh"], [NewTopic("a", 8, 1)]])
+def test_others_have_a_turn_while_one_request_that_makes_much_is_decided_and_written_down(
+    cluster: FakeCluster, slow: list[ImageDelta], monkeypatch: pytest.MonkeyPatch, topics: list[NewTopic]
+) -> None:
+    def slow_fields(partition: PartitionImage) -> dict[str, Any]:
+        cluster.loop.time_ms += 2
+        return fields_of(partition)
+
+    fields_of = store_codec._partition_fields
+    monkeypatch.setattr(store_codec, "_partition_fields", slow_fields)
+    answers: list[Any] = []
+    cluster.controller.create_topics(topics, answers.append)
+    turns = count_turns_until_the_store_is_asked(cluster)
+    cluster.loop.run()
+    assert [answer.error_code for answer in answers[0]] == [0] * len(topics)
+    assert turns() > 8 / 3, "each slice is over after three partitions"
+    assert len(slow) == 1, "and yet all is committed together"
 
 
 def test_stop_in_the_middle_of_deciding_commits_nothing(cluster: FakeCluster, slow: list[ImageDelta]) -> None:
@@ -305,7 +330,9 @@ def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
     assert "an operation of the controller failed" in caplog.text
 
 
-@pytest.mark.parametrize("broken", ["pybroker.cluster.store_codec.encode", "pybroker.cluster.image.ImageBuilder.build"])
+@pytest.mark.parametrize(
+    "broken", ["pybroker.cluster.store_codec.encode_in_steps", "pybroker.cluster.image.ImageBuilder.build"]
+)
 def test_change_that_cannot_be_written_down_or_shown_is_refused_and_the_next_one_works(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:

@@ -18,6 +18,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID
+from tests.steps import end_of
 
 
 def broker(broker_id: int, rack: str | None = None, *, fenced: bool = False) -> BrokerRegistration:
@@ -37,7 +38,7 @@ def rules(**settings: str) -> TopicRules:
 
 
 def create(builder: ImageBuilder, *topics: NewTopic, **settings: str) -> list[TopicCreation]:
-    return create_topics(builder, topics, rules(**settings))
+    return end_of(create_topics(builder, topics, rules(**settings)))
 
 
 def created(builder: ImageBuilder) -> set[str]:
@@ -239,7 +240,7 @@ def test_topic_can_be_created_anew_after_its_deletion_with_another_id() -> None:
 
 
 def grow(builder: ImageBuilder, *topics: MorePartitions) -> list[tuple[str, int]]:
-    return [(result.name, result.error_code) for result in create_partitions(builder, topics, Random(1))]
+    return [(result.name, result.error_code) for result in end_of(create_partitions(builder, topics, Random(1)))]
 
 
 def test_growing_keeps_the_partitions_there_were() -> None:
@@ -292,7 +293,7 @@ def test_placement_gives_distinct_replicas_a_live_leader_and_spreads_over_racks(
             place(brokers, partitions, replication_factor, Random(seed))
         return
     racks = {each.rack for each in brokers.values()}
-    placed = place(brokers, partitions, replication_factor, Random(seed))
+    placed = list(place(brokers, partitions, replication_factor, Random(seed)))
     assert len(placed) == partitions
     for replicas in placed:
         assert len(set(replicas)) == replication_factor

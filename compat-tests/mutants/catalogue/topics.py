@@ -179,10 +179,10 @@ MUTANTS = (
         (
             Edit(
                 _TOPICS,
-                "            _grow_topic(builder, topic, random)\n",
+                "            yield from _grow_topic(builder, topic, random)\n",
                 "            known = builder.view().topics_by_name.get(topic.name)\n"
                 "            if known is None or topic.total_count >= len(known.partitions):\n"
-                "                _grow_topic(builder, topic, random)\n",
+                "                yield from _grow_topic(builder, topic, random)\n",
             ),
         ),
         ("test_topics.py::test_every_topic_of_a_create_partitions_is_answered",),

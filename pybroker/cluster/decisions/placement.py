@@ -12,7 +12,7 @@ Counterpart in Kafka: ``StripedReplicaPlacer`` and ``ReplicationControlManager.v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pybroker.cluster.image import UNASSIGNED_DIRECTORY, BrokerRegistration, ImageBuilder, PartitionImage
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 def place(
     brokers: Mapping[int, BrokerRegistration], partition_count: int, replication_factor: int, random: Shuffler
-) -> list[tuple[int, ...]]:
+) -> Iterator[tuple[int, ...]]:
     """Replicas for ``partition_count`` new partitions; ``Refused`` when the brokers are too few or all fenced."""
     if all(broker.fenced for broker in brokers.values()):
         raise _cannot_replicate(replication_factor, "All brokers are currently fenced.")
@@ -47,7 +47,7 @@ def place(
         )
         raise _cannot_replicate(replication_factor, reason)
     racks = _racks(brokers.values(), random)
-    return [_replicas(racks, turn, replication_factor) for turn in range(partition_count)]
+    return (_replicas(racks, turn, replication_factor) for turn in range(partition_count))
 
 
 def _cannot_replicate(replication_factor: int, reason: str) -> Refused:

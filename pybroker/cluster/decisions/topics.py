@@ -1,7 +1,8 @@
 """Creating, deleting and growing topics.
 
 Owns: the rules of CreateTopics, DeleteTopics and CreatePartitions, one topic at a time: what is refused leaves no
-trace, and does not keep the others of the request from being done.
+trace, and does not keep the others of the request from being done.  What may take long is decided in steps
+(``write_queue``).
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ReplicationControlManager``.
 """
@@ -9,7 +10,7 @@ Counterpart in Kafka: ``org.apache.kafka.controller.ReplicationControlManager``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pybroker import limits
@@ -43,7 +44,9 @@ class TopicRules(NamedTuple):
     random: Shuffler
 
 
-def create_topics(builder: ImageBuilder, topics: Sequence[NewTopic], rules: TopicRules) -> list[TopicCreation]:
+def create_topics(
+    builder: ImageBuilder, topics: Sequence[NewTopic], rules: TopicRules
+) -> Generator[None, None, list[TopicCreation]]:
     """Create the valid ones; a name that comes twice is answered once, refused."""
     counts = Counter(topic.name for topic in topics)
     wanted = sum(_partition_count(topic, rules) for topic in topics)
@@ -54,9 +57,10 @@ def create_topics(builder: ImageBuilder, topics: Sequence[NewTopic], rules: Topi
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if wanted > limits.PARTITIONS_PER_REQUEST_MAX:
                 raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-            results[topic.name] = _create_topic(builder, topic, rules)
+            results[topic.name] = yield from _create_topic(builder, topic, rules)
         except Refused as refused:
             results[topic.name] = TopicCreation(topic.name, refused.error_code, refused.message)
+        yield
     return list(results.values())
 
 
@@ -66,11 +70,11 @@ def _partition_count(topic: NewTopic, rules: TopicRules) -> int:
     return rules.config.get_int("num.partitions") if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
-def _create_topic(builder: ImageBuilder, topic: NewTopic, rules: TopicRules) -> TopicCreation:
+def _create_topic(builder: ImageBuilder, topic: NewTopic, rules: TopicRules) -> Generator[None, None, TopicCreation]:
     image = builder.view()
     _check_name(topic.name, image)
     overrides = _checked_overrides(topic, rules)
-    partitions = (
+    partitions = yield from (
         _assigned_partitions(builder, topic, image)
         if topic.assignments
         else _placed_partitions(builder, topic, image, rules)
@@ -100,7 +104,9 @@ def _checked_overrides(topic: NewTopic, rules: TopicRules) -> dict[str, str]:
     return {name: value for name, value in topic.configs if value is not None}
 
 
-def _assigned_partitions(builder: ImageBuilder, topic: NewTopic, image: ClusterImage) -> tuple[PartitionImage, ...]:
+def _assigned_partitions(
+    builder: ImageBuilder, topic: NewTopic, image: ClusterImage
+) -> Generator[None, None, tuple[PartitionImage, ...]]:
     prefix = "A manual partition assignment was specified, but"
     if topic.replication_factor != -1:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{prefix} replication factor was not set to -1.")
@@ -115,6 +121,7 @@ def _assigned_partitions(builder: ImageBuilder, topic: NewTopic, image: ClusterI
         check_assignment(replicas, image.brokers, replication_factor)
         replication_factor = len(replicas)
         partitions[index] = new_partition(builder, index, replicas, image.brokers, manual=True)
+        yield
     if sorted(partitions) != list(range(len(partitions))):
         message = "partitions should be a consecutive 0-based integer sequence"
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
@@ -123,7 +130,7 @@ def _assigned_partitions(builder: ImageBuilder, topic: NewTopic, image: ClusterI
 
 def _placed_partitions(
     builder: ImageBuilder, topic: NewTopic, image: ClusterImage, rules: TopicRules
-) -> tuple[PartitionImage, ...]:
+) -> Generator[None, None, tuple[PartitionImage, ...]]:
     replication_factor, count = topic.replication_factor, topic.num_partitions
     if replication_factor < -1 or replication_factor == 0:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -135,9 +142,18 @@ def _placed_partitions(
     if replication_factor == -1:
         replication_factor = rules.config.get_int("default.replication.factor")
     placed = place(image.brokers, count, replication_factor, rules.random)
-    return tuple(
-        new_partition(builder, index, replicas, image.brokers, manual=False) for index, replicas in enumerate(placed)
-    )
+    return (yield from _new_partitions(builder, placed, image, manual=False))
+
+
+def _new_partitions(
+    builder: ImageBuilder, assignments: Iterable[tuple[int, ...]], image: ClusterImage, *, manual: bool, first: int = 0
+) -> Generator[None, None, tuple[PartitionImage, ...]]:
+    """One for each list of replicas, with the indexes from ``first`` on."""
+    partitions = []
+    for index, replicas in enumerate(assignments, start=first):
+        partitions.append(new_partition(builder, index, replicas, image.brokers, manual=manual))
+        yield
+    return tuple(partitions)
 
 
 def delete_topics(builder: ImageBuilder, topics: Sequence[str | bytes]) -> list[TopicDeletion]:
@@ -179,7 +195,9 @@ def _delete_topic(builder: ImageBuilder, topic: str | bytes, count: int, refused
     return TopicDeletion(found.name, found.topic_id)
 
 
-def create_partitions(builder: ImageBuilder, topics: Sequence[MorePartitions], random: Shuffler) -> list[NamedResult]:
+def create_partitions(
+    builder: ImageBuilder, topics: Sequence[MorePartitions], random: Shuffler
+) -> Generator[None, None, list[NamedResult]]:
     """Grow the topics for which that is possible; a name that comes twice is answered once, refused."""
     counts = Counter(topic.name for topic in topics)
     results = {}
@@ -187,14 +205,15 @@ def create_partitions(builder: ImageBuilder, topics: Sequence[MorePartitions], r
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _grow_topic(builder, topic, random)
+            yield from _grow_topic(builder, topic, random)
             results[topic.name] = NamedResult(topic.name)
         except Refused as refused:
             results[topic.name] = NamedResult(topic.name, refused.error_code, refused.message)
+        yield
     return list(results.values())
 
 
-def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -> None:
+def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -> Generator[None, None, None]:
     image = builder.view()
     topic = image.topics_by_name.get(more.name)
     if topic is None:
@@ -204,16 +223,14 @@ def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -
     _check_growth(more, count, additional)
     replication_factor = len(topic.partitions[0].replicas)
     if more.assignments is None:
-        assignments = place(image.brokers, additional, replication_factor, random)
+        assignments: Iterable[tuple[int, ...]] = place(image.brokers, additional, replication_factor, random)
     else:
-        assignments = list(more.assignments)
+        assignments = more.assignments
         for replicas in assignments:
             check_assignment(replicas, image.brokers, replication_factor)
+            yield
     manual = more.assignments is not None
-    added = tuple(
-        new_partition(builder, index, replicas, image.brokers, manual=manual)
-        for index, replicas in enumerate(assignments, start=count)
-    )
+    added = yield from _new_partitions(builder, assignments, image, manual=manual, first=count)
     builder.put_topic(topic._replace(partitions=topic.partitions + added))
 
 
