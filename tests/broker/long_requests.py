@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from pybroker.apis import APIS
+from pybroker.apis import APIS, BY_KEY
 from pybroker_protocol.messages import request_class
 from pybroker_protocol.schema import Array, Fixed, Nested, Request, Struct, Variable, WireType, schema_of
 
@@ -49,6 +50,8 @@ _SCALARS: dict[str, Any] = {
     "count": PARTITIONS + 1,
     "generation_id_or_member_epoch": -1,
 }
+# Each request has a group of its own, or it would wait for members of those before it.
+_GROUPS = ("group", "group_id")
 _NAMES = frozenset({"name", "topic", "topic_name", "topics", "topic_names", "resource_name", "subscribed_topic_names"})
 _INDEXES = frozenset({"index", "partition", "partitions", "partition_index", "partition_indexes"})
 
@@ -66,8 +69,16 @@ class LongArray:
         return f"{self.name}-{self.version}-{'.'.join(self.path)}"
 
     def request(self, kind: str, count: int, topic_id: bytes) -> Request:
-        """The request with ``count`` elements in the array, and one in all others."""
+        """The request with ``count`` elements in the array (or as many as it may have), and one in all others."""
+        elements_max = BY_KEY[self.key].elements_max
+        if elements_max is not None:
+            count = min(count, (elements_max - len(self.path)) // self._elements_of_one())
         return _Maker(self, kind, count, topic_id).request()
+
+    def _elements_of_one(self) -> int:
+        """An element of the array counts with those of the arrays in it."""
+        below = _paths(request_class(self.key), self.version)
+        return sum(path[: len(self.path)] == self.path for path in below)
 
 
 def long_arrays(every_version: bool) -> Iterator[LongArray]:
@@ -102,64 +113,87 @@ class _Maker:
         self._topic_id = topic_id
 
     def request(self) -> Request:
-        made = self._struct(request_class(self._array.key), self._array.path, 0)
+        made = self._struct(request_class(self._array.key), self._array.path)
         assert isinstance(made, Request)
         return made
 
-    def _struct(self, struct: type[Struct], path: tuple[str, ...] | None, position: int) -> Struct:
+    def _struct(self, struct: type[Struct], path: tuple[str, ...] | None) -> Struct:
         """``path`` leads from this struct to the long array; None where it does not lead through it."""
-        fields = {}
+        return struct(**{name: values[0] for name, values in self._columns(struct, path, 1).items()})
+
+    def _columns(self, struct: type[Struct], path: tuple[str, ...] | None, count: int) -> dict[str, Sequence[Any]]:
+        """The values of each field in ``count`` structs."""
+        columns = {}
         for field in schema_of(struct).fields:
             if self._array.version in field.versions:
                 rest = path[1:] if path and path[0] == field.name else None
-                fields[field.name] = self._value(field.type, field.name, rest, position, field.default)
-        return struct(**fields)
+                columns[field.name] = self._column(field.type, field.name, rest, count, field.default)
+        return columns
 
-    def _value(self, wire_type: WireType, name: str, rest: tuple[str, ...] | None, position: int, default: Any) -> Any:
+    def _column(
+        self, wire_type: WireType, name: str, rest: tuple[str, ...] | None, count: int, default: Any
+    ) -> Sequence[Any]:
         match wire_type:
             case Array(element):
-                count = self._count if rest == () else 1
-                return [self._element(element, name, rest or None, each if rest == () else 0) for each in range(count)]
+                return [self._elements(element, name, rest or None, self._count if rest == () else 1)] * count
             case Nested(struct):
-                return self._struct(struct, rest or None, position)
+                return self._structs(struct, rest or None, count)
             case _:
-                return self._scalar(wire_type, name, position, default)
+                return self._scalars(wire_type, name, count, default)
 
-    def _element(self, element: WireType, name: str, rest: tuple[str, ...] | None, position: int) -> Any:
+    def _elements(self, element: WireType, name: str, rest: tuple[str, ...] | None, count: int) -> list[Any]:
         if isinstance(element, Nested):
-            return self._struct(element.struct, rest, position)
-        return self._scalar(element, name, position, None)
+            return self._structs(element.struct, rest, count)
+        return list(self._scalars(element, name, count, None))
 
-    def _scalar(self, wire_type: WireType, name: str, position: int, default: Any) -> Any:
+    def _structs(self, struct: type[Struct], rest: tuple[str, ...] | None, count: int) -> list[Struct]:
+        if self._kind == "repeated":
+            return [self._struct(struct, rest)] * count
+        columns = self._columns(struct, rest, count)
+        names = tuple(columns)
+        return [struct(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+
+    def _scalars(self, wire_type: WireType, name: str, count: int, default: Any) -> Sequence[Any]:
         if name in _SCALARS:
-            return _SCALARS[name]
+            return [_SCALARS[name]] * count
         if name == "resource_type":
-            return 2
+            return [2] * count
         if isinstance(wire_type, Fixed) and wire_type.name == "uuid":
-            return self._uuid(position)
+            return _unknown_ids(count) if self._kind == "unknown" else [self._topic_id] * count
         if isinstance(wire_type, Fixed):
-            return self._number(name, position, default)
+            return _indexes(self._kind, count) if name in _INDEXES else [default or 0] * count
         assert isinstance(wire_type, Variable)
         if wire_type.name != "string":
-            return b""
-        return self._text(name, position)
-
-    def _number(self, name: str, position: int, default: Any) -> Any:
-        if name in _INDEXES:
-            return {"plain": position % PARTITIONS, "repeated": 0, "unknown": 1_000_000 + position}[self._kind]
-        return default or 0
-
-    def _text(self, name: str, position: int) -> str:
+            return [b""] * count
+        if name in _GROUPS and count == 1:
+            return [f"{self._array}-{self._kind}-{self._count}"]
         if self._kind == "repeated" or (self._kind == "plain" and name in _NAMES and self._names_one_topic()):
-            return TOPIC
-        return f"{self._kind}-{position}"
+            return [TOPIC] * count
+        return _texts(self._kind, count)
 
     def _names_one_topic(self) -> bool:
         """Partitions of the array are those of a topic that is there."""
         return self._array.path[-1] in _INDEXES
 
-    def _uuid(self, position: int) -> bytes:
-        return (position + 1).to_bytes(TOPIC_ID_BYTES) if self._kind == "unknown" else self._topic_id
+
+# What elements hold, the same objects in each request: making them anew took longer than serving them.
+
+
+@cache
+def _unknown_ids(count: int) -> Sequence[bytes]:
+    return [(position + 1).to_bytes(TOPIC_ID_BYTES) for position in range(count)]
+
+
+@cache
+def _indexes(kind: str, count: int) -> Sequence[int]:
+    if kind == "repeated":
+        return [0] * count
+    return [position % PARTITIONS if kind == "plain" else 1_000_000 + position for position in range(count)]
+
+
+@cache
+def _texts(kind: str, count: int) -> Sequence[str]:
+    return [f"{kind}-{position}" for position in range(count)]
 
 
 class TimedLoop(asyncio.SelectorEventLoop):

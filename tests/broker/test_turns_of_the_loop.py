@@ -7,7 +7,7 @@ garbage collector, which in a process of the broker's own is tuned (``cli/broker
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 import pytest
@@ -45,7 +45,8 @@ class TimedBroker:
         """How long the longest turn was until the request was answered, or its connection closed."""
         request = array.request(kind, elements, self.topic_id)
         with self.client() as client:
-            client.ask(request, array.version)
+            client.send(request, array.version)
+            client.connection.receive_payload()
         return self.loop.longest_turn_s * 1_000
 
 
@@ -53,17 +54,23 @@ class TimedBroker:
 def timed() -> Iterator[TimedBroker]:
     running = TimedBroker()
     gc.disable()
+    gc.freeze()  # what is collected in between is what the requests leave
     yield running
     running.broker.stop()
+    gc.unfreeze()
     gc.enable()
     gc.collect()
 
 
-def by_api(every_version: bool) -> list[ParameterSet]:
+def by_api(all_arrays: Iterable[LongArray]) -> list[ParameterSet]:
     arrays: dict[str, list[LongArray]] = {}
-    for array in long_arrays(every_version):
+    for array in all_arrays:
         arrays.setdefault(array.name, []).append(array)
     return [pytest.param(of_api, id=name) for name, of_api in arrays.items()]
+
+
+NEWEST = list(long_arrays(every_version=False))
+OLDER = [array for array in long_arrays(every_version=True) if array not in NEWEST]
 
 
 def judge(timed: TimedBroker, arrays: list[LongArray], elements: int, kinds: tuple[str, ...] | None = None) -> None:
@@ -75,23 +82,24 @@ def judge(timed: TimedBroker, arrays: list[LongArray], elements: int, kinds: tup
             turn_ms = timed.longest_turn_ms(array, kind, elements)
             if turn_ms > TURN_MS:
                 too_long[f"{array} {kind}"] = f"{turn_ms:.0f} ms"
-        gc.collect()
+    gc.collect()
     assert not too_long
 
 
-@pytest.mark.parametrize("arrays", by_api(every_version=False))
+@pytest.mark.parametrize("arrays", by_api(NEWEST))
 def test_a_long_array_is_served_in_short_turns(timed: TimedBroker, arrays: list[LongArray]) -> None:
     judge(timed, arrays, 20_000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arrays", by_api(every_version=True))
-def test_in_every_version(timed: TimedBroker, arrays: list[LongArray]) -> None:
-    judge(timed, arrays, 20_000)
+@pytest.mark.parametrize("arrays", by_api(OLDER))
+def test_in_every_older_version(timed: TimedBroker, arrays: list[LongArray]) -> None:
+    """With fewer elements: the versions of a request share its handler, whose turns the newest one is judged by."""
+    judge(timed, arrays, 10_000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arrays", by_api(every_version=False))
+@pytest.mark.parametrize("arrays", by_api(NEWEST))
 def test_a_very_long_array_of_any_kind(timed: TimedBroker, arrays: list[LongArray]) -> None:
     judge(timed, arrays, 100_000, KINDS)
 
