@@ -59,7 +59,7 @@ class Executor(Protocol):
 
     def submit(
         self,
-        work: Callable[[], T | Generator[None, None, T]],
+        work: Callable[[], T | Generator[object, None, T]],
         done: Callable[[T | None, BaseException | None], None],
     ) -> Cancellable:
         """Run ``work()`` on the thread, then ``done(result, None)`` or ``done(None, error)`` on the loop, exactly once.

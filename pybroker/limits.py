@@ -283,6 +283,17 @@ INLINE_WRITE_BYTES_MAX = 128 << 10
 INLINE_DECODE_BYTES_MAX = 64 << 10
 INLINE_DECODE_RECORDS_MAX = 1_000
 
+# A search by timestamp stops after so many batches, records of a batch or bytes of them once they are decompressed, to
+# see whether others have their turn: that is after half a millisecond.  The loop does no more of a search than that.
+BATCHES_WALKED_PER_STEP = 1_000
+RECORDS_SEARCHED_PER_STEP = 1_000
+BYTES_SEARCHED_PER_STEP = 64 << 10
+
+# Searches by timestamp that a log dir's reader thread has at once, of those in batches with no more records than
+# producers send, and of those in larger ones: each may hold a batch that takes 128 MB once it is decompressed.
+LOOKUPS_AT_ONCE = 2
+ORDINARY_BATCH_RECORDS_MAX = 50_000
+
 # Where the last batches of producers are looked for when a log is opened: what a producer can have had in flight.
 PRODUCERS_TAIL_BYTES = 256 << 10
 

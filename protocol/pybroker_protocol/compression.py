@@ -9,6 +9,7 @@ Kafka counterpart: org.apache.kafka.common.compress.
 """
 
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 
@@ -33,6 +34,8 @@ DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 _INT32 = Struct(">i")
+# What a decompressor is given at a time where its output is taken in pieces: it copies what it has not come to.
+_INPUT_BYTES = 64 * 1024
 
 # The header of snappy-java's stream: magic, version 1, compatible with version 1.  Then blocks behind their int32 size.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -84,6 +87,42 @@ def decompress(codec: int, data: Buffer, bytes_max: int = DECOMPRESSED_BYTES_MAX
     raise ProtocolError(f"no compression codec has the number {codec}")
 
 
+def decompressed_pieces(
+    codec: int, data: Buffer, piece_bytes: int, bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Buffer]:
+    """What ``decompress`` makes, piece by piece, so that neither its time nor its memory goes by the whole.
+
+    Pieces have about ``piece_bytes``, where the codec can stop there; where it cannot, an empty one comes before
+    anything that takes longer.  Raises ProtocolError as ``decompress`` does, possibly behind some pieces.
+    """
+    match codec:
+        case Compression.NONE:
+            for pos in range(0, len(data), piece_bytes):
+                yield data[pos : pos + piece_bytes]
+        case Compression.GZIP:
+            yield from _no_more_than(bytes_max, _gzip_pieces(data, piece_bytes))
+        case Compression.LZ4:
+            yield from _no_more_than(bytes_max, _lz4_pieces(data, piece_bytes))
+        case Compression.SNAPPY if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            yield from _xerial_blocks(data, bytes_max)
+        case _:
+            try:
+                whole = decompress(codec, data, min(piece_bytes, bytes_max))
+            except ProtocolError:  # more than a piece, or damaged
+                yield b""
+                whole = decompress(codec, data, bytes_max)
+            yield whole
+
+
+def _no_more_than(bytes_max: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    used_bytes = 0
+    for piece in pieces:
+        used_bytes += len(piece)
+        if used_bytes > bytes_max:
+            raise _too_large(bytes_max)
+        yield piece
+
+
 def _too_large(bytes_max: int) -> ProtocolError:
     return ProtocolError(f"compressed records take more than {bytes_max} bytes")
 
@@ -101,6 +140,23 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
     return output
 
 
+def _gzip_pieces(data: Buffer, piece_bytes: int) -> Iterator[bytes]:
+    decompressor = zlib.decompressobj(wbits=_GZIP_FORMAT)
+    try:
+        for pos in range(0, len(data), _INPUT_BYTES):
+            rest: Buffer = data[pos : pos + _INPUT_BYTES]
+            while rest and not decompressor.eof:
+                yield decompressor.decompress(rest, piece_bytes)
+                rest = decompressor.unconsumed_tail
+        while not decompressor.eof:
+            piece = decompressor.decompress(b"", piece_bytes)
+            if not piece and not decompressor.eof:
+                raise ProtocolError("the gzip data ends too early")
+            yield piece
+    except zlib.error as error:
+        raise ProtocolError(f"the gzip data is damaged: {error}") from error
+
+
 def _compress_snappy(data: Buffer) -> bytes:
     import cramjam
 
@@ -115,7 +171,10 @@ def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
     """Both framings: snappy-java's stream of blocks, and the one bare block that librdkafka sends."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, 0, bytes_max)
-    parts: list[bytes] = []
+    return b"".join(_xerial_blocks(data, bytes_max))
+
+
+def _xerial_blocks(data: Buffer, bytes_max: int) -> Iterator[bytes]:
     used_bytes = 0
     pos = len(_XERIAL_HEADER)
     while pos < len(data):
@@ -127,9 +186,8 @@ def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
             raise ProtocolError("the snappy data ends too early")
         block = _decompress_snappy_block(data[pos : pos + length], used_bytes, bytes_max)
         used_bytes += len(block)
-        parts.append(block)
+        yield block
         pos += length
-    return b"".join(parts)
 
 
 def _decompress_snappy_block(block: Buffer, used_bytes: int, bytes_max: int) -> bytes:
@@ -160,6 +218,23 @@ def _decompress_lz4(data: Buffer, bytes_max: int) -> bytes:
     if not decompressor.eof:
         raise ProtocolError("the lz4 data ends too early")
     return output
+
+
+def _lz4_pieces(data: Buffer, piece_bytes: int) -> Iterator[bytes]:
+    import lz4.frame
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    try:
+        for pos in range(0, len(data), _INPUT_BYTES):
+            if decompressor.eof:
+                return
+            yield decompressor.decompress(data[pos : pos + _INPUT_BYTES], max_length=piece_bytes)
+            while not decompressor.eof and not decompressor.needs_input:
+                yield decompressor.decompress(b"", max_length=piece_bytes)
+    except (RuntimeError, EOFError) as error:
+        raise ProtocolError(f"the lz4 data is damaged: {error}") from error
+    if not decompressor.eof:
+        raise ProtocolError("the lz4 data ends too early")
 
 
 def _decompress_zstd(data: Buffer, bytes_max: int) -> bytes:

@@ -26,7 +26,7 @@ class Job:
 
     def __init__(self, work: Callable[[], Any], done: Done) -> None:
         self._work: Callable[[], Any] | None = work
-        self._steps: Generator[None, None, Any] | None = None
+        self._steps: Generator[object, None, Any] | None = None
         self._cancelled = False
         self._done: Done | None = done
         self.result: Any = None

@@ -75,7 +75,7 @@ class ThreadExecutor:
 
     def submit(
         self,
-        work: Callable[[], T | Generator[None, None, T]],
+        work: Callable[[], T | Generator[object, None, T]],
         done: Callable[[T | None, BaseException | None], None],
     ) -> Job:
         """See ``pybroker.env.Executor.submit``; called on the loop only."""

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.storage.append_run import append_run
-from pybroker.storage.results import TimestampLookup, TimestampOffset
+from pybroker.storage.results import TimestampOffset
+from pybroker.storage.timestamp_lookups import TimestampLookup
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -127,12 +128,10 @@ class Partition:
         is_old = leader_epoch < self.leader_epoch
         return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def offset_for(
-        self, timestamp: int, read_committed: bool, done: Callable[[TimestampOffset], None]
-    ) -> TimestampOffset | None:
+    def offset_for(self, timestamp: int, read_committed: bool) -> TimestampOffset | TimestampLookup:
         """ListOffsets, also for the special timestamps; offset -1 where there is none, or the disk does not say.
 
-        The answer now, or None and ``done(answer)`` later on the loop.
+        What takes longer is a lookup, to be started; what it finds is to be ``shown``.
         """
         log = self.log
         if timestamp == LATEST:
@@ -142,12 +141,10 @@ class Partition:
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return TimestampOffset(-1, -1, -1)
         found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        if isinstance(found, TimestampLookup):
-            found.start(lambda later: done(self._shown(later, read_committed)))
-            return None
-        return self._shown(found, read_committed)
+        return found if isinstance(found, TimestampLookup) else self.shown(found, read_committed)
 
-    def _shown(self, found: TimestampOffset | None, read_committed: bool) -> TimestampOffset:
+    def shown(self, found: TimestampOffset | None, read_committed: bool) -> TimestampOffset:
+        """What a search by timestamp has found, if it may be read."""
         if found is None or found.offset >= self.upper_bound(read_committed):
             return TimestampOffset(-1, -1, -1)
         return found

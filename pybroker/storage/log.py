@@ -44,8 +44,6 @@ from pybroker.storage.results import (
     ColdRead,
     ReadResult,
     StorageError,
-    TimestampLookup,
-    TimestampOffset,
 )
 from pybroker.storage.segment import DELETED_SUFFIX, Segment
 from pybroker.storage.segment_list import SegmentList
@@ -63,6 +61,7 @@ if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
     from pybroker.storage.log_dir import LogDir
     from pybroker.storage.log_environment import LogEnvironment
+    from pybroker.storage.timestamp_lookups import Found
     from pybroker.storage.transaction_index import AbortedTransaction
 
 T = TypeVar("T")
@@ -293,6 +292,7 @@ class Log:
     def go_offline(self) -> None:
         """The log directory failed: refuse everything until restart."""
         self._refusal = Refusal.OFFLINE
+        self.directory.lookups.drop(self)
 
     def refuse_appends(self) -> None:
         """The broker stops: what is in flight completes, nothing new is taken."""
@@ -306,6 +306,7 @@ class Log:
     def retire(self) -> None:
         """The partition is deleted: what waits fails, reads that have begun go on."""
         self._refusal = Refusal.DELETED
+        self.directory.lookups.drop(self)
         if self.environment.cleaner is not None:
             self.environment.cleaner.abort(self)
         if self.is_open:
@@ -764,13 +765,13 @@ class Log:
                     return ReadResult(NONE, view[start:size])
         return read_segments(self, offset, max_bytes, upper_bound_offset, min_one_batch)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | TimestampLookup | None:
+    def offset_for_timestamp(self, timestamp: int) -> Found:
         """ListOffsets: the first record whose timestamp is at least ``timestamp``, ``None`` if there is none."""
         from pybroker.storage.timestamp_lookup import offset_for_timestamp
 
         return offset_for_timestamp(self, timestamp)
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | TimestampLookup | None:
+    def offset_of_max_timestamp(self) -> Found:
         """ListOffsets: the first record that has the log's largest timestamp, ``None`` in an empty log (KIP-734)."""
         from pybroker.storage.timestamp_lookup import offset_of_max_timestamp
 

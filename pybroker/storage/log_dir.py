@@ -21,6 +21,7 @@ from pybroker import limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage import os_file
 from pybroker.storage.results import StorageError, TopicPartition
+from pybroker.storage.timestamp_lookups import TimestampLookups
 from pybroker.storage.writers import Writers
 from pybroker_protocol.uuids import ZERO_UUID
 
@@ -67,6 +68,7 @@ class LogDir:
         "closing",
         "directory_id",
         "had_clean_shutdown",
+        "lookups",
         "offline",
         "on_offline",
         "path",
@@ -91,6 +93,8 @@ class LogDir:
         self._executors: dict[str, Executor] = {}
         # The threads that make large appends.
         self.writers = Writers(env.clock, self._make_writer)
+        # The searches by timestamp that the reader goes on with.
+        self.lookups = TimestampLookups()
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None  # from the lock on
         self._refusals = 0  # since room began to lack
@@ -221,12 +225,16 @@ class LogDir:
         return message
 
     def close_executors(self) -> None:
-        """Finish what the threads have queued and end them; blocks.  Removals that are not due yet are given up."""
+        """Finish what the threads have queued and end them; blocks.
+
+        Searches by timestamp, and removals that are not due yet, are given up.
+        """
         for timer in self._removals.values():
             timer.cancel()
         self._removals.clear()
         if self._room_timer is not None:
             self._room_timer.cancel()
+        self.lookups.close()
         # What the writers complete may still want to be synced: their threads end first.
         self.writers.close()
         for role in ("flusher", "reader", "remover"):

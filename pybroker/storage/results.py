@@ -6,7 +6,6 @@ Owns the shapes that cross the boundary to the layers above.  Errors travel as K
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,9 +37,6 @@ EMPTY = memoryview(b"")
 TopicPartition = tuple[str, int]
 # One of Kafka's codes for each partition that was asked for, 0 where all is well.
 PartitionErrors = dict[TopicPartition, int]
-
-
-logger = logging.getLogger("pybroker.storage")
 
 
 class StorageError(Exception):
@@ -169,44 +165,6 @@ class ColdRead:
                     done(more)
             else:
                 done(ReadResult(NONE, records))
-
-        self._log.directory.reader.submit(self._work, finished)
-
-
-class TimestampLookup:
-    """A search by timestamp that has come to a batch whose records take long to decode: ``start(done)`` goes on.
-
-    ``done(TimestampOffset | None)`` runs on the loop later, exactly once.
-    """
-
-    __slots__ = ("_go_on", "_log", "_work")
-
-    def __init__(
-        self,
-        log: Log,
-        work: Callable[[], TimestampOffset | None],
-        go_on: Callable[[], TimestampOffset | TimestampLookup | None],
-    ) -> None:
-        """``work()`` looks into the batch, on a thread; ``go_on()`` searches behind it where it has nothing."""
-        self._log = log
-        self._work = work
-        self._go_on = go_on
-
-    def start(self, done: Callable[[TimestampOffset | None], None]) -> None:
-        """Let the log directory's reader thread look into the batch."""
-
-        def finished(found: TimestampOffset | None, error: BaseException | None) -> None:
-            more: TimestampOffset | TimestampLookup | None = found
-            if error is not None:
-                logger.error("A batch of %s could not be looked into", self._log.path, exc_info=error)
-            if error is not None or self._log.refuses:  # at a stop there is no thread to go on with
-                more = TimestampOffset(-1, -1, -1, KAFKA_STORAGE_ERROR)
-            elif found is None:
-                more = self._go_on()
-            if isinstance(more, TimestampLookup):
-                more.start(done)
-            else:
-                done(more)
 
         self._log.directory.reader.submit(self._work, finished)
 

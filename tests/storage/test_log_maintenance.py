@@ -10,7 +10,8 @@ import pytest
 
 from pybroker.storage import retention
 from pybroker.storage.log import Log
-from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampLookup, TimestampOffset
+from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampOffset
+from pybroker.storage.timestamp_lookups import TimestampLookup
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now, small_config

@@ -13,7 +13,8 @@ from pybroker import limits
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.storage.log import Log
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampLookup, TimestampOffset
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
+from pybroker.storage.timestamp_lookups import Found, TimestampLookup
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,8 +28,8 @@ from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 NOW = FakeWorld().clock.now
-LARGE = bytes(limits.INLINE_DECODE_BYTES_MAX)
-MANY = [b""] * (limits.INLINE_DECODE_RECORDS_MAX + 1)
+LARGE = bytes(limits.BYTES_SEARCHED_PER_STEP)
+MANY = [b""] * (2 * limits.RECORDS_SEARCHED_PER_STEP)
 # Batches of two timestamps each; the second record is the later one.
 HEAVY = pytest.mark.parametrize(
     "fields",
@@ -52,7 +53,12 @@ def fill(storage: Storage, fields: dict[str, Any], batches: int = 3) -> tuple[Lo
     return log, count
 
 
-def told(world: FakeWorld, found: TimestampOffset | TimestampLookup | None) -> TimestampOffset | None:
+def told(world: FakeWorld, found: Found) -> TimestampOffset | None:
+    """What the search comes to, in the thread if it has to go there."""
+    return told_later(world, found) if isinstance(found, TimestampLookup) else found
+
+
+def told_later(world: FakeWorld, found: Found) -> TimestampOffset | None:
     """What the search comes to, which has to be in the thread."""
     assert isinstance(found, TimestampLookup)
     answers: list[TimestampOffset | None] = []
@@ -75,8 +81,8 @@ def test_search_that_takes_long_finds_the_first_record_at_or_after(
     for i in range(3):
         first, later = (NOW + 10 * i, i * count, 4, 0), (NOW + 10 * i + 5, (i + 1) * count - 1, 4, 0)
         assert place(told(world, log.offset_for_timestamp(first[0]))) == first
-        assert place(told(world, log.offset_for_timestamp(later[0]))) == later
-    assert place(told(world, log.offset_of_max_timestamp())) == later
+        assert place(told_later(world, log.offset_for_timestamp(later[0]))) == later
+    assert place(told_later(world, log.offset_of_max_timestamp())) == later
     assert log.offset_for_timestamp(NOW + 26) is None
 
 
@@ -101,7 +107,7 @@ def test_search_goes_on_behind_a_batch_whose_record_was_deleted(
 def test_damaged_batch_is_found_by_its_header(storage: Storage, world: FakeWorld) -> None:
     log = storage.log()
     data = batch([b"v", b"later"], timestamps=[NOW, NOW + 5])
-    data[-1] = 9  # headers that are not there
+    data[61] = 127  # a record that is not there
     struct.pack_into(">I", data, 17, crc32c(data[21:]))
     Client(log).send_now(data)
     assert place(told(world, log.offset_for_timestamp(NOW + 3))) == (NOW + 5, 0, 0, 0)
@@ -130,12 +136,14 @@ def test_search_that_has_to_go_on_while_the_broker_stops_is_a_storage_error(stor
     assert [place(answer) for answer in answers] == [(-1, -1, -1, KAFKA_STORAGE_ERROR)]
 
 
-def test_request_is_answered_once_its_last_search_has_ended(storage: Storage, world: FakeWorld) -> None:
+def test_request_has_one_search_under_way_and_is_answered_once_its_last_has_ended(
+    storage: Storage, world: FakeWorld
+) -> None:
     replicas = leader_of(world, storage, 4)
     for index, value in enumerate([LARGE, b"small", LARGE, LARGE]):
         partition = replicas.partition("t", index)
         assert partition is not None
-        partition.append_as_leader(memoryview(batch([b"v", value], timestamps=[NOW, NOW + 5])), 13, lambda _: None)
+        partition.append_as_leader(memoryview(batch([value, b"v"], timestamps=[NOW, NOW + 5])), 13, lambda _: None)
     replicas.partition("t", 3).log.update_high_watermark(1)  # type: ignore[union-attr]
     asked = [ListOffsetsPartition(partition_index=i, timestamp=NOW + 1, current_leader_epoch=-1) for i in range(5)]
     request = ListOffsetsRequest(
@@ -147,6 +155,7 @@ def test_request_is_answered_once_its_last_search_has_ended(storage: Storage, wo
     reader = world.executor("reader")
     while reader.jobs:
         assert not parked.completed
+        assert len(reader.jobs) == 1
         reader.work()
         reader.deliver()
     answers = cast("ListOffsetsResponse", parked.response).topics[0].partitions

@@ -12,7 +12,8 @@ import pytest
 
 from pybroker.storage import os_file
 from pybroker.storage.log import Log
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampLookup, TimestampOffset
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
+from pybroker.storage.timestamp_lookups import TimestampLookup
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_now
 

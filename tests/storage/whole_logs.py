@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.storage.log import Log
-from pybroker.storage.results import TimestampLookup
+from pybroker.storage.timestamp_lookups import TimestampLookup
 from tests.storage.logs import Client, Storage, read_all
 
 TIME = 1_700_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant
 
 _PARTITION = "pybroker.replication.partition"
-_LOOKUP = "pybroker.storage.timestamp_lookup"
+_SEARCH = "pybroker_protocol.record_search"
 
 MUTANTS = (
     Mutant(
@@ -39,9 +39,9 @@ MUTANTS = (
         "A timestamp finds the first record of its batch, which may be older.",
         (
             Edit(
-                _LOOKUP,
-                "if record.timestamp_ms >= timestamp and record.offset >= start_offset:",
-                "if record.offset >= start_offset:",
+                _SEARCH,
+                "_ANY_TIME if header.is_log_append_time else timestamp_ms - header.base_timestamp,",
+                "_ANY_TIME,",
             ),
         ),
         ("test_list_offsets.py::test_a_timestamp_finds_the_first_record_that_is_not_older",),
@@ -51,9 +51,9 @@ MUTANTS = (
         "A timestamp finds the first record that is newer, and misses the one of that very time.",
         (
             Edit(
-                _LOOKUP,
-                "if record.timestamp_ms >= timestamp and record.offset >= start_offset:",
-                "if record.timestamp_ms > timestamp and record.offset >= start_offset:",
+                _SEARCH,
+                "_ANY_TIME if header.is_log_append_time else timestamp_ms - header.base_timestamp,",
+                "_ANY_TIME if header.is_log_append_time else timestamp_ms + 1 - header.base_timestamp,",
             ),
         ),
         ("test_list_offsets.py::test_a_timestamp_finds_the_first_record_that_is_not_older",),

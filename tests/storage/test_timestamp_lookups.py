@@ -1,0 +1,218 @@
+"""Searches by timestamp in batches of very many records: others wait for portions of them, and what nobody waits for is
+given up.
+
+All is counted in portions of the reader thread; a bomb is a batch of more records than producers send.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+
+from pybroker import limits
+from pybroker.storage.log import Log
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
+from pybroker.storage.timestamp_lookups import TimestampLookup
+from tests.storage.batches import batch
+from tests.storage.fake_env import FakeExecutor, FakeWorld
+from tests.storage.logs import Client, Storage
+
+NOW = FakeWorld().clock.now
+STEP = 10
+ORDINARY = 5 * STEP
+BOMB = 50 * STEP
+LATE = NOW + 5
+
+
+@pytest.fixture(autouse=True)
+def _small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECORDS_SEARCHED_PER_STEP", STEP)
+    monkeypatch.setattr(limits, "BATCHES_WALKED_PER_STEP", STEP)
+    monkeypatch.setattr(limits, "ORDINARY_BATCH_RECORDS_MAX", ORDINARY)
+
+
+class Asked:
+    """One lookup, and what it came to."""
+
+    def __init__(self, log: Log) -> None:
+        found = log.offset_for_timestamp(LATE)
+        assert isinstance(found, TimestampLookup)
+        self.lookup = found
+        self.answers: list[TimestampOffset | None] = []
+        found.start(self.answers.append)
+
+    @property
+    def offset(self) -> int | None:
+        """What was found; -1 for an error, ``None`` for no answer yet."""
+        for answer in self.answers:
+            assert answer is not None
+            assert (answer.error_code == KAFKA_STORAGE_ERROR) == (answer.offset < 0)
+            return answer.offset
+        return None
+
+
+def log_with(storage: Storage, partition: int, *counts: int) -> Log:
+    """A log of batches of so many records, of which the last one of each is late."""
+    log = storage.log(partition=partition, internal_segment_bytes=1 << 24)
+    client = Client(log)
+    for count in counts:
+        data = batch([b""] * count, timestamps=[NOW] * (count - 1) + [LATE], attributes=1)
+        assert client.send_now(data).error_code == 0
+    return log
+
+
+def bomb(storage: Storage, partition: int) -> Log:
+    return log_with(storage, partition, BOMB)
+
+
+def reader(world: FakeWorld) -> FakeExecutor:
+    return world.executor("reader")
+
+
+def portions_until(world: FakeWorld, asked: Asked) -> int:
+    """How many portions the thread does before a lookup is answered."""
+    count = 0
+    while asked.offset is None:
+        count += 1
+        reader(world).work()
+        reader(world).deliver()
+    return count
+
+
+def test_thread_has_one_lookup_of_a_log_and_few_of_all(storage: Storage, world: FakeWorld) -> None:
+    logs = [bomb(storage, partition) for partition in range(4)]
+    asked = [Asked(log) for log in logs for _ in range(3)]
+    most = 0
+    while reader(world).jobs:
+        most = max(most, len(reader(world).jobs))
+        reader(world).work()
+        reader(world).deliver()
+    assert most == limits.LOOKUPS_AT_ONCE
+    assert [one.offset for one in asked] == [BOMB - 1] * len(asked)
+
+
+def test_ordinary_lookup_waits_for_portions_of_those_that_take_long(storage: Storage, world: FakeWorld) -> None:
+    for partition in range(4):
+        for _ in range(3):
+            Asked(bomb(storage, partition))
+    honest = Asked(log_with(storage, 9, ORDINARY))
+    assert portions_until(world, honest) <= (ORDINARY // STEP + 1) * (limits.LOOKUPS_AT_ONCE + 1)
+    assert honest.offset == ORDINARY - 1
+    assert len(reader(world).jobs) == limits.LOOKUPS_AT_ONCE
+
+
+def test_description_and_cold_reads_wait_for_one_portion_of_each_lookup(storage: Storage, world: FakeWorld) -> None:
+    asked = [Asked(bomb(storage, partition)) for partition in range(4)]
+    done: list[object] = []
+    asked[0].lookup.log.directory.reader.submit(lambda: "read", lambda result, _error: done.append(result))
+    for _ in range(limits.LOOKUPS_AT_ONCE + 1):
+        reader(world).work()
+    reader(world).deliver()
+    assert done == ["read"]
+    assert [one.offset for one in asked] == [None] * 4
+
+
+def test_logs_take_turns_whatever_each_is_asked(storage: Storage, world: FakeWorld) -> None:
+    greedy = [bomb(storage, partition) for partition in range(limits.LOOKUPS_AT_ONCE)]
+    many = [Asked(log) for _ in range(5) for log in greedy]
+    late = Asked(bomb(storage, 9))
+    portions_until(world, late)
+    assert late.offset == BOMB - 1
+    assert sum(one.offset is not None for one in many) <= 2 * limits.LOOKUPS_AT_ONCE
+    world.run()
+    assert [one.offset for one in many] == [BOMB - 1] * len(many)
+
+
+def test_lookup_that_nobody_waits_for_is_not_begun_or_goes_no_further(storage: Storage, world: FakeWorld) -> None:
+    log, other = bomb(storage, 0), bomb(storage, 1)
+    asked = [Asked(log) for _ in range(100)]
+    reader(world).work()
+    for one in asked:
+        one.lookup.give_up()
+    reader(world).work()
+    reader(world).deliver()
+    assert not reader(world).jobs
+    assert [one.answers for one in asked] == [[]] * 100
+    last = Asked(other)
+    world.run()
+    assert last.offset == BOMB - 1
+    assert Asked(log).offset is None
+    world.run()
+
+
+def test_place_of_a_lookup_that_is_given_up_is_the_next_ones(storage: Storage, world: FakeWorld) -> None:
+    asked = [Asked(bomb(storage, partition)) for partition in range(limits.LOOKUPS_AT_ONCE + 1)]
+    same = Asked(storage.log(partition=0))
+    asked[0].lookup.give_up()
+    reader(world).work()
+    reader(world).deliver()
+    asked[1].lookup.give_up()
+    world.run()
+    assert [one.offset for one in asked] == [None] * limits.LOOKUPS_AT_ONCE + [BOMB - 1]
+    assert same.offset == BOMB - 1
+
+
+def test_lookups_end_with_their_log(storage: Storage, world: FakeWorld) -> None:
+    log, other = bomb(storage, 0), bomb(storage, 1)
+    asked = [Asked(log) for _ in range(3)]
+    survivor = Asked(other)
+    reader(world).work()
+    log.retire()
+    assert [one.offset for one in asked] == [None, -1, -1]
+    assert portions_until(world, asked[0]) <= limits.LOOKUPS_AT_ONCE + 1
+    assert asked[0].offset == -1
+    world.run()
+    assert survivor.offset == BOMB - 1
+
+
+def test_stop_waits_for_no_lookup(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [Asked(bomb(storage, partition)) for partition in range(4) for _ in range(3)]
+    reader(world).work()
+    portions: list[FakeExecutor] = []
+    work = FakeExecutor.work
+
+    def counted(executor: FakeExecutor) -> None:
+        portions.append(executor)
+        work(executor)
+
+    monkeypatch.setattr(FakeExecutor, "work", counted)
+    storage.close()
+    assert [one.offset for one in asked] == [-1] * len(asked)
+    assert portions.count(reader(world)) == limits.LOOKUPS_AT_ONCE
+
+
+def test_lookup_through_many_batches_has_no_more_of_the_loop_than_a_step(storage: Storage, world: FakeWorld) -> None:
+    """Where timestamps go back the index says nothing for long, and the batches are walked one by one."""
+    log = storage.log(internal_segment_bytes=1 << 24)
+    client = Client(log)
+    client.send_now(values=[b""], timestamps=[NOW])
+    for _ in range(5 * STEP):
+        client.send_now(values=[b""], timestamps=[NOW - 100])
+    client.send_now(values=[b""], timestamps=[LATE])
+    asked = Asked(log)
+    assert portions_until(world, asked) >= 4
+    assert asked.offset == 5 * STEP + 1
+
+
+def test_batch_whose_header_lies_about_its_time_is_looked_into_once(storage: Storage, world: FakeWorld) -> None:
+    """Each is looked into in vain; the search goes on behind them in the thread, and before a bomb in its line."""
+    log = storage.log(internal_segment_bytes=1 << 24)
+    client = Client(log)
+    for count in (3, ORDINARY, BOMB, BOMB, 3):
+        data = batch([b""] * count, timestamps=[NOW] * count)
+        lie_about_time(data)
+        assert client.send_now(data).error_code == 0
+    truth = Client(log).send_now(values=[b""], timestamps=[LATE])
+    assert truth.error_code == 0
+    asked = Asked(log)
+    assert not asked.lookup.is_long
+    world.run()
+    assert asked.offset == truth.base_offset
+
+
+def lie_about_time(data: bytearray) -> None:
+    """Let the header claim a record of ``LATE``."""
+    struct.pack_into(">q", data, 35, LATE)
+    struct.pack_into(">I", data, 17, crc32c(data[21:]))
