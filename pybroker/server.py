@@ -105,6 +105,7 @@ class BrokerServer:
         services.logs = logs
         services.controller = controller
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, controller.create_topics)
+        self._close_what_was_built.append(services.auto_topic_creation.close)
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
         endpoints: dict[str, Endpoint] = {}
         for listener in listeners:

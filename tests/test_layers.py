@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.source_tree import BROKER, WIRE, Import, imports, python_files, relative
 
 # Which part may import which others of the project, besides itself and what everybody may import.
-EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "limits"}
+EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "folded_log", "limits"}
 SERVICES = {"coordinators", "replication", "cluster", "telemetry"}
 BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", *SERVICES}
 ARROWS: dict[str, set[str]] = {
@@ -24,6 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "pipeline": set(),
     "env": set(),
     "config": set(),
+    "folded_log": set(),
     "limits": set(),
 }
 

@@ -25,6 +25,7 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.operations import NewTopic, TopicCreation
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
+from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
 TopicDone = Callable[[int], None]
@@ -49,6 +50,11 @@ class AutoTopicCreation:
         self._in_flight: dict[str, list[TopicDone]] = {}
         self._not_begun: deque[str] = deque()
         self._told_refusals: set[str] = set()
+        self._folded_log = FoldedLog(log, env.timers)
+
+    def close(self) -> None:
+        """Tell what is not told yet; nothing is called off."""
+        self._folded_log.close()
 
     def begin(self, names: Iterable[str]) -> None:
         """Create these topics with the broker's defaults, Kafka's own with theirs; nobody waits.
@@ -99,4 +105,5 @@ class AutoTopicCreation:
             if len(self._told_refusals) >= limits.REFUSED_CREATIONS_REMEMBERED:
                 self._told_refusals.clear()
             self._told_refusals.add(name)
-            log.warning("topic %s is asked for, and cannot be created: %s", name, reason)
+            line = "topic %s is asked for, and cannot be created: %s"
+            self._folded_log.warning("topics that are asked for", reason, line, name, reason)

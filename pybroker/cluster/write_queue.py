@@ -26,6 +26,7 @@ from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import CommitResult, MetadataStore, Transaction
 from pybroker.env import Env
+from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class WriteQueue:
         self._env = env
         self._store = store
         self._cache = cache
+        self._folded_log = FoldedLog(log, env.timers)
         self._waiting: deque[Operation] = deque()
         self._busy = False
         self._closed = False
@@ -68,6 +70,7 @@ class WriteQueue:
         """Drop what waits; a transaction in flight still ends, and answers."""
         self._closed = True
         self._waiting.clear()
+        self._folded_log.close()
 
     def submit(self, operation: Operation) -> None:
         """Queue an operation; those of one turn of the loop commit together."""
@@ -139,7 +142,7 @@ class WriteQueue:
     def _committed(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]], result: CommitResult) -> None:
         if result.revision is None:
             code, message = _failure(result)
-            log.error("metadata change failed: %s", message)
+            self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
             self._refuse(decided, code, message)
             return
         try:

@@ -24,6 +24,7 @@ from pybroker.coordinators.result import Waiter
 from pybroker.coordinators.shard import Operation, Shard
 from pybroker.coordinators.state import CoordinatorState
 from pybroker.env import Cancellable, Env
+from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int,
     ) -> None:
         self._env = env
+        self._folded_log = FoldedLog(logger, env.timers)
         self._topic = topic
         self._writer = writer
         self._reader = reader
@@ -94,7 +96,13 @@ class CoordinatorRuntime(Generic[S]):
             return
         start_offset, end_offset = log_range
         shard = self._shards[partition] = Shard(
-            self._env, self._writer, self._topic, partition, self._new_state(partition), self._write_timeout_ms
+            self._env,
+            self._folded_log,
+            self._writer,
+            self._topic,
+            partition,
+            self._new_state(partition),
+            self._write_timeout_ms,
         )
         if start_offset == end_offset:
             # Most partitions of a young cluster: nothing to load, so nobody is told to wait.
@@ -173,3 +181,4 @@ class CoordinatorRuntime(Generic[S]):
     def close(self) -> None:
         """Drop all shards; everybody who waits is answered."""
         self.on_leadership((), {*self._shards, *self._failures})
+        self._folded_log.close()

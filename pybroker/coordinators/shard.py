@@ -29,6 +29,7 @@ from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
 from pybroker.coordinators.state import CoordinatorState
 from pybroker.coordinators.timers import TimerTable
 from pybroker.env import Cancellable, Env
+from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import build_batch, end_transaction_batch
 from pybroker_protocol.records import NO_PRODUCER_ID
@@ -95,6 +96,7 @@ class Shard(Generic[S]):
         "_busy",
         "_env",
         "_expiry",
+        "_folded_log",
         "_queue",
         "_topic",
         "_uncommitted",
@@ -110,9 +112,17 @@ class Shard(Generic[S]):
     )
 
     def __init__(
-        self, env: Env, writer: PartitionWriter, topic: str, partition: int, state: S, write_timeout_ms: int
+        self,
+        env: Env,
+        folded_log: FoldedLog,
+        writer: PartitionWriter,
+        topic: str,
+        partition: int,
+        state: S,
+        write_timeout_ms: int,
     ) -> None:
         self._env = env
+        self._folded_log = folded_log
         self._writer = writer
         self._topic = topic
         self.partition = partition
@@ -253,7 +263,10 @@ class Shard(Generic[S]):
 
     def _append_failed(self, result: Result, waiter: Waiter | None, now_ms: int, code: int) -> Result | None:
         """Carry out what does not depend on the records, and answer the request with the error."""
-        logger.warning("could not append to %s-%d: error %d", self._topic, self.partition, code)
+        reason = ErrorCode(code).name
+        self._folded_log.warning(
+            self._topic, reason, "could not append to %s-%d: %s", self._topic, self.partition, reason
+        )
         result.response = None
         result.timers = [change for change in result.timers if not change.when_written]
         self._publish(result, None)

@@ -668,8 +668,12 @@ class Connection(asyncio.BufferedProtocol):
     def refuse(self, reason: str) -> None:
         """Close the connection because of what the peer sent, with one log line, or one for many of its kind."""
         if not self.closed:
-            self._server.folded_log.warning(self.peer_host, self, reason)
+            self._warn(reason)
             self.close()
+
+    def _warn(self, reason: str) -> None:
+        line = "closing the connection of %s: %s"
+        self._server.folded_log.warning(self.peer_host, reason, line, self, reason)
 
     def close(self) -> None:
         """Close after what is already handed to the transport has been sent."""
@@ -700,10 +704,10 @@ class Connection(asyncio.BufferedProtocol):
             self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
             self._last_unsent_bytes = unsent
             if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:
-                self._server.folded_log.warning(self.peer_host, self, "it takes nothing of its replies")
+                self._warn("it takes nothing of its replies")
                 self.abort()
         elif self.last_seen_sweep < idle_since_sweep and not self._waiting:
-            log.info("closing the connection of %s: idle", self)
+            log.debug("closing the connection of %s: idle", self)
             self.close()
 
     def __str__(self) -> str:

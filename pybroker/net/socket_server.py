@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
 from pybroker.config.connections import OVERRIDES, parse_overrides
+from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import Dispatcher
-from pybroker.net.folded_log import FoldedLog
 from pybroker.net.long_requests import LongRequests
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns

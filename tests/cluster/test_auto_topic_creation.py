@@ -87,6 +87,18 @@ def test_refused_topic_can_be_asked_for_again_and_the_log_has_the_reason_once(
     cluster.close()
 
 
+def test_names_without_end_that_cannot_be_created_cause_no_lines_without_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
+    cluster.auto_topics.begin([f"t{number}" for number in range(50)])
+    cluster.loop.run()
+    assert caplog.text.count("cannot be created") == 1
+    cluster.auto_topics.close()
+    assert "49 more of topics that are asked for" in caplog.text
+    cluster.close()
+
+
 def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REFUSED_CREATIONS_REMEMBERED", 5)
     cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()

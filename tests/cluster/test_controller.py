@@ -277,6 +277,19 @@ def test_failed_commit_changes_nothing_and_the_next_one_works(
     cluster.close()
 
 
+def test_store_that_fails_and_fails_is_told_once_then_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failing = FailingStore(SqliteStore(str(tmp_path / FILE_NAME), fake_env(ManualLoop()), fsync=False))
+    cluster = FakeCluster(tmp_path, store=failing)
+    failing._store._env = cluster.env
+    cluster.start()
+    failing.outcome = CommitResult(error=StoreError("the disk is full"))
+    for number in range(20):
+        assert create(cluster, f"a{number}") != [0]
+    assert caplog.text.count("the disk is full") == 1
+    cluster.close()
+    assert "19 more of metadata changes that failed" in caplog.text
+
+
 def test_controller_that_was_replaced_changes_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
     usurper = FakeCluster(tmp_path, node_id=2).start()
     assert create(cluster, "a") == [ErrorCode.NOT_CONTROLLER]

@@ -50,6 +50,17 @@ def test_failed_commit_changes_nothing_and_says_why(cluster: Cluster, log_error:
     assert cluster.commit_error(3) == 0
 
 
+def test_appends_that_fail_and_fail_are_told_once_then_counted(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    for offset in range(20):
+        cluster.commit_error(offset)
+    assert caplog.text.count("could not append to __consumer_offsets-") == 1
+    cluster.world.advance(limits.FOLDED_LOG_MS)
+    assert "19 more of __consumer_offsets" in caplog.text
+
+
 def test_group_that_could_not_be_written_does_not_exist(cluster: Cluster) -> None:
     cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.join().error == ErrorCode.COORDINATOR_NOT_AVAILABLE

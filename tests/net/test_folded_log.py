@@ -85,7 +85,7 @@ def test_hosts_without_end_cause_no_lines_without_end(network: FakeNetwork, line
     assert len(lines) == limits.FOLDED_LOG_KINDS
     network.pass_ms(limits.FOLDED_LOG_MS)
     assert len(lines) == limits.FOLDED_LOG_KINDS + 1
-    assert f"{MANY - limits.FOLDED_LOG_KINDS} more of other peers" in lines[-1].getMessage()
+    assert f"{MANY - limits.FOLDED_LOG_KINDS} more of others" in lines[-1].getMessage()
 
 
 def test_end_tells_what_is_counted(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:

@@ -1,9 +1,10 @@
 """Lines of log that peers can cause at will, folded: the first at once, then how many more there were.
 
 Owns: which lines were written lately, and the count of those that were not.  For what a peer did (refused frames and
-connections, replies that it does not take); what the broker did wrong is logged each time.
+connections, replies that it does not take) and for what each of its requests can run into as long as it lasts (a full
+disk); a fault of the broker's own is logged each time.
 
-Invariants: of one kind from one host there is a line at the most, and a count, in ``limits.FOLDED_LOG_MS``; of all
+Invariants: of one kind from one source there is a line at the most, and a count, in ``limits.FOLDED_LOG_MS``; of all
 together no more than ``limits.FOLDED_LOG_KINDS``, and one count for what is beyond; nothing is lost without a count.
 
 Kafka counterpart: none; its listeners log each refused connection.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = re.compile(r"\d+")
 _KIND_CHARS = 100
-_OTHERS = ("other peers", "other reasons")
+_OTHERS = ("others", "other reasons")
 
 
 class FoldedLog:
@@ -36,12 +37,15 @@ class FoldedLog:
         self._timer: Cancellable | None = None
         self._counts: dict[tuple[str, str], int] = {}
 
-    def warning(self, host: str, who: object, reason: str) -> None:
-        """``who`` was closed for that reason, which passes for the same if only its numbers are others."""
-        kind = host, _NUMBERS.sub("…", reason[:_KIND_CHARS])
+    def warning(self, source: str, reason: str, line: str, *args: object) -> None:
+        """Write ``line % args``, or count it where ``source`` has caused one for that reason lately.
+
+        Reasons pass for the same if only their numbers are others.
+        """
+        kind = source, _NUMBERS.sub("…", reason[:_KIND_CHARS])
         if kind not in self._counts:
             if len(self._counts) < limits.FOLDED_LOG_KINDS:
-                self._log.warning("closing the connection of %s: %s", who, reason)
+                self._log.warning(line, *args)
                 self._counts[kind] = 0
                 self._tell_later()
                 return
