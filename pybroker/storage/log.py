@@ -10,9 +10,9 @@ Invariants:
 - An offset once readable is never given to other bytes, except after ``truncate_to`` below it.
 - Errors of a client or of the disk are results, never exceptions.
 
-A log is opened by the first touch: until then the slots of its state are unset, and ``__getattr__`` (which Python only
-asks for an unset slot) opens it.  So ten thousand idle partitions cost ten thousand small objects, and an opened one
-pays nothing for the check.
+A log is opened by the first touch: until then it is an ``_UnopenedLog``, whose ``__getattr__`` opens it where a slot of
+its state is unset.  So ten thousand idle partitions cost ten thousand small objects; and an opened one, whose class has
+no ``__getattr__``, pays nothing: with one, Python reads every attribute of a log, set or not, at five times the cost.
 """
 
 from __future__ import annotations
@@ -171,15 +171,7 @@ class Log:
         self.retention_due_ms = 0  # of a parked log: before this time retention has nothing to do
         self.roll_jitter_ms = 0
         self._arm()
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """An unset slot is read: open the log.  See the module's docstring."""
-            if self.is_open or name not in Log.__slots__:
-                raise AttributeError(name)
-            self.open()
-            return getattr(self, name)
+        self._become_unopened()
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition})"
@@ -200,6 +192,7 @@ class Log:
         self.producers = ProducerStateManager(self.environment.settings.producer_id_expiration_ms)
         self.segments = SegmentList()
         self.is_open = True
+        self.__class__ = Log
         try:
             load_log(self, self._restart_point)
         except (OSError, StorageError) as error:
@@ -223,6 +216,10 @@ class Log:
         self.is_open = False
         for name in _STATE:
             delattr(self, name)
+        self._become_unopened()
+
+    def _become_unopened(self) -> None:
+        self.__class__ = _UnopenedLog
 
     def become_empty(self, offset: int) -> None:
         """Take the state of a log without files that begins and ends at ``offset``; the first append makes them."""
@@ -889,3 +886,18 @@ class Log:
     def size_bytes(self) -> int:
         """The bytes of all segments, for DescribeLogDirs and ``retention.bytes``."""
         return self.segments.total_bytes()
+
+
+class _UnopenedLog(Log):
+    """A log whose state is not there yet, or not any more; the first touch makes it a ``Log``."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """An unset slot is read: open the log.  See the module's docstring."""
+            if self.is_open or name not in Log.__slots__:
+                raise AttributeError(name)
+            self.open()
+            return getattr(self, name)

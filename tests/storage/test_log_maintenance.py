@@ -400,6 +400,15 @@ def test_periodic_task_that_fails_runs_again(
     assert caplog.records
 
 
+def test_only_a_log_that_is_not_open_pays_for_opening_itself(storage: Storage) -> None:
+    log = storage.log()
+    for _ in range(2):
+        assert hasattr(type(log), "__getattr__")
+        assert log.next_offset == 0
+        assert not hasattr(type(log), "__getattr__")
+        log.park()
+
+
 def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
     log = storage.log()
     client = Client(log, leader_epoch=2)
