@@ -87,6 +87,15 @@ DESCRIBED_SETTINGS_MAX = 1_000_000
 # where the objects that are made of them are not: a million elements take some 250 MB.
 LARGE_REQUESTS_AT_ONCE = 4
 
+# Where so many requests wait for their turns, shorter frames are large, too: what is made of one takes a hundred times
+# its bytes (60 KB of empty group ids 5.6 MB), and a thousand connections may send one each.
+CROWD_OF_LONG_REQUESTS = 16
+WHOLE_FRAME_BYTES_IN_A_CROWD = 8 << 10
+
+# Where so many large ones wait behind those that are under way, the next are not even begun, but for Produce and Fetch,
+# which are mostly over in their connection's share: of a millisecond's decoding there is up to a megabyte of objects.
+LARGE_REQUESTS_BEGUN_MAX = 64
+
 # How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
 # request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.
 BUSY_POLL_US = 200

@@ -494,8 +494,14 @@ class Connection(asyncio.BufferedProtocol):
             if api.flexible_request:
                 pos = pos + 1 if frame[pos] == 0 else skip_tagged_fields(frame, pos)
             # Bytes behind the last field are ignored, as Kafka does: librdkafka's Metadata for all topics has three.
-            is_large = len(frame) > limits.WHOLE_FRAME_BYTES
-            request, end = (None, 0) if is_large else api.decode(frame, pos)
+            is_large = len(frame) > self._server.long_requests.whole_frame_bytes
+            if is_large:
+                request, end = None, 0
+                if len(frame) <= limits.WHOLE_FRAME_BYTES:
+                    # Of a crowd each would hold a buffer that all share.
+                    frame = memoryview(bytearray(frame))
+            else:
+                request, end = api.decode(frame, pos)
             if end > len(frame):
                 raise ProtocolError("the frame ends inside of its header")
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError, UnknownApiKey) as error:
@@ -511,7 +517,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             response = decoded_and_handled(api, frame, pos, context) if is_large else api.handle(context, request)
             if response.__class__ is GeneratorType:
-                response = self._begin_long(api, correlation_id, response, len(frame))
+                response = self._begin_long(api, correlation_id, response, len(frame), is_large)
         except (CloseConnection, ProtocolError) as error:
             self.refuse(str(error))
             return
@@ -531,9 +537,9 @@ class Connection(asyncio.BufferedProtocol):
         if response is not None:
             self.reply(api, correlation_id, response)
 
-    def _begin_long(self, api: ServedApi, correlation_id: int, steps: Steps, frame_bytes: int) -> Any:
+    def _begin_long(self, api: ServedApi, correlation_id: int, steps: Steps, frame_bytes: int, is_large: bool) -> Any:
         """Serve in steps for a share of this turn: what a handler returns, or UNFINISHED, and the rest comes later."""
-        request = LongRequest(self, api, steps, frame_bytes > limits.WHOLE_FRAME_BYTES)
+        request = LongRequest(self, api, steps, frame_bytes, is_large)
         response = request.begin(monotonic_ns() + limits.TURN_NS)
         if response is UNFINISHED:
             self.park(api, correlation_id, request.place, frame_bytes)

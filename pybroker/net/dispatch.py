@@ -17,6 +17,7 @@ from pybroker_protocol import codec, messages
 
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
+FETCH_KEY = 1
 OFFSET_COMMIT_KEY = 8
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]

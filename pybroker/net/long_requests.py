@@ -8,7 +8,7 @@ a handler wherever it yields.
 Invariants: a request that is over in its connection's share is answered like any other and was never in a queue.  One
 that is not has its place in the order of replies, and nothing of its connection is started before its handler is done.
 A large frame is held until it is decoded and handled; few of them are under way at once, because a request that is
-decoded takes fifty times the memory of its bytes.
+decoded takes a hundred times the memory of its bytes.  In a crowd of long requests shorter frames count as large.
 
 Counterpart in Kafka: none; there a request has a thread of its own for as long as it takes.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
+from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pybroker.net.dispatch import ServedApi
 
 log = logging.getLogger(__name__)
+
+_MOSTLY_SHORT = frozenset((PRODUCE_KEY, FETCH_KEY))
 
 # What a request is not yet answered with: it waits, or goes on in another turn.
 UNFINISHED: Any = object()
@@ -62,10 +65,22 @@ def decoded_and_handled(api: ServedApi, frame: memoryview, pos: int, context: Re
 class LongRequest:
     """One request that is served in steps.  ``place`` is where its connection waits for the reply, if it has to."""
 
-    __slots__ = ("_connection", "_held", "_is_long", "_steps", "_value", "_waits_for", "api", "is_large", "place")
+    __slots__ = (
+        "_connection",
+        "_frame_bytes",
+        "_held",
+        "_is_long",
+        "_steps",
+        "_value",
+        "_waits_for",
+        "api",
+        "is_large",
+        "place",
+    )
 
-    def __init__(self, connection: Connection, api: ServedApi, steps: Steps, is_large: bool) -> None:
+    def __init__(self, connection: Connection, api: ServedApi, steps: Steps, frame_bytes: int, is_large: bool) -> None:
         self.api = api
+        self._frame_bytes = frame_bytes
         self.is_large = is_large
         self.place = Parked()
         self._connection = connection
@@ -102,13 +117,16 @@ class LongRequest:
 
         Raises what the decoder and the handler raise.
         """
-        try:
-            self._go_on(ends_ns)
-        except StopIteration as end:
-            return end.value
+        connection = self._connection
+        if not self.is_large or connection.long_requests.may_begin(self.api.api_key):
+            try:
+                self._go_on(ends_ns)
+            except StopIteration as end:
+                return end.value
         self._is_long = True
         if self.is_large:
-            self._held = self._connection.hold_request()
+            is_copy = self._frame_bytes <= limits.WHOLE_FRAME_BYTES
+            self._held = connection.hold_copy(self._frame_bytes) if is_copy else connection.hold_request()
         self.place.holds_back = True
         self.place.on_abandon = self._abandon
         return UNFINISHED
@@ -187,11 +205,16 @@ class LongRequests:
     """Those of all connections that wait for nothing but a turn, served one after another, in a share of each turn."""
 
     def __init__(self, call_soon: Callable[..., Any]) -> None:
+        self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES  # longer frames are large
         self._call_soon = call_soon
         self._ready: deque[LongRequest] = deque()
         self._large = 0
         self._waiting: deque[LongRequest] = deque()  # large ones, behind those that are under way
         self._is_scheduled = False
+
+    def may_begin(self, api_key: int) -> bool:
+        """Whether a large request has its connection's share before it waits."""
+        return len(self._waiting) < limits.LARGE_REQUESTS_BEGUN_MAX or api_key in _MOSTLY_SHORT
 
     def add(self, request: LongRequest) -> None:
         """Let the request go on in a later turn; it waits where too many large ones are under way."""
@@ -201,6 +224,8 @@ class LongRequests:
                 return
             self._large += 1
         self._ready.append(request)
+        if len(self._ready) >= limits.CROWD_OF_LONG_REQUESTS:
+            self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES_IN_A_CROWD
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self._turn)
@@ -219,6 +244,8 @@ class LongRequests:
                     self.add(self._waiting.popleft())
             if monotonic_ns() > ends_ns:
                 break
+        if len(ready) < limits.CROWD_OF_LONG_REQUESTS:
+            self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES
         self._is_scheduled = bool(ready)
         if ready:
             self._call_soon(self._turn)

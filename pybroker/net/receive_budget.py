@@ -34,17 +34,25 @@ if TYPE_CHECKING:
 
 
 class HeldCopy:
-    """Bytes of a request that somebody has copied and has not done with: they count until ``release()``."""
+    """Bytes of a request that somebody has copied: they count until each ``hold``, and the first, is released."""
 
-    __slots__ = ("_budget", "_size")
+    __slots__ = ("_budget", "_holds", "_size")
 
     def __init__(self, budget: ReceiveBudget, size: int) -> None:
         self._budget = budget
         self._size = size
+        self._holds = 1
+
+    def hold(self) -> None:
+        """Have them count until one more ``release``."""
+        self._holds += 1
 
     def release(self) -> None:
-        """Done with them; called once."""
-        self._budget.uncount(self._size)
+        """Done with them."""
+        self._holds -= 1
+        assert self._holds >= 0, "a copy was released twice"
+        if not self._holds:
+            self._budget.uncount(self._size)
 
 
 class _Wait(NamedTuple):

@@ -13,7 +13,7 @@ from pybroker.coordinators.group.responses import described_group_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.net import connection as connection_module
 from pybroker.net import long_requests as long_requests_module
-from pybroker.net.dispatch import ServedApi
+from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY, ServedApi
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -21,6 +21,7 @@ from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 from tests.net.conftest import sockets_of
+from tests.net.fake_network import API_KEY, FakeNetwork, frame, post, replies
 
 KEY, VERSION = 15, 5
 
@@ -177,3 +178,66 @@ def test_few_large_requests_are_decoded_at_once(
         assert groups_of(each.receive()) == request.groups
         each.connection.close()
     assert 0 < most <= limits.LARGE_REQUESTS_AT_ONCE
+
+
+class Crowd:
+    """Requests in steps, each of which takes all of a turn; how many of them are begun and not ended."""
+
+    def __init__(self, network: FakeNetwork, steps: int) -> None:
+        self._network = network
+        self._steps = steps
+        self.under_way = self.most = 0
+
+    def handle(self, _ctx: Any, _request: memoryview) -> Steps:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        for _ in range(self._steps):
+            self._network.loop.now_ns += 2 * limits.TURN_NS
+            yield
+        self.under_way -= 1
+        return b""
+
+
+def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = FakeNetwork(monkeypatch)
+    crowd, budget = Crowd(network, 3), network.server.budget
+    network.serve(crowd.handle)
+    counted = budget.bytes_counted
+    begun_max = limits.CROWD_OF_LONG_REQUESTS + limits.LARGE_REQUESTS_AT_ONCE + limits.LARGE_REQUESTS_BEGUN_MAX
+    size = limits.WHOLE_FRAME_BYTES // 2
+    clients = [network.connect() for _ in range(3 * begun_max)]
+    for client in clients:
+        post(client, frame(bytes(size)))
+    most_counted = 0
+    for _ in range(20 * len(clients)):
+        network.turn()
+        most_counted = max(most_counted, budget.bytes_counted)
+    assert all(map(replies, clients))
+    assert limits.CROWD_OF_LONG_REQUESTS < crowd.most <= begun_max
+    assert 2 * begun_max * size <= most_counted <= counted + 3 * len(clients) * size
+    assert budget.bytes_counted == counted
+    assert network.server.long_requests.whole_frame_bytes == limits.WHOLE_FRAME_BYTES
+
+
+@pytest.mark.parametrize(("api_key", "size"), [(PRODUCE_KEY, 100_000), (FETCH_KEY, 100_000), (API_KEY, 1_000)])
+def test_what_is_mostly_short_waits_for_no_crowd(monkeypatch: pytest.MonkeyPatch, api_key: int, size: int) -> None:
+    monkeypatch.setattr(connection_module.Connection, "_learn_shortcut", lambda *_: None)
+    network = FakeNetwork(monkeypatch)
+    network.serve(lambda _ctx, _request: b"", api_key)
+    network.serve(Crowd(network, 1_000).handle, KEY)
+    honest, crowd = network.connect(), [network.connect() for _ in range(300)]
+    for _ in range(10):  # until it is known to ask for little
+        post(honest, frame(b"", api_key))
+        network.turn()
+    before = replies(honest)
+    for client in crowd:
+        post(client, frame(bytes(limits.WHOLE_FRAME_BYTES // 2), KEY))
+    for _ in range(len(crowd)):
+        network.turn()
+    assert len(network.server.long_requests._waiting) > limits.LARGE_REQUESTS_BEGUN_MAX
+    post(honest, frame(bytes(size), api_key))
+    network.turn()
+    assert replies(honest) == before + 1
+    assert not any(map(replies, crowd))
