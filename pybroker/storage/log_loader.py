@@ -13,6 +13,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pybroker.config.schema import INT_MAX
 from pybroker.limits import PRODUCERS_TAIL_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.control_batch import replay_batch
@@ -213,7 +214,8 @@ def _before_next_epoch(segment: Segment, epoch: int) -> int:
 
     def epoch_at(entry: int) -> int:
         header = os_file.pread(segment.fd, HEADER_BYTES, entry & 0xFFFFFFFF)
-        return int(HEADER.unpack(header)[2])
+        # A sealed segment may be torn inside of the last that are indexed: nothing begins there.
+        return int(HEADER.unpack(header)[2]) if len(header) == HEADER_BYTES else INT_MAX
 
     entries = segment.offset_index.entries
     i = bisect_right(entries, epoch, key=epoch_at)

@@ -17,6 +17,7 @@ from pybroker.storage import os_file
 
 MARK_FILE = "pybroker-metadata-seen"
 NOTHING_SEEN = -1
+_LINE_BYTES = 21
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -25,7 +26,8 @@ def read_mark(directory: Path) -> int:
     """The revision that a log dir has seen; ``NOTHING_SEEN`` if it does not say.  Raises OSError."""
     path = directory / MARK_FILE
     try:
-        text = path.read_text("ascii", "replace")
+        # What lies behind the line is another's, and would stay there for good.
+        text = path.read_bytes()[:_LINE_BYTES].decode("ascii", "replace")
     except FileNotFoundError:
         return NOTHING_SEEN
     if text.endswith("\n") and text[:-1].isdecimal():

@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.sqlite_store import FILE_NAME
-from pybroker.storage.metadata_mark import MARK_FILE
+from pybroker.storage.metadata_mark import MARK_FILE, read_mark
 from pybroker.testing import Broker
 from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
@@ -92,7 +92,7 @@ def test_older_copy_of_the_metadata_is_noticed_by_the_other_log_dirs(tmp_path: P
         broker().start()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"garbage\n", bytes(21), b"9" * 5])
+@pytest.mark.parametrize("content", [None, b"", b"garbage\n", bytes(21), b"9" * 5, b"longer garbage\n" * 500])
 def test_mark_that_is_missing_or_damaged_is_made_anew(tmp_path: Path, content: bytes | None) -> None:
     fill(tmp_path / "data", "t")
     mark = tmp_path / "data" / MARK_FILE
@@ -101,7 +101,7 @@ def test_mark_that_is_missing_or_damaged_is_made_anew(tmp_path: Path, content: b
     else:
         mark.write_bytes(content)
     fill(tmp_path / "data", "u")
-    assert int(mark.read_text()) > 0
+    assert read_mark(tmp_path / "data") > 0
 
 
 def test_topics_that_come_and_go_are_no_loss(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pybroker.storage.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, ColdRead, ReadResult
 from pybroker.storage.segment import Segment
+from pybroker_protocol.records import HEADER_BYTES
 from tests.storage.batches import parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
@@ -69,5 +71,24 @@ def test_torn_batch_of_a_sealed_segment_is_corrupt_and_all_before_it_is_served(
                 assert served or not min_one_batch
         after = finish(world, log.read(end_offset, max_bytes, log.log_end_offset, True))
         assert parse(after.records)[0][0] == end_offset
+        assert not storage.all_failed
+        storage.close()
+
+
+def test_leader_epochs_are_made_anew_where_a_sealed_segment_ends_inside_a_batch(make_storage: MakeStorage) -> None:
+    """Its index may name a batch whose header is not whole any more."""
+    storage = make_storage()
+    log = storage.log(index_interval_bytes=1)
+    Client(log, leader_epoch=0).fill(40)
+    Client(log, leader_epoch=2).fill(40)
+    sealed, epochs = log.segments[-2], log.leader_epochs.entries
+    last_indexed, _ = sealed.offset_index.last()
+    checkpoint = log.path / LEADER_EPOCH_CHECKPOINT
+    storage.close()
+    for left in range(1, HEADER_BYTES + 1, 6):
+        os.truncate(sealed.path(), last_indexed + left)
+        checkpoint.unlink()
+        storage = make_storage()
+        assert storage.log().leader_epochs.entries == epochs, left
         assert not storage.all_failed
         storage.close()
