@@ -47,14 +47,13 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
             yield
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        of_topic = answers.setdefault(topic.name, {})
         for asked in topic.partitions:
             # A partition that is asked for twice is answered once, with an error.
             if counts[topic.name, asked.partition_index] > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
                 answer = yield from _answer(ctx, topic.name, asked, read_committed)
-            of_topic[asked.partition_index] = answer
+            answers.setdefault(topic.name, {})[asked.partition_index] = answer
             yield
     topics = []
     for name, of_topic in answers.items():
