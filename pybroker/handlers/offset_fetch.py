@@ -9,6 +9,7 @@ on offsets that no open transaction can change; from 8 several groups at once (K
 from __future__ import annotations
 
 from copy import copy
+from operator import attrgetter
 from typing import Any
 
 from pybroker.apis import Operation, Resource
@@ -16,7 +17,7 @@ from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.offset_operations import no_offset
 from pybroker.coordinators.group.responses import fetch_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import is_short, portions_of_topics
+from pybroker.handlers.portions import is_short, merge_topics, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -54,29 +55,18 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Steps:
 
 def _fetch_long_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> Steps:
     """Portion by portion; a topic that is cut is one again in the answer, and the first error is the group's."""
-    whole: OffsetFetchResponseGroup | None = None
+    merged: dict[tuple[bytes, str], OffsetFetchResponseTopics] = {}
     for portion in portions_of_topics(group.topics or (), "partition_indexes"):
         part = copy(group)
         part.topics = portion
         parked = Parked()
         _fetch_group(ctx, part, require_stable, parked.complete)
         fetched: OffsetFetchResponseGroup = yield parked
-        if whole is None or fetched.error_code:
-            whole = fetched
-        else:
-            _join(whole.topics, fetched.topics)
-        if whole.error_code:
-            break
+        if fetched.error_code:
+            return fetched
+        merge_topics(merged, fetched.topics, attrgetter("topic_id", "name"))
         yield
-    return whole
-
-
-def _join(before: list[OffsetFetchResponseTopics], following: list[OffsetFetchResponseTopics]) -> None:
-    for topic in following:
-        if before and (before[-1].name, before[-1].topic_id) == (topic.name, topic.topic_id):
-            before[-1].partitions.extend(topic.partitions)
-        else:
-            before.append(topic)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=list(merged.values()), error_code=0)
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:

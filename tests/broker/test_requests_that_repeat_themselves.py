@@ -7,10 +7,17 @@ from uuid import uuid4
 
 import pytest
 
+from pybroker import limits
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pybroker_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from pybroker_protocol.messages.produce import ProduceRequest, TopicProduceData
 from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.batches import batch
@@ -74,3 +81,21 @@ def test_a_feature_that_is_updated_twice_is_answered_for_twice(client: WireClien
     update = FeatureUpdateKey(feature="group.version", max_version_level=1)
     response = client.ask(UpdateFeaturesRequest(feature_updates=[update, update], validate_only=True), 1)
     assert [(each.feature, each.error_code) for each in response.results] == [("group.version", ErrorCode.NONE)] * 2
+
+
+def test_offsets_of_a_topic_that_is_fetched_in_portions_stand_in_one_place(
+    kafka_broker: Broker, client: WireClient, topic: str
+) -> None:
+    topic_id = kafka_broker._running().services.metadata.image.topics_by_name[topic].topic_id
+    indexes = list(range(3 * limits.PARTITIONS_AT_ONCE))
+    asked = [
+        OffsetFetchRequestTopics(topic_id=each, partition_indexes=partitions)
+        for each, partitions in ((b"unknown " * 2, [0]), (topic_id, indexes), (b"another " * 2, [1]))
+    ]
+    assert client.ask(FindCoordinatorRequest(key="nobody", key_type=0), 3).error_code == ErrorCode.NONE
+    group = OffsetFetchRequestGroup(group_id="nobody", topics=asked)
+    (found,) = client.ask(OffsetFetchRequest(groups=[group], require_stable=False), 10).groups
+    assert found.error_code == ErrorCode.NONE
+    told = {each.topic_id: [partition.partition_index for partition in each.partitions] for each in found.topics}
+    assert told == {each.topic_id: each.partition_indexes for each in asked}
+    assert len(found.topics) == len(asked)
