@@ -36,6 +36,7 @@ _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 _INT32 = Struct(">i")
 # What a decompressor is given at a time where its output is taken in pieces: it copies what it has not come to.
 _INPUT_BYTES = 64 * 1024
+_ROOM_STEP_BYTES = 1024 * 1024
 
 # The header of snappy-java's stream: magic, version 1, compatible with version 1.  Then blocks behind their int32 size.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -111,7 +112,9 @@ def decompressed_pieces(
             except ProtocolError:  # more than a piece, or damaged
                 yield b""
                 whole = decompress(codec, data, bytes_max)
-            yield whole
+            view = memoryview(whole)
+            for pos in range(0, len(view), piece_bytes):
+                yield view[pos : pos + piece_bytes]
 
 
 def _no_more_than(bytes_max: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -167,14 +170,14 @@ def _compress_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
+def _decompress_snappy(data: Buffer, bytes_max: int) -> Buffer:
     """Both framings: snappy-java's stream of blocks, and the one bare block that librdkafka sends."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, 0, bytes_max)
     return b"".join(_xerial_blocks(data, bytes_max))
 
 
-def _xerial_blocks(data: Buffer, bytes_max: int) -> Iterator[bytes]:
+def _xerial_blocks(data: Buffer, bytes_max: int) -> Iterator[Buffer]:
     used_bytes = 0
     pos = len(_XERIAL_HEADER)
     while pos < len(data):
@@ -190,7 +193,7 @@ def _xerial_blocks(data: Buffer, bytes_max: int) -> Iterator[bytes]:
         pos += length
 
 
-def _decompress_snappy_block(block: Buffer, used_bytes: int, bytes_max: int) -> bytes:
+def _decompress_snappy_block(block: Buffer, used_bytes: int, bytes_max: int) -> Buffer:
     import cramjam
 
     length, _ = read_uvarint(block, 0)
@@ -199,8 +202,10 @@ def _decompress_snappy_block(block: Buffer, used_bytes: int, bytes_max: int) -> 
     # Three bytes of a block stand for at most 64 bytes of output, so a larger claim is a lie.
     if length > 32 * len(block):
         raise ProtocolError("the snappy data is shorter than it says")
+    output = bytearray()
+    _grow(output, length)
     try:
-        return bytes(cramjam.snappy.decompress_raw(block))
+        return memoryview(output)[: cramjam.snappy.decompress_raw_into(block, output)]
     except cramjam.DecompressionError as error:
         raise ProtocolError(f"the snappy data is damaged: {error}") from error
 
@@ -237,14 +242,14 @@ def _lz4_pieces(data: Buffer, piece_bytes: int) -> Iterator[bytes]:
         raise ProtocolError("the lz4 data ends too early")
 
 
-def _decompress_zstd(data: Buffer, bytes_max: int) -> bytes:
-    """Streams do not say how large they are: try buffers of growing size, the last one of ``bytes_max``."""
+def _decompress_zstd(data: Buffer, bytes_max: int) -> Buffer:
+    """Streams do not say how large they are: try with more and more room, ``bytes_max`` in the end."""
     import cramjam
 
-    guess = max(_ZSTD_FIRST_GUESS_BYTES, 4 * len(data))
+    size = min(max(_ZSTD_FIRST_GUESS_BYTES, 4 * len(data)), bytes_max)
+    output = bytearray()
     while True:
-        size = min(guess, bytes_max)
-        output = bytearray(size)
+        _grow(output, size)
         try:
             written = cramjam.zstd.decompress_into(data, output)
         except cramjam.DecompressionError as error:
@@ -252,7 +257,15 @@ def _decompress_zstd(data: Buffer, bytes_max: int) -> bytes:
                 raise ProtocolError(f"the zstd data is damaged: {error}") from error
             if size == bytes_max:
                 raise _too_large(bytes_max) from error
-            guess = 8 * size
+            size = min(4 * size, bytes_max)
         else:
-            del output[written:]
-            return bytes(output)
+            return memoryview(output)[:written]
+
+
+def _grow(buffer: bytearray, size: int) -> None:
+    """Make room by steps: all at once holds the interpreter for as long as the kernel takes to find that much memory.
+
+    For the same reason nothing that is decompressed is copied as a whole here; the codecs let the interpreter go.
+    """
+    while len(buffer) < size:
+        buffer += bytes(min(_ROOM_STEP_BYTES, size - len(buffer)))

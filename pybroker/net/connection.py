@@ -38,6 +38,7 @@ from pybroker.net.dispatch import (
     UnknownApiKey,
     UnsupportedApiVersion,
 )
+from pybroker.net.hang_ups import has_hung_up
 from pybroker.net.long_requests import UNFINISHED, EncodedReply, LongRequest, LongRequests, decoded_and_handled
 from pybroker_protocol.codec import skip_tagged_fields
 from pybroker_protocol.errors import ProtocolError
@@ -701,7 +702,7 @@ class Connection(asyncio.BufferedProtocol):
         self._release_own()
 
     def look_after(self, idle_since_sweep: int) -> None:
-        """Called by the server now and then: close the idle, and those that take nothing of their replies."""
+        """Called by the server now and then: close the idle, the gone, and those that take nothing of their replies."""
         if self.closed:
             if self.last_seen_sweep < self._server.sweep - 1:
                 self._transport.abort()  # closing for more than a whole sweep, and the peer leaves what is left
@@ -711,6 +712,10 @@ class Connection(asyncio.BufferedProtocol):
             self._last_unsent_bytes = unsent
             if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:
                 self._warn("it takes nothing of its replies")
+                self.abort()
+        elif self._waiting and self._reading_paused and self._waiting[0].api.api_key != PRODUCE_KEY:
+            # What is behind a Produce is still to be written, whether anybody waits for a reply or not.
+            if has_hung_up(self._transport):
                 self.abort()
         elif self.last_seen_sweep < idle_since_sweep and not self._waiting:
             log.debug("closing the connection of %s: idle", self)

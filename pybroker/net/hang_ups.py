@@ -1,0 +1,26 @@
+"""Whether a peer has hung up while nothing is read from it.
+
+A loop notices the end of a stream by reading.  While a whole request waits behind one that is being answered nothing is
+read, and what the first one asks may take its time: somebody has to ask the kernel.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+# Linux tells of the end of a stream by an event of its own, others by that of a hang-up, which needs no asking for.
+_END_OF_STREAM = getattr(select, "POLLRDHUP", 0)
+
+
+def has_hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the peer sends nothing more, or is gone: either ends a connection that is read from."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), _END_OF_STREAM)
+    return bool(poll.poll(0))
