@@ -210,7 +210,7 @@ class ReplicaManager:
             del self._topics[topic.name]
         for partition in dropped.values():
             self._retire(partition)
-        self._logs.delete(topic.name, topic.topic_id)
+        self._logs.delete(topic.name, topic.topic_id, len(topic.partitions))
 
     def _update_topic(self, after: TopicImage) -> None:
         partitions = self._topics.get(after.topic_id, {})

@@ -12,6 +12,7 @@ restart, and with the last one, or that of the metadata, ``on_all_dirs_failed`` 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +82,8 @@ class LogManager:
         self._metadata_identity: tuple[int, int] | None = None  # from ``settle`` on, of no log dir
         self._places = PartitionPlaces(env, self._states, lambda *partition: self._cleaner().forget(*partition))
         self._logs: dict[TopicPartition, Log] = {}
+        # Partitions of deleted topics, with the topics' ids, whose directories are to be renamed.
+        self._doomed: deque[tuple[TopicPartition, bytes]] = deque()
         self._timers: dict[str, Cancellable] = {}
         self._meta: dict[str, str] | None = None
         self._closed = False
@@ -249,20 +252,37 @@ class LogManager:
         self._logs[key] = log
         return log
 
-    def delete(self, topic: str, topic_id: bytes) -> None:
-        """Delete all partitions of a topic: directories are renamed now and removed after ``file.delete.delay.ms``."""
-        for key in [key for key in self._places if key[0] == topic]:
-            log = self._logs.get(key)
-            if log is not None:
-                if log.topic_id == topic_id:
-                    self._delete_log(key, log)
-            else:
-                self._places.delete_of_topic(key, topic_id)
-        if "deletion" not in self._timers:  # once for all the topics that go in this turn of the loop
-            self._timers["deletion"] = self._env.timers.call_soon(self._checkpoint_deletions)
+    def delete(self, topic: str, topic_id: bytes, partition_count: int) -> None:
+        """Delete all partitions of a topic: directories are renamed, and removed after ``file.delete.delay.ms``.
+
+        As many now as take a slice of time; the others in later turns of the loop.
+        """
+        was_at_it = bool(self._doomed)
+        keys = ((topic, index) for index in range(partition_count))
+        self._doomed.extend((key, topic_id) for key in keys if key in self._places)
+        if not was_at_it:
+            self._delete_some()
+
+    def _delete_some(self) -> None:
+        slice_end_ms = self._env.clock.monotonic_ms() + limits.DELETION_SLICE_MS
+        while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
+            self._delete_first()
+        if self._doomed:
+            self._timers["deletion"] = self._env.timers.call_soon(self._delete_some)
+        elif "deleted" not in self._timers:  # once for all the topics that go in this turn of the loop
+            self._timers["deleted"] = self._env.timers.call_soon(self._checkpoint_deletions)
+
+    def _delete_first(self) -> None:
+        """Unless a topic made anew under the name has put it aside already."""
+        key, topic_id = self._doomed.popleft()
+        log = self._logs.get(key)
+        if log is None and key in self._places:
+            self._places.delete_of_topic(key, topic_id)
+        elif log is not None and log.topic_id == topic_id:
+            self._delete_log(key, log)
 
     def _checkpoint_deletions(self) -> None:
-        del self._timers["deletion"]
+        del self._timers["deleted"]
         for state in self._online():
             state.write_without_gone()
 
@@ -436,6 +456,8 @@ class LogManager:
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
+        while self._doomed:
+            self._delete_first()
         if self._environment.cleaner is not None:
             self._environment.cleaner.close()
         for log in self._logs.values():

@@ -134,10 +134,14 @@ class FakeWorld:
     def advance(self, delay_ms: int) -> None:
         """Let time pass, running what falls due in order."""
         end = self.clock.now + delay_ms
-        while due := [timer for timer in self.timers.pending if timer.due_ms <= end and not timer.cancelled]:
-            timer = min(due, key=lambda candidate: candidate.due_ms)
-            self.timers.pending.remove(timer)
-            self.clock.now = max(self.clock.now, int(timer.due_ms))
-            timer.callback(*timer.args)
+        while any(timer.due_ms <= end and not timer.cancelled for timer in self.timers.pending):
+            self.step()
             self.run()
         self.clock.now = end
+
+    def step(self) -> None:
+        """Run the one callback that falls due next."""
+        timer = min((timer for timer in self.timers.pending if not timer.cancelled), key=lambda each: each.due_ms)
+        self.timers.pending.remove(timer)
+        self.clock.now = max(self.clock.now, int(timer.due_ms))
+        timer.callback(*timer.args)

@@ -333,7 +333,7 @@ def test_partition_whose_owner_cannot_be_read_for_want_of_a_descriptor_is_refuse
     storage = make_storage()
     with no_descriptors():
         assert storage.manager.open("t", TOPIC_ID, 0, small_config()) is None
-        storage.manager.delete("t", TOPIC_ID)
+        storage.manager.delete("t", TOPIC_ID, 10)
     assert storage.all_failed == 0
     assert len(read_all(storage.log())) == 3
 

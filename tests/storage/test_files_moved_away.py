@@ -153,7 +153,7 @@ def test_looks_leave_alone_what_the_broker_itself_removes_or_replaces(
     clients["rolled"].log.increment_log_start_offset(80)
     assert clients["rolled"].log.apply_retention()
     clients["parked"].log.park()
-    storage.manager.delete("deleted", b"deleted".ljust(16))
+    storage.manager.delete("deleted", b"deleted".ljust(16), 10)
     world.advance(CHECKPOINT_INTERVAL_MS)
     assert [send(client, world) for name, client in clients.items() if name != "deleted"] == [0] * 4
     world.advance(CHECKPOINT_INTERVAL_MS)

@@ -173,7 +173,7 @@ def test_appends_that_wait_for_a_deleted_log_fail(storage: Storage, world: FakeW
     client = Client(log)
     client.send(values=[bytes(200_000)])
     client.send(values=[bytes(200_000)])
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     world.run()
     assert [result.error_code for result in client.later] == [0, KAFKA_STORAGE_ERROR]
     assert client.send_now().error_code == KAFKA_STORAGE_ERROR
@@ -186,7 +186,7 @@ def test_views_stay_good_after_their_segment_is_gone(storage: Storage, world: Fa
     result = log.read(0, 1 << 20, count, True)
     assert isinstance(result, ReadResult)
     expected = bytes(result.records)
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     world.advance(120_000)
     assert list(storage.path.glob("*-delete")) == []
     assert bytes(result.records) == expected

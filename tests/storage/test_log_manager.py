@@ -89,7 +89,7 @@ def test_deleted_topic_goes_at_once_by_name_and_later_from_the_disk(storage: Sto
     kept, gone = storage.log("kept"), storage.log("gone", file_delete_delay_ms=1000)
     Client(kept).fill(1)
     Client(gone).fill(1)
-    storage.manager.delete("gone", TOPIC_ID)
+    storage.manager.delete("gone", TOPIC_ID, 10)
     assert not (storage.path / "gone-0").exists()
     assert len(list(storage.path.glob("gone-0.*-delete"))) == 1
     world.advance(1001)
@@ -104,9 +104,9 @@ def test_deleting_a_topic_that_was_never_opened(make_storage: MakeStorage, world
     Client(storage.log()).fill(1)
     storage.close()
     again = make_storage()
-    again.manager.delete("t", b"another-topic-id")
+    again.manager.delete("t", b"another-topic-id", 10)
     assert (again.path / "t-0").exists()
-    again.manager.delete("t", TOPIC_ID)
+    again.manager.delete("t", TOPIC_ID, 10)
     world.advance(1)
     assert not list(again.path.glob("t-0*"))
 
@@ -114,7 +114,7 @@ def test_deleting_a_topic_that_was_never_opened(make_storage: MakeStorage, world
 def test_deletion_that_a_crash_interrupted_is_finished_at_start(make_storage: MakeStorage, world: FakeWorld) -> None:
     storage = make_storage()
     Client(storage.log()).fill(1)
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     storage.kill()
     again = make_storage()
     world.advance(0)
@@ -124,7 +124,7 @@ def test_deletion_that_a_crash_interrupted_is_finished_at_start(make_storage: Ma
 def test_name_of_a_deleted_directory_fits_the_file_system(storage: Storage) -> None:
     topic = "x" * 249
     Client(storage.log(topic)).fill(1)
-    storage.manager.delete(topic, TOPIC_ID)
+    storage.manager.delete(topic, TOPIC_ID, 10)
     assert storage.all_failed == 0
     assert len(list(storage.path.glob("x*-delete"))) == 1
 

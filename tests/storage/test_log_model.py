@@ -193,7 +193,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.increment_log_start_offset(self.model[-1][0]) == 0
         self.storage.manager._checkpoint_offsets()
         self.world.run()
-        self.storage.manager.delete("t", self.topics.to_bytes(16, "big"))
+        self.storage.manager.delete("t", self.topics.to_bytes(16, "big"), 10)
         if flusher_works:
             self.world.advance(0)
         self.topics += 1

@@ -169,7 +169,7 @@ def test_cold_read_keeps_its_segment_open_while_it_is_deleted(storage: Storage, 
     results: list[ReadResult] = []
     assert isinstance(cold_read, ColdRead)
     cold_read.start(results.append)
-    storage.manager.delete("t", log.topic_id or b"")
+    storage.manager.delete("t", log.topic_id or b"", 10)
     world.run()
     assert len(parse(results[0].records)) == 10
     assert log.segments[0].fd == -1

@@ -64,7 +64,7 @@ def test_new_topic_keeps_its_records_in_a_crash(
 ) -> None:
     storage = make_storage()
     checkpointed_log(storage, start=start)
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     if flusher_works:
         world.advance(0)
         assert [("t", 0) in offsets for offsets in on_disk(storage)] == [False] * 3
@@ -78,7 +78,7 @@ def test_new_topic_keeps_its_records_in_a_crash(
 def test_new_topic_is_recovered_from_its_beginning(make_storage: MakeStorage, world: FakeWorld) -> None:
     storage = make_storage()
     checkpointed_log(storage)
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     log = storage.log(topic_id=ANOTHER_ID)
     Client(log).fill(60)
     bases = [segment.base_offset for segment in log.segments]
@@ -98,7 +98,7 @@ def test_checkpoint_that_was_on_its_way_does_not_come_after_the_one_without_the_
     log = checkpointed_log(storage)
     assert log.increment_log_start_offset(40) == 0
     storage.manager._checkpoint_offsets()  # waits for the flusher
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     Client(storage.log(topic_id=ANOTHER_ID)).fill(20)
     world.executor("flusher").work()
     assert [("t", 0) in offsets for offsets in on_disk(storage)] == [False] * 3
@@ -109,7 +109,7 @@ def test_checkpoint_that_was_on_its_way_does_not_come_after_the_one_without_the_
 def test_crash_before_the_checkpoints_are_written_leaves_nothing_to_the_new_topic(make_storage: MakeStorage) -> None:
     storage = make_storage()
     checkpointed_log(storage)
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     storage.kill()
     again = make_storage()
     log = again.log(topic_id=ANOTHER_ID)
@@ -135,14 +135,14 @@ def test_topic_that_is_deleted_twice_between_two_checkpoints_leaves_nothing(
 ) -> None:
     storage = make_storage()
     checkpointed_log(storage)
-    storage.manager.delete("t", TOPIC_ID)
+    storage.manager.delete("t", TOPIC_ID, 10)
     log = storage.log(topic_id=ANOTHER_ID, internal_segment_bytes=1 << 20)
     Client(log).fill(50)
     log.update_high_watermark(50)
     log.increment_log_start_offset(45)
     storage.manager._checkpoint_offsets()
     world.executor("flusher").work()  # its completion is not delivered
-    storage.manager.delete("t", ANOTHER_ID)
+    storage.manager.delete("t", ANOTHER_ID, 10)
     Client(storage.log()).fill(20)
     storage.kill()
     assert len(read_all(make_storage().log())) == 20
@@ -155,7 +155,7 @@ def test_checkpoints_are_written_once_for_all_that_is_deleted_at_once(
         checkpointed_log(storage, topic)
     written.clear()
     for topic in ("a", "b"):
-        storage.manager.delete(topic, TOPIC_ID)
+        storage.manager.delete(topic, TOPIC_ID, 10)
     assert written == []
     world.advance(0)
     assert sorted(written) == sorted(NAMES)
@@ -168,11 +168,11 @@ def test_no_checkpoint_is_written_for_a_topic_that_none_names(
     checkpointed_log(storage, "gone")
     Client(storage.log("short")).fill(1)
     written.clear()
-    storage.manager.delete("short", TOPIC_ID)
+    storage.manager.delete("short", TOPIC_ID, 10)
     Client(storage.log("short", topic_id=ANOTHER_ID)).fill(1)
     world.advance(0)
     assert written == []
-    storage.manager.delete("gone", TOPIC_ID)
+    storage.manager.delete("gone", TOPIC_ID, 10)
     world.advance(0)
     written.clear()
     Client(storage.log("gone", topic_id=ANOTHER_ID)).fill(1)

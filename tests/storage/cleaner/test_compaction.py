@@ -285,7 +285,7 @@ def test_deleted_topic_leaves_no_checkpoint_to_its_namesake(storage: Storage, wo
     log.roll()
     put(log, (b"k", b"3"))
     clean(world)
-    storage.manager.delete("t", log.topic_id or b"")
+    storage.manager.delete("t", log.topic_id or b"", 10)
     world.run()
     assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 

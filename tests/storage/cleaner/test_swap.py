@@ -217,7 +217,7 @@ def test_truncation_aborts_the_round_and_what_comes_after_the_cut_is_dirty(stora
 def test_deletion_aborts_the_round(storage: Storage, world: FakeWorld) -> None:
     log = fill(storage)
     stop_before_swap(world, storage)
-    storage.manager.delete("t", log.topic_id or b"")
+    storage.manager.delete("t", log.topic_id or b"", 10)
     world.executors["log-cleaner-0"].deliver()
     world.advance(10_000)
     assert not log.path.exists()
