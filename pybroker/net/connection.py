@@ -64,7 +64,7 @@ _CLIENT_ID_AT = 10
 _SHORTCUT_KEYS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY))
 _SHORTCUT_PAUSE = 64  # requests between two shortcuts: making one costs more than a request
 
-_LARGE_FRAME_BYTES = 64 << 10
+_OWN_BUFFER_BYTES = 64 << 10  # frames of so many are read into a buffer of their own
 _TURNS_SHIFT = 2  # the last turn counts for a quarter
 _NEWCOMERS_TURN_NS = limits.SHORT_TURN_NS + 1  # nobody knows yet: with one short turn it is trusted
 
@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pos = self._end = 0
             return self._buffer.view[:expected]
         frame_bytes = self._frame_bytes()
-        if frame_bytes >= _LARGE_FRAME_BYTES:
+        if frame_bytes >= _OWN_BUFFER_BYTES:
             return own.view[self._end : min(own.capacity, self._pos + frame_bytes)]
         return own.view[self._end :]
 
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         self._current = None
         if served:
             self._has_served = True
-            self._frame_bytes_expected = size + 4 if size >= _LARGE_FRAME_BYTES and not self.closed else 0
+            self._frame_bytes_expected = size + 4 if size >= _OWN_BUFFER_BYTES and not self.closed else 0
         return pos
 
     def _may_overtake(self, view: memoryview, pos: int, size: int) -> bool:

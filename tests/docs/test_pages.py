@@ -78,10 +78,14 @@ def pasted(code: str) -> str:
     return done.stdout
 
 
-def without_echo(printed: str, wanted: str | None) -> str:
-    """The lines of the output that the page shows; pasting also shows the values of expressions (futures, counts)."""
-    shown = (wanted or "").splitlines()
-    return "".join(f"{line}\n" for line in printed.splitlines() if line in shown)
+# What pasting shows besides: the values of expressions, which are objects and counts.
+_ECHO = re.compile(r"<.*>|\d+|True")
+
+
+def without_echo(printed: str, wanted: str) -> str:
+    """What was printed, without the values of expressions that the page does not show."""
+    shown = wanted.splitlines()
+    return "".join(f"{line}\n" for line in printed.splitlines() if line in shown or not _ECHO.fullmatch(line))
 
 
 class Typist:
