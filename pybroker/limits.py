@@ -350,7 +350,7 @@ RECOVERY_SLICE_MS = 2
 RECOVERY_SLICE_PARTITIONS = 16
 RECOVERY_PAUSE_MS = 5
 
-# Partitions whose files DescribeLogDirs looks at before the next cold read has its turn: a few milliseconds.
+# Partitions of which the loop tells DescribeLogDirs at a time whose log is in use, before their files are looked at.
 PARTITIONS_DESCRIBED_AT_ONCE = 100
 
 # A full disk is reported when it begins and, with the number of refusals, when nothing was refused for this long: one

@@ -14,7 +14,9 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pybroker import limits
@@ -42,13 +44,22 @@ _NICENESS = {
 logger = logging.getLogger("pybroker.storage")
 
 
-def _remove(paths: list[Path]) -> None:
-    """Remove files and directories; what is gone already is no error."""
+def _remove(paths: list[Path]) -> Generator[None, None, None]:
+    """Remove files and directories, a file at a time; what is gone already is no error."""
     for path in paths:
         if path.is_dir():
+            for file in list(path.iterdir()):
+                with suppress(OSError):
+                    file.unlink()
+                yield
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+        yield
+
+
+def _removed(_nothing: None, _error: BaseException | None) -> None:
+    """What cannot be removed the next start tries again."""
 
 
 class LogDir:
@@ -130,7 +141,7 @@ class LogDir:
 
         def remove() -> None:
             self._removals.pop(key, None)
-            self.remover.submit(lambda: _remove(paths), lambda _result, _error: None)
+            self.remover.submit(partial(_remove, paths), _removed)
 
         key = object()
         self._removals[key] = self._env.timers.call_later(delay_ms, remove)
@@ -227,7 +238,7 @@ class LogDir:
     def close_executors(self) -> None:
         """Finish what the threads have queued and end them; blocks.
 
-        Searches by timestamp, and removals that are not due yet, are given up.
+        Searches by timestamp and removals are given up.
         """
         for timer in self._removals.values():
             timer.cancel()

@@ -3,16 +3,17 @@
 Owns: the sizes of volumes and partitions, also of partitions whose log nobody has opened.  Counterpart in Kafka:
 ``ReplicaManager.describeLogDirs``.
 
-Invariants: the file system is asked by the directories' reader threads only, some partitions at a time, so that neither
-the loop nor cold reads wait for a broker of ten thousand partitions to be described; only what was asked for is looked
-at; a directory that cannot be read is answered with an error, and the others as they are.
+Invariants: the file system is asked by the directories' reader threads only, a partition at a time, so that neither the
+loop nor cold reads wait for a broker of ten thousand partitions to be described; the loop says of some partitions at a
+time whose logs are in use; only what was asked for is looked at, for as long as somebody waits; a directory that cannot
+be read is answered with an error, and the others as they are.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from pybroker.storage.log_loader import segment_files
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
 
 if TYPE_CHECKING:
+    from pybroker.env import Cancellable
     from pybroker.storage.log import Log
     from pybroker.storage.log_dir import LogDir
     from pybroker.storage.log_dir_state import LogDirState
@@ -73,7 +75,7 @@ class LogDirsDescription:
     It never runs after ``abandon()``, nor where the broker stops meanwhile.
     """
 
-    __slots__ = ("_abandoned", "_done", "_logs", "_results", "_under_way")
+    __slots__ = ("_abandoned", "_done", "_jobs", "_logs", "_results", "_under_way")
 
     def __init__(self, logs: Mapping[TopicPartition, Log], done: Callable[[list[LogDirDescription]], None]) -> None:
         """``logs`` are those that are in use: what they know needs no look at their files."""
@@ -81,11 +83,14 @@ class LogDirsDescription:
         self._done = done
         self._results: list[LogDirDescription] = []
         self._under_way = 0
+        self._jobs: dict[LogDirState, Cancellable] = {}  # the last one of each
         self._abandoned = False
 
     def abandon(self) -> None:
         """Nobody waits for it any more."""
         self._abandoned = True
+        for job in self._jobs.values():
+            job.cancel()
 
     def start(
         self, states: Sequence[LogDirState], places: PartitionPlaces, wanted: Iterable[TopicPartition] | None
@@ -111,7 +116,7 @@ class LogDirsDescription:
         """Let the reader thread look at the next of the partitions."""
         some = keys[: limits.PARTITIONS_DESCRIBED_AT_ONCE]
         paths = [None if self._open_log(key) else state.path_of(key) for key in some]
-        state.directory.reader.submit(
+        self._jobs[state] = state.directory.reader.submit(
             partial(_sizes, state.directory.path, paths), partial(self._seen, state, described, keys)
         )
 
@@ -152,14 +157,18 @@ class LogDirsDescription:
         return log if log is not None and log.is_open and not log.refuses else None
 
 
-def _sizes(directory: Path, paths: list[Path | None]) -> _Seen:
+def _sizes(directory: Path, paths: list[Path | None]) -> Generator[None, None, _Seen]:
     """The volume's total and free bytes, and those of the segments at each path; on a thread.  Raises OSError."""
     total, usable = _UNKNOWN, _UNKNOWN
     try:
         total, _, usable = shutil.disk_usage(directory)
     except OSError as error:
         logger.warning("The volume of %s cannot be asked for its size: %s", directory, error)
-    return total, usable, [sum(file[1] for file in segment_files(path)) if path else 0 for path in paths]
+    sizes = []
+    for path in paths:
+        sizes.append(sum(file[1] for file in segment_files(path)) if path else 0)
+        yield
+    return total, usable, sizes
 
 
 def _note(directory: LogDir, error: BaseException) -> None:

@@ -129,3 +129,23 @@ def test_file_system_of_the_log_dirs_can_be_synced_as_a_whole(tmp_path: Path) ->
     assert os_file.can_sync_file_system("/proc") is False
     with pytest.raises(OSError, match="Bad file descriptor"):
         os_file.sync_file_system(-1)
+
+
+def test_stop_waits_for_one_file_of_what_is_being_removed(
+    make_storage: MakeStorage, world: FakeWorld, tmp_path: Path
+) -> None:
+    """Removing large files takes its time; the next start removes what is left of a deleted partition."""
+    storage = make_storage()
+    doomed = storage.log().directory.path / "t-9.0123456789abcdef0123456789abcdef-delete"
+    doomed.mkdir()
+    for number in range(10):
+        (doomed / f"{number:020}.log").write_bytes(b"x")
+    storage.log().directory.remove_later([doomed], 0)
+    (timer,) = [timer for timer in world.timers.pending if timer.due_ms <= world.clock.now]
+    timer.callback(*timer.args)
+    world.executor("remover").work()
+    storage.close()
+    assert len(list(doomed.iterdir())) == 9
+    make_storage()
+    world.advance(0)
+    assert not doomed.exists()
