@@ -301,6 +301,9 @@ BATCHES_WALKED_PER_STEP = 1_000
 RECORDS_SEARCHED_PER_STEP = 1_000
 BYTES_SEARCHED_PER_STEP = 64 << 10
 
+# Segments whose index a search by timestamp looks into for the first time in one turn of the loop.
+SEGMENTS_LOOKED_AT_ONCE = 100
+
 # Searches by timestamp that a log dir's reader thread has at once, of those in batches with no more records than
 # producers send, and of those in larger ones: each may hold a batch that takes 128 MB once it is decompressed.
 LOOKUPS_AT_ONCE = 2

@@ -8,7 +8,7 @@ a thread (``TimestampLookup``).  What the disk does not say is KAFKA_STORAGE_ERR
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,11 @@ def offset_for_timestamp(log: Log, timestamp: int, from_offset: int = 0) -> Foun
     """The first record at or past ``from_offset`` and the log start whose timestamp is at least ``timestamp``."""
     start_offset = max(from_offset, log.log_start_offset)
     go_on = partial(offset_for_timestamp, log, timestamp)
+    looks = _Looks()
     try:
-        for i in range(log.segments.floor(start_offset), len(log.segments)):
-            segment = log.segments[i]
+        for segment in _segments_from(log, start_offset):
+            if looks.are_over(segment):
+                return TimestampLookup(log, _nothing(segment.base_offset), False, go_on)
             if segment.size and newest_timestamp(segment) >= timestamp:
                 found = _begin(log, segment, timestamp, start_offset, go_on)
                 if found is not None:
@@ -44,15 +46,52 @@ def offset_for_timestamp(log: Log, timestamp: int, from_offset: int = 0) -> Foun
 
 def offset_of_max_timestamp(log: Log, from_offset: int = 0) -> Found:
     """The first record at or past ``from_offset`` that has the largest timestamp of the log."""
-    filled = [segment for segment in log.segments if segment.size]
-    if not filled:
-        return None
-    start_offset = max(from_offset, log.log_start_offset)
+    return _newest(log, from_offset, -1, -1, 0)
+
+
+def _newest(log: Log, from_offset: int, newest: int, newest_base_offset: int, next_offset: int) -> Found:
+    """The same, where the segments below ``next_offset`` are known: the newest is ``newest`` (ms), in that segment."""
+    looks = _Looks()
     try:
-        newest = max(filled, key=newest_timestamp)
-        return _begin(log, newest, newest_timestamp(newest), start_offset, partial(offset_of_max_timestamp, log))
+        for segment in _segments_from(log, next_offset):
+            if looks.are_over(segment):
+                go_on = partial(_newest, log, from_offset, newest, newest_base_offset)
+                return TimestampLookup(log, _nothing(segment.base_offset), False, go_on)
+            if segment.size and newest_timestamp(segment) > newest:
+                newest, newest_base_offset = newest_timestamp(segment), segment.base_offset
+        if newest_base_offset < 0:
+            return None
+        segment = log.segments[log.segments.floor(newest_base_offset)]
+        start_offset = max(from_offset, log.log_start_offset)
+        return _begin(log, segment, newest, start_offset, partial(offset_of_max_timestamp, log))
     except OSError as error:
         return _failed(log, error)
+
+
+class _Looks:
+    """At the files of how many segments the loop has looked, which it remembers where they tell of a timestamp."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def are_over(self, segment: Segment) -> bool:
+        """Whether one more look would be more than the loop has time for."""
+        self._count += segment.max_timestamp < 0
+        return self._count > limits.SEGMENTS_LOOKED_AT_ONCE
+
+
+def _segments_from(log: Log, offset: int) -> Iterator[Segment]:
+    """The segments from the one that holds the offset on; none if there are none."""
+    for i in range(max(log.segments.floor(offset), 0), len(log.segments)):
+        yield log.segments[i]
+
+
+def _nothing(offset: int) -> Search:
+    """A search that has come to an offset: whoever goes on does so in another turn of the loop."""
+    yield 0
+    return None, offset
 
 
 def _failed(log: Log, error: OSError) -> TimestampOffset:

@@ -100,7 +100,7 @@ class TimestampLookup:
         found, behind = outcome
         more = self._go_on(behind) if found is None else found
         if isinstance(more, TimestampLookup):
-            self._search, self.is_long = more._search, more.is_long
+            self._search, self._go_on, self.is_long = more._search, more._go_on, more.is_long
             self.log.directory.lookups.add(self)
         else:
             self._end(more)

@@ -7,6 +7,7 @@ All is counted in portions of the reader thread; a bomb is a batch of more recor
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from crc32c import crc32c
@@ -216,3 +217,32 @@ def lie_about_time(data: bytearray) -> None:
     """Let the header claim a record of ``LATE``."""
     struct.pack_into(">q", data, 35, LATE)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))
+
+
+def test_first_look_at_many_segments_is_shared_over_turns(
+    make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is remembered of segments behind a restart; the newest record need not be in the last one."""
+    monkeypatch.setattr(limits, "SEGMENTS_LOOKED_AT_ONCE", 3)
+    storage = make_storage()
+    log = storage.log()
+    client = Client(log)
+    stamps = [NOW, *[NOW - 50] * 9, LATE, *[NOW - 50] * 9]
+    for stamp in stamps:
+        client.send_now(values=[b"v"], timestamps=[stamp])
+        log.roll()
+    storage.close()
+    storage = make_storage()
+    asked = Asked(storage.log())
+    assert portions_until(world, asked) >= 3
+    assert asked.offset == stamps.index(LATE)
+    storage.close()
+    log = make_storage().log()
+    found = log.offset_of_max_timestamp()
+    assert isinstance(found, TimestampLookup)
+    answers: list[TimestampOffset | None] = []
+    found.start(answers.append)
+    world.run()
+    assert [answer and answer.offset for answer in answers] == [stamps.index(LATE)]
+    assert isinstance(log.offset_of_max_timestamp(), TimestampOffset), "now they are known"
+    assert log.offset_for_timestamp(LATE + 1) is None
