@@ -83,9 +83,11 @@ ADMIN_ELEMENTS_MAX = 50_000
 # Settings that one DescribeConfigs is answered with: all topics of a broker with 30,000, or some 70 MB.
 DESCRIBED_SETTINGS_MAX = 1_000_000
 
-# Larger frames that are decoded and handled in steps at once; the others wait with their bytes, which are counted,
-# where the objects that are made of them are not: a million elements take some 250 MB.
+# Larger frames that are decoded and handled in steps at once, and requests that have had so many shares of a turn; the
+# others wait with their bytes, which are counted, where the objects that are made of them are not: a million elements
+# take some 250 MB.  A request with so many shares has made a megabyte of them.
 LARGE_REQUESTS_AT_ONCE = 4
+LARGE_REQUEST_SHARES = 16
 
 # Where so many requests wait for their turns, shorter frames are large, too: what is made of one takes a hundred times
 # its bytes (60 KB of empty group ids 5.6 MB), and a thousand connections may send one each.
@@ -136,6 +138,12 @@ JOIN_BYTES = 16 << 10
 
 # A peer that takes no byte of its replies for this long is closed: its views pin mapped segments.
 WRITE_STALL_MS = 30_000
+
+# Bytes of replies that were long in the making and are not sent, over all connections; above it no further large
+# request goes on.  Who is waited for then and takes less than that, or needs longer for its reply, is closed.
+UNSENT_REPLIES_BYTES = 128 << 20
+SLOW_REPLY_BYTES_PER_S = 32 << 10
+SLOW_REPLY_MS = 20_000
 
 # Lines of log that peers cause are folded for so long, and so many kinds of them are told apart.
 FOLDED_LOG_MS = 10_000

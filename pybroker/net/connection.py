@@ -240,6 +240,7 @@ class Connection(asyncio.BufferedProtocol):
                     log.exception("a wait of %s could not be given up", self)
         self._release_own()
         self._out.clear()
+        self._server.long_requests.unsent.forget(self)
         self._server.remove(self)
         # Both refer to us: without them our memory goes at once, not when the garbage collector comes.
         self._shortcut = None
@@ -401,6 +402,11 @@ class Connection(asyncio.BufferedProtocol):
     def unserved_bytes(self) -> int:
         """What is received of the next frame, and of those behind it."""
         return self._end - self._pos
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What its peer has yet to take of its replies."""
+        return self._transport.get_write_buffer_size()
 
     def _frame_bytes(self) -> int:
         """The length of the first unserved frame with its own, as far as that is known."""
@@ -707,7 +713,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.last_seen_sweep < self._server.sweep - 1:
                 self._transport.abort()  # closing for more than a whole sweep, and the peer leaves what is left
         elif self._write_paused:
-            unsent = self._transport.get_write_buffer_size()
+            unsent = self.unsent_bytes
             self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
             self._last_unsent_bytes = unsent
             if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:

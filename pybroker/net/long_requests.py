@@ -8,7 +8,9 @@ a handler wherever it yields.
 Invariants: a request that is over in its connection's share is answered like any other and was never in a queue.  One
 that is not has its place in the order of replies, and nothing of its connection is started before its handler is done.
 A large frame is held until it is decoded and handled; few of them are under way at once, because a request that is
-decoded takes a hundred times the memory of its bytes.  In a crowd of long requests shorter frames count as large.
+decoded takes a hundred times the memory of its bytes.  In a crowd of long requests shorter frames count as large.  So
+does what has long been under way (``limits.LARGE_REQUEST_SHARES``); and none goes on while peers leave too much of such
+replies unsent (``unsent_replies``).
 
 Counterpart in Kafka: none; there a request has a thread of its own for as long as it takes.
 """
@@ -24,11 +26,13 @@ from typing import TYPE_CHECKING, Any
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
 from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY
+from pybroker.net.unsent_replies import UnsentReplies
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
+    from pybroker.env import Cancellable, Env
     from pybroker.handlers.context import HeldRequest, Steps
     from pybroker.net.connection import Connection
     from pybroker.net.dispatch import ServedApi
@@ -70,10 +74,12 @@ class LongRequest:
         "_frame_bytes",
         "_held",
         "_is_long",
+        "_shares",
         "_steps",
         "_value",
         "_waits_for",
         "api",
+        "has_place",
         "is_large",
         "place",
     )
@@ -81,12 +87,14 @@ class LongRequest:
     def __init__(self, connection: Connection, api: ServedApi, steps: Steps, frame_bytes: int, is_large: bool) -> None:
         self.api = api
         self._frame_bytes = frame_bytes
-        self.is_large = is_large
+        self.is_large = is_large  # in what it is made of: its frame, or what it has done
+        self.has_place = False  # among the few large ones that are under way; kept by ``LongRequests``
         self.place = Parked()
         self._connection = connection
         self._steps: Generator[Parked | None, Any, Any] = self._answered(steps)
         self._held: HeldRequest | None = None
         self._is_long = False
+        self._shares = 0
         self._value: Any = None
         self._waits_for: Parked | None = None
 
@@ -140,6 +148,9 @@ class LongRequest:
 
     def advance(self, ends_ns: int) -> bool:
         """Go on until ``ends_ns``; whether there is more to do that waits for nothing but a turn."""
+        self._shares += 1
+        if self._shares == limits.LARGE_REQUEST_SHARES:
+            self.is_large = True
         try:
             try:
                 with self._connection.serving(self._held):
@@ -184,6 +195,8 @@ class LongRequest:
     def _complete(self, response: Any) -> None:
         self._release()
         self.place.complete(response)
+        if self.is_large and not self._connection.closed:
+            self._connection.long_requests.unsent.add(self._connection)
 
     def _release(self) -> None:
         if self._held is not None:
@@ -204,13 +217,20 @@ class LongRequest:
 class LongRequests:
     """Those of all connections that wait for nothing but a turn, served one after another, in a share of each turn."""
 
-    def __init__(self, call_soon: Callable[..., Any]) -> None:
+    def __init__(self, env: Env) -> None:
         self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES  # longer frames are large
-        self._call_soon = call_soon
+        self.unsent = UnsentReplies(env.clock)
+        self._timers = env.timers
         self._ready: deque[LongRequest] = deque()
-        self._large = 0
+        self._places = limits.LARGE_REQUESTS_AT_ONCE
         self._waiting: deque[LongRequest] = deque()  # large ones, behind those that are under way
         self._is_scheduled = False
+        self._look_timer: Cancellable | None = None
+
+    def close(self) -> None:
+        """Look after nobody any more."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
 
     def may_begin(self, api_key: int) -> bool:
         """Whether a large request has its connection's share before it waits."""
@@ -219,16 +239,36 @@ class LongRequests:
     def add(self, request: LongRequest) -> None:
         """Let the request go on in a later turn; it waits where too many large ones are under way."""
         if request.is_large:
-            if self._large == limits.LARGE_REQUESTS_AT_ONCE:
-                self._waiting.append(request)
-                return
-            self._large += 1
+            self._waiting.append(request)
+            self._admit()
+        else:
+            self._let_go_on(request)
+
+    def _admit(self) -> None:
+        """Let large ones that wait go on, as far as there are places, and room for their replies."""
+        while self._waiting and self._places and self.unsent.has_room():
+            request = self._waiting.popleft()
+            if not request.place.abandoned:
+                self._places -= 1
+                request.has_place = True
+                self._let_go_on(request)
+        if self._waiting and self._look_timer is None:
+            self._look_timer = self._timers.call_later(limits.SHORTAGE_LOOK_MS, self._look)
+
+    def _look(self) -> None:
+        """Somebody waits: it may be for those that do not take their replies."""
+        self._look_timer = None
+        if not self.unsent.has_room():
+            self.unsent.close_slow()
+        self._admit()
+
+    def _let_go_on(self, request: LongRequest) -> None:
         self._ready.append(request)
         if len(self._ready) >= limits.CROWD_OF_LONG_REQUESTS:
             self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES_IN_A_CROWD
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._call_soon(self._turn)
+            self._timers.call_soon(self._turn)
 
     def _turn(self) -> None:
         """A share of each turn for all of them; whoever is not done goes behind the others."""
@@ -236,16 +276,20 @@ class LongRequests:
         ends_ns = monotonic_ns() + limits.TURN_NS
         while ready:
             request = ready.popleft()
-            if not request.place.abandoned and request.advance(ends_ns):
+            goes_on = not request.place.abandoned and request.advance(ends_ns)
+            if goes_on and request.has_place == request.is_large:
                 ready.append(request)
-            elif request.is_large:
-                self._large -= 1
-                if self._waiting:
-                    self.add(self._waiting.popleft())
+            else:
+                if request.has_place:
+                    request.has_place = False
+                    self._places += 1
+                    self._admit()
+                if goes_on:  # it has become a large one
+                    self.add(request)
             if monotonic_ns() > ends_ns:
                 break
         if len(ready) < limits.CROWD_OF_LONG_REQUESTS:
             self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES
         self._is_scheduled = bool(ready)
         if ready:
-            self._call_soon(self._turn)
+            self._timers.call_soon(self._turn)

@@ -69,7 +69,7 @@ class SocketServer:
         self.dispatcher = Dispatcher()
         self.turns = Turns(env.timers.call_soon)
         self.folded_log = FoldedLog(log, env.timers)
-        self.long_requests = LongRequests(env.timers.call_soon)
+        self.long_requests = LongRequests(env)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self._env = env
@@ -152,6 +152,7 @@ class SocketServer:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self.budget.close()
+        self.long_requests.close()
         for listener in self._listeners:
             assert listener.server is not None
             listener.server.close()

@@ -87,6 +87,7 @@ class FakeTransport:
     def __init__(self, host: str) -> None:
         self.host = host
         self.sent = bytearray()
+        self.unsent_bytes = 0  # as the test says; the peer takes the rest
         self.unread: deque[memoryview] = deque()
         self.is_reading = True
         self.closing = False
@@ -98,7 +99,7 @@ class FakeTransport:
     def set_write_buffer_limits(self, high: int) -> None: ...
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return 0 if self.closing else self.unsent_bytes
 
     def is_closing(self) -> bool:
         return self.closing

@@ -114,6 +114,7 @@ def test_nothing_is_kept_once_all_are_gone(monkeypatch: pytest.MonkeyPatch, seed
     assert not server._connections
     assert not server.long_requests._ready
     assert not server.long_requests._waiting
-    assert server.long_requests._large == 0
+    assert server.long_requests._places == limits.LARGE_REQUESTS_AT_ONCE
+    assert not server.long_requests.unsent._sent
     assert not server.turns._waiting
     assert not server.turns._newcomers
