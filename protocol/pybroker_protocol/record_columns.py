@@ -1,17 +1,23 @@
 """Where the records of a batch lie, with their keys: what who drops some and copies the others has to know.
 
 Owns: the walk over an uncompressed records section that tells each record's place, offset and key and whether it has a
-value, column by column and in slices of bounded length, and the shifting of records in time.  ``record_codec`` decodes
+value, column by column and in parts of bounded length, and the shifting of records in time.  ``record_codec`` decodes
 records whole.
 
-Invariant: the walk never leaves the bytes it was given; damaged bytes, and offsets that do not ascend, are a
-``ProtocolError``.  What a walk costs and holds at a time goes by the slice, not by the count that a header claims.
+Invariants: what records that are alike are found to be, many at a time, is what a walk from one to the next finds;
+where they may not be sound, the latter says so.  The walk never leaves the bytes it was given; damaged bytes, and
+offsets that do not ascend, are a ``ProtocolError``.  What a walk costs and holds at a time goes by the part, not by the
+count that a header claims.
 
 Kafka counterpart: the skipping iterator of org.apache.kafka.common.record.DefaultRecordBatch.
 """
 
-from collections.abc import Iterator
-from itertools import repeat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from itertools import pairwise, repeat, starmap
+from operator import lt
+from struct import Struct
 from typing import NamedTuple
 
 from pybroker_protocol.errors import ProtocolError
@@ -21,26 +27,41 @@ from pybroker_protocol.primitives import read_varint, read_varlong, varint
 class RecordColumns(NamedTuple):
     """Some records in a row.  ``keyless`` and ``valueless`` are the places of those without a key, or a value."""
 
-    starts: list[int]
+    starts: Sequence[int]
     end: int
-    offset_deltas: list[int]
-    keys: list[bytes | None]
-    keyless: list[int]
-    valueless: list[int]
+    offset_deltas: Sequence[int]
+    keys: Sequence[bytes | None]
+    keyless: Sequence[int]
+    valueless: Sequence[int]
+
+
+# Fewer records than this are not worth being looked at together.  Where that did not help, so many are read one by one
+# before the next try, twice as many behind each further one.
+_ALIKE_MIN = 16
+_ONE_BY_ONE_MIN = 128
 
 
 def record_columns(data: bytes, count: int, last_offset_delta: int, records_max: int) -> Iterator[RecordColumns]:
-    """The ``count`` records that ``data``, a decompressed records section, consists of, ``records_max`` at a time.
+    """The ``count`` records that ``data``, a decompressed records section, consists of, in parts.
 
-    Raises ProtocolError, possibly after some slices, where the bytes or their offsets are not what the header says.
+    Parts end at each multiple of ``records_max`` records at the latest.  Raises ProtocolError, possibly after some
+    parts, where the bytes or their offsets are not what the header says.
     """
-    pos, last = 0, -1
-    for first in range(0, count, records_max):
-        try:
-            columns = _columns(data, pos, min(records_max, count - first), last)
-        except IndexError as error:
-            raise ProtocolError("the records end too early") from error
+    pos, last, left = 0, -1, count
+    one_by_one = _ONE_BY_ONE_MIN
+    while left > 0:
+        part_max = min(records_max - (count - left) % records_max, left)
+        columns = _alike(data, pos, part_max, last)
+        if columns is not None:
+            one_by_one = _ONE_BY_ONE_MIN
+        else:
+            try:
+                columns = _columns(data, pos, min(part_max, one_by_one), last)
+            except IndexError as error:
+                raise ProtocolError("the records end too early") from error
+            one_by_one *= 2
         pos, last = columns.end, columns.offset_deltas[-1]
+        left -= len(columns.keys)
         if last > last_offset_delta or pos > len(data):
             raise ProtocolError("a record ends behind its batch")
         yield columns
@@ -116,6 +137,137 @@ def _columns(data: bytes, pos: int, count: int, last_offset_delta: int) -> Recor
         if data[at] & 1:
             valueless.append(len(keys) - 1)
     return RecordColumns(starts, pos, offset_deltas, keys, keyless, valueless)
+
+
+# Records that are alike ----------------------------------------------------------------------------------------------
+
+# Whether a varint goes on behind a byte, and whether one that begins with it stands for a negative number.
+_GOES_ON = bytes(byte >> 7 for byte in range(256))
+_IS_NEGATIVE = bytes(byte & 1 for byte in range(256))
+
+# A timestamp delta of so many bytes is one of 64 bits whatever they are.
+_TIMESTAMP_DELTA_BYTES_MAX = 9
+
+
+class _Heads(NamedTuple):
+    """Records from behind their length up to the first byte of the value's length; all heads are equally long."""
+
+    starts: Sequence[int]
+    end: int
+    joined: bytes
+
+
+def _alike(data: bytes, pos: int, count: int, last_offset_delta: int) -> RecordColumns | None:
+    """The next records, as many as have the same layout as the first one: each field up to the value is as long.
+
+    The same byte of all heads is one slice then, and a few calls do for all records what ``_columns`` does for each, a
+    third to a tenth of the time.  ``None`` where there are few, or anything is unusual or damaged: ``_columns`` judges.
+    """
+    if count < _ALIKE_MIN:
+        return None
+    try:
+        length, body = read_varint(data, pos)
+        _, delta_at = read_varlong(data, body + 1)
+        _, length_at = read_varint(data, delta_at)
+        key_length, key_at = read_varint(data, length_at)
+    except ProtocolError:
+        return None
+    value_at = key_at + max(key_length, 0)
+    width = value_at + 1 - body
+    if width > length or delta_at > body + 1 + _TIMESTAMP_DELTA_BYTES_MAX:
+        return None
+    heads = _heads_of_same_length(data, pos, count, body, length, width)
+    if heads is None:
+        heads = _heads_of_any_length(data, pos, count, width, length_at - body, data[length_at])
+    joined, count = heads.joined, len(heads.starts)
+    if count < _ALIKE_MIN or len(joined) != count * width:
+        return None
+
+    for at in range(length_at - body, key_at - body):
+        count = _same(joined[at : count * width : width])
+    for at in range(1, length_at - body):
+        count = _same(joined[at : count * width : width].translate(_GOES_ON))
+    if count < _ALIKE_MIN:
+        return None
+    deltas = _ascending([joined[at : count * width : width] for at in range(delta_at - body, length_at - body)])
+    if deltas is None or deltas[0] <= last_offset_delta:
+        return None
+    negative = joined[width - 1 : count * width : width].translate(_IS_NEGATIVE)
+    return RecordColumns(
+        starts=heads.starts[:count],
+        end=heads.starts[count] if count < len(heads.starts) else heads.end,
+        offset_deltas=deltas,
+        keys=[None] * count if key_length < 0 else _pieces(key_at - body, key_length, 1, count).unpack_from(joined),
+        keyless=range(count) if key_length < 0 else (),
+        valueless=[i for i, is_negative in enumerate(negative) if is_negative] if 1 in negative else (),
+    )
+
+
+def _heads_of_same_length(data: bytes, pos: int, count: int, body: int, length: int, width: int) -> _Heads | None:
+    """The heads of records that are as long as the first one; ``None`` where these are few."""
+    before, size = body - pos, body - pos + length
+    count = min(count, (len(data) - pos) // size)
+    for at in range(pos, body):
+        if count < _ALIKE_MIN:
+            return None
+        count = _same(data[at : pos + count * size : size])
+    if count < _ALIKE_MIN:
+        return None
+    end = pos + count * size
+    heads: tuple[bytes, ...] = _pieces(before, width, length - width, count).unpack_from(data, pos)
+    return _Heads(range(pos, end, size), end, b"".join(heads))
+
+
+def _heads_of_any_length(data: bytes, pos: int, count: int, width: int, key_length_at: int, key_length: int) -> _Heads:
+    """The heads of records that have one of this width and, there, this first byte of the key's length."""
+    starts: list[int] = []
+    heads: list[bytes] = []
+    with suppress(IndexError):  # the records may end here
+        for _ in repeat(None, count):
+            length, body = data[pos], pos + 1
+            if length >= 0x80:
+                length, body = length & 0x7F | data[body] << 7, pos + 2
+            head = data[body : body + width]
+            if head[key_length_at] != key_length or length & 1 or not width <= length >> 1 < 1 << 13:
+                break
+            starts.append(pos)
+            heads.append(head)
+            pos = body + (length >> 1)
+    return _Heads(starts, pos, b"".join(heads))
+
+
+def _same(column: bytes) -> int:
+    """How many bytes, from the first one on, are like it."""
+    return len(column) - len(column.lstrip(column[:1]))
+
+
+def _ascending(columns: list[bytes]) -> Sequence[int] | None:
+    """The numbers of which these are the varints, byte by byte; ``None`` where they are negative or do not ascend."""
+    width, count = len(columns), len(columns[0])
+    if 1 in columns[0].translate(_IS_NEGATIVE):
+        return None
+    first, _ = read_varint(bytes(column[0] for column in columns), 0)
+    begin, varints = _varints().get(width, (0, b""))
+    start, end = (first - begin) * width, (first - begin + count) * width
+    if all(column == varints[start + i : end : width] for i, column in enumerate(columns)):
+        return range(first, first + count)
+    folded = [byte & 0x7F for byte in columns[0]]
+    for i, column in enumerate(columns[1:], 1):
+        folded = [number | (byte & 0x7F) << 7 * i for number, byte in zip(folded, column, strict=True)]
+    return [number >> 1 for number in folded] if all(starmap(lt, pairwise(folded))) else None
+
+
+@cache
+def _varints() -> dict[int, tuple[int, bytes]]:
+    """By width: the first number whose varint is so wide, and the varints of it and all others, in a row."""
+    ranges = {1: range(64), 2: range(64, 8192)}
+    return {width: (numbers.start, b"".join(map(varint, numbers))) for width, numbers in ranges.items()}
+
+
+@lru_cache(maxsize=32)
+def _pieces(before: int, length: int, behind: int, count: int) -> Struct:
+    """What unpacks pieces of a length that lie at the same distance from each other."""
+    return Struct(f"{before}x{length}s{behind}x" * count)
 
 
 def timestamp_deltas(data: bytes, pos: int, count: int) -> tuple[list[int], int]:

@@ -11,7 +11,7 @@ holds neither memory nor the thread for longer than others.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from pybroker.config.schema import LONG_MAX
 from pybroker.limits import CLEANER_SLICE_RECORDS
@@ -52,9 +52,9 @@ def records_section(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.compression, batch[HEADER_BYTES:]))
 
 
-def is_whole_slice(columns: RecordColumns) -> bool:
-    """Whether a pause is due behind these records: not for each of many small batches, whose chunk has its own."""
-    return len(columns.keys) == CLEANER_SLICE_RECORDS
+def is_whole_slice(records: int) -> bool:
+    """Whether a pause is due behind so many records of a batch: not for each small batch, whose chunk has its own."""
+    return records % CLEANER_SLICE_RECORDS == 0
 
 
 def columns_of(header: BatchHeader, section: bytes) -> Iterator[RecordColumns]:
@@ -127,6 +127,7 @@ class BatchFilter:
         kept: list[bytes] = []
         kept_count = 0
         any_tombstone = False
+        looked_at = 0
         for columns in columns_of(header, section):
             retained = self._retained(header, columns)
             any_tombstone = any_tombstone or not {*columns.valueless}.isdisjoint(retained)
@@ -136,7 +137,8 @@ class BatchFilter:
             else:
                 starts = [*columns.starts, columns.end]
                 kept += [section[starts[i] : starts[i + 1]] for i in retained]
-            if is_whole_slice(columns):
+            looked_at += len(columns.keys)
+            if is_whole_slice(looked_at):
                 yield PAUSE
         if not kept_count:
             return self._emptied(header)
@@ -149,7 +151,7 @@ class BatchFilter:
             return (yield from self._with_horizon(reduced, b"".join(kept)))
         return (yield from _reduced(reduced, b"".join(kept)))
 
-    def _retained(self, header: BatchHeader, columns: RecordColumns) -> list[int]:
+    def _retained(self, header: BatchHeader, columns: RecordColumns) -> Sequence[int]:
         """Which records of a slice stay, by their places."""
         retained = self._not_superseded(header, columns)
         gone = {*columns.keyless}
@@ -158,13 +160,17 @@ class BatchFilter:
             gone.update(columns.valueless)
         return [i for i in retained if i not in gone] if gone else retained
 
-    def _not_superseded(self, header: BatchHeader, columns: RecordColumns) -> list[int]:
+    def _not_superseded(self, header: BatchHeader, columns: RecordColumns) -> Sequence[int]:
         base_offset, deltas = header.base_offset, columns.offset_deltas
         if self._is_in_map(header):
-            last = {*self._last_between(base_offset + deltas[0], base_offset + deltas[-1])}
+            first = base_offset + deltas[0]
+            last = self._last_between(first, base_offset + deltas[-1])
             if len(last) == len(deltas):
-                return list(range(len(deltas)))
-            return [i for i, delta in enumerate(deltas) if base_offset + delta in last] if last else []
+                return range(len(deltas))
+            if isinstance(deltas, range):
+                return [offset - first for offset in last]
+            stays = {*last}
+            return [i for i, delta in enumerate(deltas) if base_offset + delta in stays] if stays else []
         last_offsets = self._map.last_offsets(columns.keys)
         return [
             i

@@ -56,7 +56,8 @@ class OffsetMap:
         recent = self._recent
         before = len(recent)
         recent.update(zip(keys, offsets, strict=True))
-        self._recent_bytes += (len(recent) - before) * (RECENT_ENTRY_BYTES + max(map(len, keys), default=0))
+        if added := len(recent) - before:
+            self._recent_bytes += added * (RECENT_ENTRY_BYTES + max(map(len, keys)))
         if self._recent_bytes > max(self._bytes_max - self._table.size_bytes, self._bytes_max // _RECENT_SHARE):
             self._spill()
         return True

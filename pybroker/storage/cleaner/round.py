@@ -9,7 +9,7 @@ driver's.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -104,6 +104,7 @@ class Round:
         if header.is_control:
             pass_control(transactions, header, batch)
         elif not transactions.on_data(header.producer_id, header.last_offset, header.is_transactional):
+            looked_at = 0
             for columns in columns_of(header, records_section(header, batch)):
                 if not self._map.put_all(*self._dirty_keys(header, columns)):
                     if self._map.latest_offset < 0:
@@ -111,18 +112,23 @@ class Round:
                             f"log.cleaner.dedupe.buffer.size has no room for one batch in {self._directory}"
                         )
                     return False
-                if is_whole_slice(columns):
+                looked_at += len(columns.keys)
+                if is_whole_slice(looked_at):
                     yield PAUSE
         if header.last_offset >= self._job.first_dirty_offset:
             self._map.latest_offset = header.last_offset
         return True
 
-    def _dirty_keys(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bytes], list[int]]:
+    def _dirty_keys(self, header: BatchHeader, columns: RecordColumns) -> tuple[Sequence[bytes], Sequence[int]]:
         """The keys of a slice with their offsets, without records that have none or are clean."""
         base_offset, start = header.base_offset, self._job.first_dirty_offset
-        offsets = [base_offset + delta for delta in columns.offset_deltas]
+        deltas = columns.offset_deltas
+        if isinstance(deltas, range):
+            offsets: Sequence[int] = range(base_offset + deltas.start, base_offset + deltas.stop)
+        else:
+            offsets = [base_offset + delta for delta in deltas]
         if not columns.keyless and base_offset >= start:
-            return cast(list[bytes], columns.keys), offsets
+            return cast(Sequence[bytes], columns.keys), offsets
         dirty = [
             (key, offset)
             for key, offset in zip(columns.keys, offsets, strict=True)
