@@ -18,7 +18,8 @@ import typer
 
 from pybroker.cli import consume, dump_log, groups, produce, topics, transactions
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
-from pybroker.cli.output import open_closed_streams, remark, silence_stdout
+from pybroker.cli.output import remark
+from pybroker.cli.standard_streams import open_closed_streams, silence_stdout
 
 app = typer.Typer(
     name="pybroker",

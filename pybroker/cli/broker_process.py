@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from pybroker.cli.standard_streams import silence_stdout
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
@@ -67,11 +68,19 @@ async def _serve(config: BrokerConfig) -> int:
         _tune_garbage_collector()
         first = server.endpoints[0]
         host = f"[{first.host}]" if ":" in first.host else first.host
-        print(f"pybroker ready on {host}:{first.port}", flush=True)
+        _say(f"pybroker ready on {host}:{first.port}")
         await stopping.wait()
     finally:
         await server.stop()
     return exit_code
+
+
+def _say(line: str) -> None:
+    """Print a line; the broker serves as well where nobody reads it."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        silence_stdout()
 
 
 def _tune_garbage_collector() -> None:

@@ -171,24 +171,3 @@ def progress(description: str, total: int | None) -> Iterator[Progress | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         bar.add_task(description, total=total)
         yield bar
-
-
-def open_closed_streams() -> None:
-    """Give a command that was started without a standard stream one: stdin is empty, stdout fails when written to.
-
-    The descriptors are taken as well: a socket that got one of their numbers would receive what is printed.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
-
-
-def silence_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush cannot raise after the reader has gone."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)

@@ -64,7 +64,9 @@ def run_serve(arguments: Sequence[str]) -> int:
     """Run the broker until it is told to stop; returns the exit code."""
     options = build_parser().parse_args(arguments)
     from pybroker.cli.broker_process import run_broker
+    from pybroker.cli.standard_streams import open_closed_streams
 
+    open_closed_streams()
     return run_broker(
         listen=options.listen,
         data_dir=options.data_dir,

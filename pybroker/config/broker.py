@@ -283,11 +283,13 @@ def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_file(path: str) -> dict[str, str]:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        try:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
             settings = parse_properties(file.read())
-        except ValueError as error:
-            raise ConfigError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"the file of settings cannot be read: {path}: {error.strerror}") from error
     unknown = sorted(name for name in settings if base_name(name) is None)
     if unknown:
         log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections import Counter
 from functools import partial
@@ -91,7 +92,11 @@ class SocketServer:
         Raises OSError when the address cannot be bound.
         """
         listener = Listener(name, host, port)
-        listener.server = await self._bind(lambda: Connection(self, listener), host, port)
+        try:
+            listener.server = await self._bind(lambda: Connection(self, listener), host, port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
         for sock in listener.server.sockets:
             self._size_buffers(sock)
         listener.port = listener.server.sockets[0].getsockname()[1]

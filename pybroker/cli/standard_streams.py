@@ -1,0 +1,31 @@
+"""The process's stdin, stdout and stderr where they are closed, or nobody reads them any more.
+
+Owns: descriptors 0 to 2.  Owns nothing that is printed (``output``, ``broker_process``).  Standard library alone,
+because ``serve`` needs it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def open_closed_streams() -> None:
+    """Give a command that was started without a standard stream one: stdin is empty, stdout fails when written to.
+
+    The descriptors are taken as well: a socket that got one of their numbers would receive what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
+
+
+def silence_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush cannot raise after the reader has gone."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
