@@ -279,7 +279,10 @@ TELEMETRY_PAYLOAD_BYTES = 16 << 20
 
 # --- storage -----------------------------------------------------------------------------------------------------
 
-# Open segments hold two descriptors and a map each.  A quarter of the usual hard limits, so that sockets have room.
+# Files have one of so many parts of the process's descriptors, and connections the others: neither takes the other's.
+DESCRIPTOR_PARTS = 4
+
+# Open segments hold two descriptors and a map each.
 SEGMENTS_OPEN_MAX = 16_384
 
 # Directories of deleted partitions are renamed for so long at a time: that of a filled one takes 50 microseconds.

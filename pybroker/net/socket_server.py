@@ -27,6 +27,7 @@ from pybroker.net.dispatch import Dispatcher
 from pybroker.net.long_requests import LongRequests
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns
+from pybroker.storage import os_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,8 @@ class SocketServer:
         self._config = config
         idle_ms_max = config.get_int("connections.max.idle.ms")
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
+        descriptors = os_file.raise_open_files_limit()
+        self._connections_max = descriptors - descriptors // limits.DESCRIPTOR_PARTS
         self._connections: set[Connection] = set()
         self._connections_by_host: Counter[str] = Counter()
         self._listeners: list[Listener] = []
@@ -181,6 +184,8 @@ class SocketServer:
         self._connections_by_host[host] += 1
         if len(self._connections) > self._config.get_int("max.connections"):
             connection.refuse("more than max.connections connections")
+        elif len(self._connections) > self._connections_max:
+            connection.refuse(f"more than {self._connections_max} connections: other descriptors are for files")
         elif self._connections_by_host[host] > self._connections_max_of(host):
             connection.refuse("more than max.connections.per.ip connections from this address")
 

@@ -73,7 +73,7 @@ class LogManager:
         self._config = config
         self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
         settings = settings_of(config)
-        open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // 8)
+        open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2)
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
         self._states = [LogDirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]

@@ -48,6 +48,16 @@ def test_newcomer_over_the_bound_is_closed_until_somebody_leaves(settings: dict[
             connection.close()
 
 
+def test_connections_leave_descriptors_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.net.socket_server.os_file.raise_open_files_limit", lambda: 4)
+    with Broker() as broker:
+        kept = [connect(broker) for _ in range(3)]
+        with connect(broker) as over:
+            assert is_closed(over)
+        for connection in kept:
+            connection.close()
+
+
 def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 20)
     with Broker({"connections.max.idle.ms": "100"}) as broker, connect(broker) as idle:
