@@ -72,6 +72,7 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     damaged_from = _load(log, restart_point)
     if damaged_from is None:
         _remove_stale(log)
+        _tell_what_is_missing(log, restart_point)
         return
     from pybroker.storage.recovery import recover_partition, sync_transaction_indexes
 
@@ -84,6 +85,14 @@ def load_log(log: Log, restart_point: RestartPoint) -> None:
     log.segments = SegmentList()
     if _load(log, restart_point) is not None:
         raise StorageError(f"{log.path} could not be recovered")
+    _tell_what_is_missing(log, restart_point)
+
+
+def _tell_what_is_missing(log: Log, restart_point: RestartPoint) -> None:
+    """What was synced before is there; who has removed or cut it ought to hear of that."""
+    end, synced = log.log_end_offset, restart_point.recovery_point
+    if end < synced:
+        logger.warning("%s ends at offset %d, and was on the disk up to %d: records are missing", log.path, end, synced)
 
 
 def _remove_stale(log: Log) -> None:
