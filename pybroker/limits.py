@@ -162,6 +162,9 @@ PURGATORY_TICK_MS = 5
 FETCH_PARTITIONS_AT_ONCE = 64
 FETCH_SLICE_MS = 2
 
+# Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
+SESSION_PARTITIONS_MAX = 500_000
+
 # max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
 FETCH_WAIT_MAX_MS = 600_000
 

@@ -113,7 +113,7 @@ def _session(
     resumed = sessions.resume(request.session_id, epoch, by_id)
     if not isinstance(resumed, FetchSession):
         return None, [], resumed
-    resumed.put(asked)
+    sessions.put(resumed, asked)
     resumed.forget(_forgotten(request, by_id))
     if not resumed.partitions:
         sessions.remove(resumed.session_id)

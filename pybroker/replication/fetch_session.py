@@ -5,7 +5,8 @@ Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read
 
 Invariants: a session belongs to the principal's connection only by its id; its epoch grows by one with each request;
 the cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions, and a session is evicted for a new one
-only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.
+only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.  All together they name at
+most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes room for them.
 
 Kafka counterpart: kafka.server.FetchSession, FetchManager.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from pybroker import limits
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -159,7 +161,7 @@ class FetchSessionCache:
 
     def create(self, partitions: list[FetchPartition], by_id: bool) -> FetchSession | None:
         """A new session over ``partitions``, or None when the cache is full of sessions in use."""
-        if self._slots_max <= 0 or (len(self._sessions) >= self._slots_max and not self._evict(len(partitions))):
+        if not self._make_room(len(partitions)):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
@@ -188,8 +190,26 @@ class FetchSessionCache:
         """End a session; one that is not there is ignored."""
         self._sessions.pop(session_id, None)
 
+    def put(self, session: FetchSession, asked: list[FetchPartition]) -> None:
+        """Add partitions to a session; if they are too many it ends with this request, and the client starts anew."""
+        session.put(asked)
+        if asked and self._partitions() > limits.SESSION_PARTITIONS_MAX:
+            self.remove(session.session_id)
+
+    def _partitions(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def _make_room(self, size: int) -> bool:
+        """Evict what is needed for a session of ``size`` partitions; whether there is room for it."""
+        if self._slots_max <= 0 or size > limits.SESSION_PARTITIONS_MAX:
+            return False
+        while len(self._sessions) >= self._slots_max or self._partitions() + size > limits.SESSION_PARTITIONS_MAX:
+            if not self._evict(size):
+                return False
+        return True
+
     def _evict(self, size: int) -> bool:
-        """Make room for a session of ``size`` partitions."""
+        """Remove one session for one of ``size`` partitions, if there is one to remove."""
         now_ms = self._now_ms()
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from pybroker import limits
 from pybroker.replication.fetch_session import (
     EVICTION_MS,
     FetchPartition,
@@ -103,6 +104,31 @@ def test_smaller_old_session_makes_room_for_a_larger_one_though_it_is_in_use(tim
     assert cache.resume(small.session_id, 1, by_id=False) is small
     assert cache.create(partitions(1), by_id=False) is None
     assert cache.create(partitions(2), by_id=False) is not None
+
+
+def test_sessions_remember_so_many_partitions_at_most(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
+    cache = make_cache(time)
+    assert cache.create(partitions(11), by_id=False) is None
+    first = created(cache, 6)
+    assert cache.create(partitions(5), by_id=False) is None
+    second = created(cache, 4)
+    time.ms += EVICTION_MS + 1
+    assert cache.resume(second.session_id, 1, by_id=False) is second
+    created(cache, 5)
+    assert cache.resume(first.session_id, 1, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.resume(second.session_id, 2, by_id=False) is second
+
+
+def test_session_that_grows_too_large_ends(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
+    cache = make_cache(time)
+    session, other = created(cache, 5), created(cache, 5)
+    cache.put(session, partitions(5))
+    assert cache.resume(session.session_id, 1, by_id=False) is session, "it knew them already"
+    cache.put(session, partitions(1, "another"))
+    assert cache.resume(session.session_id, 2, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.resume(other.session_id, 1, by_id=False) is other
 
 
 def test_no_slots_means_no_sessions(time: Time) -> None:
