@@ -73,6 +73,8 @@ static void take_frame(const struct line *line) {
     if (connection->frame_count == FRAMES_MAX)
         die("more than %d frames", FRAMES_MAX);
     connection->frames = realloc(connection->frames, (connection->frame_count + 1) * sizeof(struct frame));
+    if (!connection->frames)
+        die("no memory for %zu frames", connection->frame_count + 1);
     struct frame *frame = &connection->frames[connection->frame_count++];
     frame->bytes = bytes_of(line, &frame->size);
     if (frame->size != connection->frames[0].size || connection->counter_at + 8 > (long)frame->size)

@@ -1,7 +1,8 @@
 """Long arrays by portions, for services that take what they are asked as one operation.
 
-Owns: cutting an array, or topics with their partitions, into portions that a service is done with in milliseconds.  A
-handler asks for one portion after another and yields between them (``context.Steps``).
+Owns: cutting an array, or topics with their partitions, into portions that a service is done with in milliseconds, and
+putting what is answered together.  A handler asks for one portion after another and yields between them
+(``context.Steps``).
 """
 
 from __future__ import annotations
