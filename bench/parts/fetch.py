@@ -21,13 +21,15 @@ def run(context: Context) -> None:
     """Fill a topic of each kind per broker, then read them in every round."""
     with context.running() as brokers, ExitStack() as stack:
         warm_up(context, brokers)
-        small, bulk = {}, {}
+        small: dict[str, str] = {}
+        bulk: dict[str, tuple[str, int]] = {}
         for name, broker in brokers.items():
             small[name] = stack.enter_context(topic(broker, PARTITIONS))
             with Client(broker.bootstrap) as client:
                 client.produce(small[name], dict.fromkeys(range(PARTITIONS), record_batch(1, RECORD_BYTES)))
-            bulk[name] = stack.enter_context(topic(broker, PARTITIONS))
-            large_load(context, broker, bulk[name], PARTITIONS).run()
+            bulk_topic = stack.enter_context(topic(broker, PARTITIONS))
+            large_load(context, broker, bulk_topic, PARTITIONS).run()
+            bulk[name] = bulk_topic, shared_end(broker, bulk_topic)
         for connections in SMALL_CONNECTIONS:
             context.alternate(brokers, partial(measure_small, context, small, connections))
         for connections in BULK_CONNECTIONS:
@@ -47,11 +49,25 @@ def measure_small(context: Context, topics: dict[str, str], connections: int, na
     context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
 
 
-def measure_bulk(context: Context, topics: dict[str, str], connections: int, name: str, broker: Contestant) -> None:
-    """The connections share the partitions and read them from end to end."""
+def shared_end(broker: Contestant, topic_name: str) -> int:
+    """The offset that every partition reaches."""
+    with Client(broker.bootstrap) as client:
+        return min(client.end_offsets(topic_name, range(PARTITIONS)).values())
+
+
+def measure_bulk(
+    context: Context, topics: dict[str, tuple[str, int]], connections: int, name: str, broker: Contestant
+) -> None:
+    """The connections share the partitions and read them from end to end, again and again.
+
+    Each goes on with the next partition where all have ended: asking behind an end would measure how long a broker lets
+    a fetch wait there.
+    """
+    topic_name, end_offset = topics[name]
     cpu = CpuMeter(broker.pid)
     extent = Extent(context.volume.seconds, warmup_seconds=0)
-    outcome = Fetch(broker.bootstrap, topics[name], PARTITIONS, connections, extent=extent).run()
+    load = Fetch(broker.bootstrap, topic_name, PARTITIONS, connections, end_offset=end_offset, extent=extent)
+    outcome = load.run()
     cpu_seconds = cpu.seconds()
     label = f"{connections} conn"
     context.add(f"{label} fetch", "MB/s", name, outcome.fetched_bytes / outcome.seconds / 1e6)

@@ -136,15 +136,16 @@ class SocketServer:
         return self._config.get_int(name) if self._config.is_set(name) else otherwise
 
     def _size_buffers(self, sock: Any) -> None:
-        """Fix the kernel's buffers where that is asked for; accepted sockets inherit them.
+        """Fix the kernel's buffers; accepted sockets inherit them.
 
-        Kafka's default of 100 KiB is not taken over: the kernel's own tuning makes large batches cheaper.
+        Kafka's default of 100 KiB is not taken over for either: the kernel's own tuning makes large batches cheaper,
+        and a larger buffer makes fetches cheaper (``limits.SEND_BUFFER_BYTES``).
         """
-        for name, option in (
-            ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF),
+        for name, option, unless_set in (
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, -1),
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES),
         ):
-            size = self._set_or(name, -1)
+            size = self._set_or(name, unless_set)
             if size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 

@@ -1,4 +1,4 @@
-"""Which port a listener has."""
+"""Which port a listener has, and which buffers the kernel keeps for its connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pybroker import limits
 from pybroker.testing import Broker
 from pybroker.testing.broker import LoopFactory, _fast_loop
 from tests.net.conftest import sockets_of
@@ -42,6 +43,26 @@ def lucky_the_third_time() -> asyncio.AbstractEventLoop:
     loop = UnluckyLoop()
     loop.unlucky = 2
     return loop
+
+
+def kernel_bytes(option: int, size: int) -> int:
+    """What the kernel makes of a buffer's size that is asked for."""
+    with socket.socket() as sock:
+        if size > 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+        return sock.getsockopt(socket.SOL_SOCKET, option)
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, limits.SEND_BUFFER_BYTES), ("65536", 65536), ("-1", -1)])
+def test_sends_are_buffered_by_the_kernel_as_set_or_as_little_as_keeps_them_in_the_caches(
+    setting: str | None, expected: int
+) -> None:
+    with Broker({} if setting is None else {"socket.send.buffer.bytes": setting}) as broker:
+        (listener,) = sockets_of(broker)._listeners
+        assert listener.server is not None
+        (listening,) = listener.server.sockets
+        assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == kernel_bytes(socket.SO_SNDBUF, expected)
+        assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == kernel_bytes(socket.SO_RCVBUF, -1)
 
 
 @needs_ipv6
