@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from random import Random
+from socket import socket
 from typing import Any
 
 import pytest
@@ -92,9 +93,10 @@ class FakeTransport:
         self.is_reading = True
         self.closing = False
         self.connection: Connection = None  # type: ignore[assignment]  # until it is made
+        self.socket: socket | None = None  # where a test has one
 
     def get_extra_info(self, name: str) -> Any:
-        return (self.host, 1) if name == "peername" else None
+        return {"peername": (self.host, 1), "socket": self.socket}.get(name)
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
