@@ -126,7 +126,7 @@ def test_deleted_partition_is_not_recovered(
     crashed: Path, make_storage: MakeStorage, world: FakeWorld, recovered: list[str]
 ) -> None:
     storage = make_storage()
-    storage.manager.delete("t", TOPIC_ID, 10)
+    storage.manager.delete("t", TOPIC_ID, PARTITIONS)
     world.advance(10 * limits.RECOVERY_PAUSE_MS)
     assert recovered == []
     storage.close()
