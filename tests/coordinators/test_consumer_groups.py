@@ -49,6 +49,17 @@ def end(cluster: ConsumerCluster) -> int:
     return cluster.world.ends.get(0, 0)
 
 
+def test_members_who_come_and_go_cause_no_lines_of_log(
+    cluster: ConsumerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        for number in range(20):
+            assert cluster.enter(f"m{number}", "t").error == 0
+            cluster.world.advance(ASSIGNMENT_INTERVAL_MS)
+            cluster.beat(f"m{number}", LEAVE)
+    assert not caplog.records
+
+
 # --- joining and reconciling -----------------------------------------------------------------------------------------
 
 

@@ -57,7 +57,7 @@ def update_group_epoch(
     if bump or metadata_hash != group.metadata_hash:
         epoch += 1
         records.append(group_metadata_record(group.group_id, epoch, metadata_hash))
-        logger.info("group %s: epoch %d", group.group_id, epoch)
+        logger.debug("group %s: epoch %d", group.group_id, epoch)
     group.metadata_checked = (topics.version, epoch)
     if group.has_partition_metadata:
         records.append(tombstone(PARTITION_METADATA, group.group_id))
@@ -202,7 +202,7 @@ class ComingTarget:
                 encoded = self._encoded.get(member_id)
                 yield encoded or target_member_record(self._group_id, member_id, partitions)
         yield target_metadata_record(self._group_id, self.epoch, now_ms)
-        logger.info("group %s: target assignment of epoch %d by %s", self._group_id, self.epoch, self._assignor_name)
+        logger.debug("group %s: target assignment of epoch %d by %s", self._group_id, self.epoch, self._assignor_name)
 
 
 def _subscription(member: ConsumerMember) -> tuple[frozenset[str], str]:

@@ -129,7 +129,7 @@ def _partitions(member: ConsumerMember) -> dict[bytes, frozenset[int]]:
 
 def finish_upgrade(classic: ClassicGroup, result: Result) -> None:
     """Members that wait for the classic rebalance are told to begin anew; their sessions go on in the new group."""
-    logger.info("group %s: from the classic to the consumer protocol", classic.group_id)
+    logger.debug("group %s: from the classic to the consumer protocol", classic.group_id)
     code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         result.reply(classic.take_join_waiter(member), join_error(member.member_id, code))
@@ -201,7 +201,7 @@ def downgrade(
     protocols = {member_id: member.protocols for member_id, member in classic.members.items()}
 
     def then(then_ms: int) -> Result:
-        logger.info("group %s: from the consumer to the classic protocol", group.group_id)
+        logger.debug("group %s: from the consumer to the classic protocol", group.group_id)
         done = Result()
         now_classic = live()
         for member in now_classic.members.values():

@@ -176,6 +176,6 @@ def take_over(group: ConsumerGroup, topics: Topics, resolved: dict[str, Resolved
     if changed or metadata_hash != group.metadata_hash:
         epoch = group.group_epoch + 1
         records.append(group_metadata_record(group.group_id, epoch, metadata_hash))
-        logger.info("group %s: epoch %d", group.group_id, epoch)
+        logger.debug("group %s: epoch %d", group.group_id, epoch)
         group.metadata_checked = (topics.version, epoch)
     return result
