@@ -304,6 +304,12 @@ WRITERS_PER_LOG_DIR = 2
 # Appends that one of them is handed at once: it should not have to wait for the loop to come round.
 WRITER_JOBS_AHEAD = 4
 
+# Batches whose records one of them looks at, or writes anew, at the same time: an append waits for a portion of each
+# (``WORK_PORTION_NS``).  After so many steps, of a few hundred microseconds each, the next that waits has its turn:
+# large batches of producers are done by then, what goes on for seconds is not.
+WRITER_STEPS_AHEAD = 2
+WRITER_STEPS_PER_TURN = 100
+
 # For so long after a small append one thread makes all the large ones: small requests beside two had twice the p99.
 SMALL_APPENDS_REMEMBERED_MS = 1_000
 
@@ -328,6 +334,9 @@ SEGMENTS_LOOKED_AT_ONCE = 100
 # producers send, and of those in larger ones: each may hold a batch that takes 128 MB once it is decompressed.
 LOOKUPS_AT_ONCE = 2
 ORDINARY_BATCH_RECORDS_MAX = 50_000
+
+# Records at fault that the answer to a Produce names: a few KB may be millions of them.
+RECORD_ERRORS_MAX = 1_000
 
 # Where the last batches of producers are looked for when a log is opened: what a producer can have had in flight.
 PRODUCERS_TAIL_BYTES = 256 << 10

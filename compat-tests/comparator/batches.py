@@ -53,9 +53,13 @@ class Batch:
     batch_length: int | None = None
     crc: int | None = None
 
-    def encode(self) -> bytes:
-        """The whole batch, header and (compressed) records."""
-        body = _compress(b"".join(_record(index, record) for index, record in enumerate(self.records)), self.codec)
+    def encode(self, *, section: bytes | None = None, payload: bytes | None = None) -> bytes:
+        """The whole batch, header and (compressed) records.
+
+        ``section`` stands in the records' place before it is compressed, ``payload`` in that of what is compressed.
+        """
+        section = records_section(self.records) if section is None else section
+        body = compress(section, self.codec) if payload is None else payload
         count = len(self.records)
         max_delta = max((record.timestamp_delta_ms for record in self.records), default=0)
         max_timestamp = self.base_timestamp_ms + max_delta if self.max_timestamp_ms is None else self.max_timestamp_ms
@@ -99,19 +103,24 @@ def legacy_message_set(magic: int) -> bytes:
     return struct.pack(">qi", 0, len(message)) + message
 
 
+def records_section(records: Sequence[Record]) -> bytes:
+    """The records of a batch, one behind the other, not compressed."""
+    return b"".join(_record(index, record) for index, record in enumerate(records))
+
+
 def _record(offset_delta: int, record: Record) -> bytes:
-    body = b"\0" + _varint(record.timestamp_delta_ms) + _varint(offset_delta)
-    body += _nullable_bytes(record.key) + _nullable_bytes(record.value) + _varint(len(record.headers))
+    body = b"\0" + varint(record.timestamp_delta_ms) + varint(offset_delta)
+    body += _nullable_bytes(record.key) + _nullable_bytes(record.value) + varint(len(record.headers))
     for name, value in record.headers:
         body += _nullable_bytes(name.encode()) + _nullable_bytes(value)
-    return _varint(len(body)) + body
+    return varint(len(body)) + body
 
 
 def _nullable_bytes(value: bytes | None) -> bytes:
-    return _varint(-1) if value is None else _varint(len(value)) + value
+    return varint(-1) if value is None else varint(len(value)) + value
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """Zigzag, then seven bits to a byte."""
     remaining = (value << 1) ^ (value >> 63)
     encoded = bytearray()
@@ -122,7 +131,8 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _compress(body: bytes, codec: int) -> bytes:
+def compress(body: bytes, codec: int) -> bytes:
+    """The bytes in one of the codecs."""
     match codec:
         case 1:
             return gzip.compress(body, mtime=0)

@@ -35,6 +35,7 @@ RECORDS_COUNT_AT = 57
 HEADER_BYTES = 61
 LOG_OVERHEAD = 12  # base offset and batch length: what the batch length does not count
 CURRENT_MAGIC = 2
+RECORD_BYTES_MIN = 7  # of a record with its length in front, uncompressed
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

@@ -476,6 +476,7 @@ _OWN_ROWS: Final = (
     ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
     ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
+    ("pybroker.validate.records", BOOLEAN, False, None, MEDIUM, CLUSTER, USED),
 )
 # fmt: on
 

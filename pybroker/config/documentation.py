@@ -19,6 +19,11 @@ def documentation(resource_type: int, name: str) -> str | None:
     return _OTHERS[resource_type].get(name)
 
 
+_VALIDATE_RECORDS: Final = (
+    "Whether every record is looked at before its batch is stored, as Apache Kafka does it. Otherwise a batch's header "
+    "and checksum decide, and a producer may store records that no consumer can read."
+)
+
 BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     # --- Tiered storage --------------------------------------------------------------------------------------------
     "remote.log.storage.system.enable": "Whether segments may be moved to remote storage.",
@@ -412,6 +417,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     ),
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
+    "pybroker.validate.records": _VALIDATE_RECORDS,
 }
 
 TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
@@ -448,6 +454,7 @@ TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
     "local.retention.bytes": "Local size up to which segments stay that are remote, too; -2 takes retention.bytes.",
     "remote.log.copy.disable": "Whether no further segments are moved to remote storage.",
     "remote.log.delete.on.disable": "Whether switching remote storage off deletes what is there.",
+    "pybroker.validate.records": _VALIDATE_RECORDS,
     "internal.segment.bytes": "Segment size without the usual minimum, for tests.",
 }
 

@@ -59,6 +59,7 @@ class LogConfig:
     min_compaction_lag_ms: int
     min_insync_replicas: int
     preallocate: bool
+    pybroker_validate_records: bool
     remote_log_copy_disable: bool
     remote_log_delete_on_disable: bool
     remote_storage_enable: bool

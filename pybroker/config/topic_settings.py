@@ -83,6 +83,11 @@ _ROWS: Final = (
     ("internal.segment.bytes",                  INT,     None,          None,         MEDIUM, INTERNAL | USED),
 )
 
+# Settings of pybroker's own; Kafka has no counterpart.
+_OWN_ROWS: Final = (
+    ("pybroker.validate.records",               BOOLEAN, False,         None,         MEDIUM, USED),
+)
+
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 
@@ -110,6 +115,7 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "min.compaction.lag.ms":           (("log.cleaner.min.compaction.lag.ms", 1),),
     "min.insync.replicas":             (("min.insync.replicas", 1),),
     "preallocate":                     (("log.preallocate", 1),),
+    "pybroker.validate.records":       (("pybroker.validate.records", 1),),
     "retention.bytes":                 (("log.retention.bytes", 1),),
     "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     "segment.bytes":                   (("log.segment.bytes", 1),),
@@ -120,4 +126,5 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 }
 # fmt: on
 
-TOPIC_SETTINGS: Final[dict[str, Setting]] = table(_ROWS)
+KAFKA_TOPIC_SETTINGS: Final[dict[str, Setting]] = table(_ROWS)
+TOPIC_SETTINGS: Final[dict[str, Setting]] = KAFKA_TOPIC_SETTINGS | table(_OWN_ROWS)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TypeVar
 
+from pybroker.env import WorkGivenUp
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
 from pybroker.storage.writers import Lane
@@ -159,20 +160,29 @@ class AppendQueue:
             action()
 
     def run_in_thread(
-        self, work: Callable[[], T], append: Callable[[T], AppendResult | None], on_complete: OnComplete
+        self,
+        steps: Generator[None, None, T],
+        append: Callable[[T], AppendResult | None],
+        on_complete: OnComplete,
     ) -> None:
-        """Do the work before an append in the thread, and keep the append's place: what comes after it waits."""
+        """Take the steps before an append in a thread, and keep the append's place: what comes after it waits.
+
+        They are taken to their end also where the client has gone, as an append is that has begun; they are given up
+        where the log takes nothing any more.
+        """
 
         def begin() -> None:
             if self._log.refuses:
                 on_complete(self._log.storage_error())
                 return
             self._held = self.busy = True
-            self._log.directory.writers.submit(self._lane, work, finished)
+            self._log.directory.writers.submit_steps(self._as_long_as_wanted(steps), finished)
 
         def finished(outcome: T | None, error: BaseException | None) -> None:
             self._held = self.busy = False
             try:
+                if error is not None and not isinstance(error, WorkGivenUp):
+                    logger.error("a batch for %s could not be looked at", self._log.path, exc_info=error)
                 result = self._log.storage_error() if error is not None else append(outcome)  # type: ignore[arg-type]
                 if result is not None:
                     on_complete(result)
@@ -180,6 +190,17 @@ class AppendQueue:
                 self._run_waiting()
 
         self.when_idle(begin)
+
+    def _as_long_as_wanted(self, steps: Generator[None, None, T]) -> Generator[None, None, T]:
+        """Give them up once the log refuses everything, which it never takes back while it has something under way."""
+        while not self._log.refuses:
+            try:
+                yield next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+        steps.close()
+        raise WorkGivenUp
 
     def _written(self, pending: PendingAppend, error: BaseException | None) -> None:
         pending.data = None

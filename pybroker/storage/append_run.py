@@ -1,8 +1,8 @@
 """Several small batches for one log, appended with one write: what a producer with requests in flight sends.
 
 Owns nothing of a log: it is the plain case of ``Log.append_as_leader``, and leaves every other one to it.  A batch is
-plain that passes ``validate``, is not transactional, is next in its producer's sequence, has its place in the active
-segment, and is answered without a sync.
+plain that passes ``validate``, whose records are in order where they are to be looked at, is not transactional, is next
+in its producer's sequence, has its place in the active segment, and is answered without a sync.
 
 Invariant: the batches that were appended are a prefix of those that were given, and look in the log, in its producer
 state and in its indexes as if ``append_as_leader`` had appended them one by one; of the others nothing was changed.
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
-from pybroker.storage.validator import Rejection, validate
-from pybroker_protocol.records import LOG_OVERHEAD, TRANSACTIONAL_FLAG
+from pybroker.storage.validator import AppendRules, HeaderFields, Rejection, validate
+from pybroker_protocol.records import COMPRESSION_MASK, LOG_OVERHEAD, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log
@@ -37,18 +37,8 @@ def append_run(log: Log, batches: Sequence[memoryview], leader_epoch: int, produ
     The bytes of every batch must be writable; they are patched in place.  What is not appended may be given to
     ``append_as_leader``, which says what is the matter with it.
     """
-    rules, queue, segment = log.rules, log.queue, log.active
-    if (
-        log.refuses
-        or queue.busy
-        or queue.others_wait
-        or rules.needs_records
-        or rules.log_append_time
-        or leader_epoch > log.leader_epochs.latest_epoch
-        or segment.first_timestamp < 0
-        or segment.fd < 0
-        or not segment.has_index_room(len(batches))
-    ):
+    rules, segment = log.rules, log.active
+    if not _takes_plain_ones(log, leader_epoch) or not segment.has_index_room(len(batches)):
         return []
     now_ms = log.environment.now_ms()
     producers = log.producers
@@ -61,6 +51,11 @@ def append_run(log: Log, batches: Sequence[memoryview], leader_epoch: int, produ
         header = validate(records, rules, now_ms, produce_version)
         if isinstance(header, Rejection):
             break
+        if rules.needs_records:
+            looked_at = _looked_at(records, header, rules, now_ms)
+            if looked_at is None:
+                break
+            header = looked_at
         _, length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LOG_OVERHEAD
         last_offset = next_offset + last_offset_delta
@@ -101,6 +96,29 @@ def append_run(log: Log, batches: Sequence[memoryview], leader_epoch: int, produ
     if position >= segment.write_back_at:
         log.write_back_if_due()
     return [place[2] for place in placed]
+
+
+def _takes_plain_ones(log: Log, leader_epoch: int) -> bool:
+    queue, segment = log.queue, log.active
+    return not (
+        log.refuses
+        or queue.busy
+        or queue.others_wait
+        or log.rules.log_append_time
+        or leader_epoch > log.leader_epochs.latest_epoch
+        or segment.first_timestamp < 0
+        or segment.fd < 0
+    )
+
+
+def _looked_at(records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int) -> HeaderFields | None:
+    """The header of a batch whose records are in order, quickly looked at, and stay as they are."""
+    from pybroker.storage.record_validator import prepare_at_once
+
+    if rules.codec not in {-1, header[5] & COMPRESSION_MASK}:
+        return None
+    prepared = prepare_at_once(records, header, rules, now_ms)
+    return prepared[1] if isinstance(prepared, tuple) else None
 
 
 def _unpatch(batches: Sequence[memoryview], placed: Sequence[_Placed]) -> None:

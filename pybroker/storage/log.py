@@ -429,7 +429,7 @@ class Log:
             return append(prepared_at_once, in_turn=False)
         kept = records if len(records) > INLINE_WRITE_BYTES_MAX else memoryview(bytearray(records))
         self.queue.run_in_thread(
-            lambda: prepare_records(kept, header, rules, now_ms),
+            prepare_records(kept, header, rules, now_ms),
             lambda prepared: append(prepared, in_turn=True),
             on_complete,
         )

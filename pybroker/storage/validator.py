@@ -4,9 +4,9 @@ Owns the rules of Produce: one batch of magic 2, sizes, CRC, counts, no control 
 compacted topics, and the rewriting that LogAppendTime and ``compression.type`` ask for.  Producer ids' rules are in
 ``producer_state.py``.
 
-The batch header alone decides wherever it can; records are decoded (``record_validator.py``, loaded at first need)
-only for a compacted topic's keys, a ``compression.type`` other than ``producer``, ``message.timestamp.before.max.ms``,
-and to name the records of a batch that the header has already convicted (``TIMESTAMP_TOO_LATE``).
+The batch header alone decides wherever it can; records are looked at (``record_validator.py``, loaded at first need)
+only with ``pybroker.validate.records``, for a compacted topic's keys, a ``compression.type`` other than ``producer``,
+``message.timestamp.before.max.ms``, and where the header claims a time that it may not (``TIMESTAMP_TOO_LATE``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pybroker.storage.results import (
     MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from pybroker_protocol.compression import Compression
+from pybroker_protocol.compression import EXPANSION_MAX, Compression
 from pybroker_protocol.records import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -31,6 +31,7 @@ from pybroker_protocol.records import (
     HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD,
+    RECORD_BYTES_MIN,
     TIMESTAMP_TYPE_FLAG,
     set_log_append_time,
 )
@@ -62,10 +63,8 @@ class Rejection:
         self.record_errors = record_errors
 
 
-# A verdict that names no record yet: ``record_validator`` finds them, where it may take its time.
-TIMESTAMP_TOO_LATE = Rejection(
-    INVALID_TIMESTAMP, "The maximum timestamp of the batch is out of range, though those of its records are not"
-)
+# No verdict yet: ``record_validator`` finds the records at fault, or that the header lies, where it may take its time.
+TIMESTAMP_TOO_LATE = Rejection(INVALID_TIMESTAMP, "The maximum timestamp of the batch is out of range")
 
 
 class AppendRules:
@@ -89,7 +88,7 @@ class AppendRules:
         self.compacted = "compact" in config.cleanup_policy
         self.codec = _CODECS.get(config.compression_type, -1)  # -1: keep the producer's
         limits_past = not self.log_append_time and self.timestamp_before_max_ms != _NO_LIMIT
-        self.needs_records = self.compacted or self.codec >= 0 or limits_past
+        self.needs_records = config.pybroker_validate_records or self.compacted or self.codec >= 0 or limits_past
 
 
 def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_version: int) -> HeaderFields | Rejection:
@@ -126,6 +125,7 @@ def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_versi
         and (producer_id < 0 or sequence >= 0)
         and (max_timestamp - now_ms <= rules.timestamp_after_max_ms or rules.log_append_time)
         and attributes & COMPRESSION_MASK < ZSTD
+        and (count * RECORD_BYTES_MIN <= size - HEADER_BYTES or _have_room(count, size, attributes))
         and crc32c(records[ATTRIBUTES_AT:]) == crc
     ):
         return header
@@ -172,7 +172,7 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
     if base_offset != 0:
         return Rejection(INVALID_RECORD, f"The base offset of a produced batch must be 0, it is {base_offset}")
     if len(records) > rules.max_message_bytes:
-        return too_large(records, rules)
+        return too_large(len(records), rules)
     if crc32c(records[ATTRIBUTES_AT:]) != crc:
         return Rejection(CORRUPT_MESSAGE, "The record batch does not match its CRC")
     if attributes & COMPRESSION_MASK > ZSTD:
@@ -181,6 +181,8 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
         return Rejection(
             INVALID_RECORD, f"The record batch counts {count} records, its last offset delta is {last_offset_delta}"
         )
+    if not _have_room(count, len(records), attributes):
+        return Rejection(INVALID_RECORD, f"The record batch has no room for the {count} records that it counts")
     if attributes & CONTROL_FLAG:
         return Rejection(INVALID_RECORD, "Clients may not write control batches")
     if producer_id >= 0 and sequence < 0:
@@ -188,11 +190,16 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
     return None
 
 
-def too_large(records: memoryview, rules: AppendRules) -> Rejection:
+def _have_room(count: int, size: int, attributes: int) -> bool:
+    """Whether so many of the shortest records can lie in the batch, compressed as well as its codec can."""
+    return count * RECORD_BYTES_MIN <= (size - HEADER_BYTES) * EXPANSION_MAX[attributes & COMPRESSION_MASK]
+
+
+def too_large(size: int, rules: AppendRules) -> Rejection:
     """What a batch is told that is larger than ``max.message.bytes``."""
     return Rejection(
         MESSAGE_TOO_LARGE,
-        f"The record batch of {len(records)} bytes exceeds max.message.bytes of {rules.max_message_bytes}",
+        f"The record batch of {size} bytes exceeds max.message.bytes of {rules.max_message_bytes}",
     )
 
 
@@ -201,12 +208,8 @@ def _reject_timestamps(header: HeaderFields, rules: AppendRules, now_ms: int) ->
     if attributes & TIMESTAMP_TYPE_FLAG:
         message = "A producer may not set the timestamp type LogAppendTime"
         return Rejection(INVALID_TIMESTAMP, message, [(i, message) for i in range(min(header[12], 1))])
-    return TIMESTAMP_TOO_LATE if is_too_late(header, rules, now_ms) and not rules.needs_records else None
-
-
-def is_too_late(header: HeaderFields, rules: AppendRules, now_ms: int) -> bool:
-    """Whether the batch claims a timestamp past ``message.timestamp.after.max.ms``."""
-    return not rules.log_append_time and header[8] - now_ms > rules.timestamp_after_max_ms
+    is_too_late = not rules.log_append_time and header[8] - now_ms > rules.timestamp_after_max_ms
+    return TIMESTAMP_TOO_LATE if is_too_late and not rules.needs_records else None
 
 
 def stamp_log_append_time(records: memoryview, header: HeaderFields, now_ms: int) -> HeaderFields:

@@ -18,7 +18,7 @@ from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTIN
 from pybroker.config.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from pybroker.config.schema import BROKER as PER_BROKER
 from pybroker.config.schema import CLUSTER, FIXED, INT, LIST, PASSWORD, value_text
-from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
+from pybroker.config.topic_settings import KAFKA_TOPIC_SETTINGS, TOPIC_SETTINGS, TOPIC_SYNONYMS
 
 TABLES = {
     BROKER: BROKER_SETTINGS | DYNAMIC_ONLY_SETTINGS,
@@ -30,14 +30,15 @@ ALL_SETTINGS = [(kind, setting) for kind, table in TABLES.items() for setting in
 
 
 def test_every_setting_of_kafka_4_3_1_is_there() -> None:
-    counts = [len(t) for t in (KAFKA_BROKER_SETTINGS, TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS)]
+    counts = [len(t) for t in (KAFKA_BROKER_SETTINGS, KAFKA_TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS)]
     assert counts == [360, 34, 17, 3]
 
 
 def test_own_settings_have_the_prefix_of_pybroker() -> None:
-    own = set(BROKER_SETTINGS) - set(KAFKA_BROKER_SETTINGS)
-    assert own
-    assert all(name.startswith("pybroker.") for name in own)
+    for all_of_them, kafkas in ((BROKER_SETTINGS, KAFKA_BROKER_SETTINGS), (TOPIC_SETTINGS, KAFKA_TOPIC_SETTINGS)):
+        own = set(all_of_them) - set(kafkas)
+        assert own
+        assert all(name.startswith("pybroker.") for name in own)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_every_setting_is_documented_in_one_line() -> None:
 
 def test_synonyms_are_settings_of_the_broker() -> None:
     synonyms = {name for names in TOPIC_SYNONYMS.values() for name, _ in names} | set(GROUP_SYNONYMS.values())
-    assert synonyms <= set(KAFKA_BROKER_SETTINGS)
+    assert synonyms <= set(BROKER_SETTINGS)
     assert set(TOPIC_SYNONYMS) <= set(TOPIC_SETTINGS)
     assert set(GROUP_SYNONYMS) <= set(GROUP_SETTINGS)
 

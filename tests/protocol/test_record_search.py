@@ -3,11 +3,13 @@ portion at a time."""
 
 from __future__ import annotations
 
+import random
 import struct
 import tracemalloc
 from collections.abc import Generator
 from typing import TypeVar
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,7 +127,7 @@ def test_search_goes_no_further_than_the_record(codec: Compression) -> None:
     assert portions == 0
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.SNAPPY])
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.SNAPPY, Compression.ZSTD])
 def test_memory_does_not_go_by_what_is_decompressed(codec: Compression) -> None:
     data = build_batch([(None, bytes(1 << 20))] * 32, timestamp_ms=BASE_MS, compression=codec)
     compress(codec, b"")  # the codec's library is loaded
@@ -147,20 +149,24 @@ def test_pieces_are_the_whole(codec: Compression, size: int, piece_bytes: int) -
     assert b"".join(map(bytes, decompressed_pieces(codec, compressed, piece_bytes))) == data
 
 
-@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
+@ALL_CODECS
 def test_pieces_are_no_longer_than_asked_for(codec: Compression) -> None:
     pieces = [len(piece) for piece in decompressed_pieces(codec, compress(codec, bytes(1 << 20)), 1_000)]
     assert max(pieces) == 1_000
 
 
-@pytest.mark.parametrize("codec", [Compression.SNAPPY, Compression.ZSTD])
-def test_what_is_made_as_a_whole_comes_behind_an_empty_piece(codec: Compression) -> None:
-    import cramjam
+def test_snappy_block_comes_behind_an_empty_piece_where_it_is_larger_than_one() -> None:
+    bare = bytes(cramjam.snappy.compress_raw(bytes(1 << 20)))
+    assert [len(piece) for piece in decompressed_pieces(Compression.SNAPPY, bare, 1 << 19)] == [0, 1 << 19, 1 << 19]
+    assert [len(piece) for piece in decompressed_pieces(Compression.SNAPPY, bare, 1 << 20)] == [1 << 20]
 
-    data = bytes(1 << 20)
-    bare = bytes(cramjam.snappy.compress_raw(data) if codec == Compression.SNAPPY else compress(codec, data))
-    assert [len(piece) for piece in decompressed_pieces(codec, bare, 1 << 19)] == [0, 1 << 19, 1 << 19]
-    assert [len(piece) for piece in decompressed_pieces(codec, bare, 1 << 20)] == [len(data)]
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_streams_behind_one_another_are_one(codec: Compression, size: int) -> None:
+    parts = [random.Random(i).randbytes(size) for i in range(3)]
+    compressed = b"".join(compress(codec, part) for part in parts)
+    assert b"".join(map(bytes, decompressed_pieces(codec, compressed))) == b"".join(parts)
 
 
 @given(codec=CODECS, data=st.binary(max_size=200), cut=st.integers(0, 250), garbage=st.binary(max_size=3))

@@ -66,6 +66,7 @@ class FakeExecutor:
         self.jobs: deque[Job] = deque()
         self.finished: deque[Job] = deque()
         self.closed = False
+        self.portions = 0
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> Job:
         assert not self.closed
@@ -75,6 +76,7 @@ class FakeExecutor:
 
     def work(self) -> None:
         """Let a job have its portion, as its thread would; its completion waits for the loop (``deliver``)."""
+        self.portions += 1
         job = self.jobs.popleft()
         if job.go_on(AT_ONCE_NS, self.closed):
             self.finished.append(job)

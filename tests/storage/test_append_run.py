@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pybroker import limits
 from pybroker.storage import os_file
 from pybroker.storage.append_run import append_run
 from pybroker.storage.log import Log
@@ -157,14 +158,33 @@ def test_run_ends_before_what_is_not_plain(log: Log, other: bytearray) -> None:
 
 @pytest.mark.parametrize(
     "attributes",
-    [{"message_timestamp_type": "LogAppendTime"}, {"cleanup_policy": ("compact",)}, {"compression_type": "lz4"}],
+    [{"message_timestamp_type": "LogAppendTime"}, {"compression_type": "lz4"}],
 )
-def test_nothing_is_taken_where_batches_are_rewritten_or_looked_into(
-    storage: Storage, attributes: dict[str, Any]
-) -> None:
+def test_nothing_is_taken_where_batches_are_rewritten(storage: Storage, attributes: dict[str, Any]) -> None:
     log = storage.log(**attributes)
     Client(log).send_now(values=[(b"k", b"v")])
     assert append_run(log, views(batch([(b"k", b"v")])), 0, LATEST_PRODUCE) == []
+
+
+LOOKED_INTO: list[dict[str, Any]] = [{"cleanup_policy": ("compact",)}, {"pybroker_validate_records": True}]
+
+
+@pytest.mark.parametrize("attributes", LOOKED_INTO)
+def test_run_ends_before_records_that_are_not_in_order(storage: Storage, attributes: dict[str, Any]) -> None:
+    log = storage.log(**attributes)
+    Client(log).send_now(values=[(b"k", b"v")])
+    sound, lying = batch([(b"k", b"v")] * 3), batch([(b"k", b"v")] * 3, count=2, last_offset_delta=1)
+    as_sent = bytes(lying)
+    assert append_run(log, views(sound, lying, sound), 0, LATEST_PRODUCE) == [1]
+    assert bytes(lying) == as_sent
+    assert log.log_end_offset == 4
+
+
+@pytest.mark.parametrize("values", [[(b"k", b"")] * (limits.INLINE_DECODE_RECORDS_MAX + 1), [(b"k", bytes(70_000))]])
+def test_run_ends_before_what_a_thread_has_to_look_into(storage: Storage, values: list[Any]) -> None:
+    log = storage.log(pybroker_validate_records=True, internal_segment_bytes=1 << 20)
+    Client(log).send_now()
+    assert append_run(log, views(batch(), batch(values)), 0, LATEST_PRODUCE) == [1]
 
 
 def test_nothing_is_taken_that_a_sync_must_precede(make_storage: Callable[..., Storage], world: FakeWorld) -> None:

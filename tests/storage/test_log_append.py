@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, RECORD_LIST_TOO_LARGE, ReadResult
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, RECORD_LIST_TOO_LARGE, AppendResult, ReadResult
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read, read_all, small_config
@@ -91,10 +91,10 @@ def test_segment_rolls_when_its_index_is_full(storage: Storage) -> None:
 
 def test_segment_rolls_before_relative_offsets_overflow(storage: Storage) -> None:
     log = storage.log(internal_segment_bytes=1 << 20)
-    client = Client(log)
+    later: list[AppendResult] = []
     most = (1 << 31) - 1
-    client.send(count=most, last_offset_delta=most - 1)
-    client.send(count=most, last_offset_delta=most - 1)
+    for _ in range(2):
+        log.append_internal(batch(count=most, last_offset_delta=most - 1), 0, later.append)
     assert [segment.base_offset for segment in log.segments] == [0, most]
 
 

@@ -19,6 +19,7 @@ from pybroker.storage.results import (
     AppendResult,
 )
 from pybroker_protocol.record_codec import decode_records
+from pybroker_protocol.records import is_intact, read_batch_header
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read
@@ -240,13 +241,26 @@ def test_records_at_fault_of_a_large_batch_are_looked_for_in_the_thread(storage:
     assert (result.error_code, [index for index, _ in result.record_errors]) == (INVALID_TIMESTAMP, [1])
 
 
-@pytest.mark.parametrize("compacted", [False, True])
-def test_batch_that_claims_a_later_timestamp_than_its_records_have_is_refused(
-    storage: Storage, compacted: bool
+@pytest.mark.parametrize("shift_ms", [-4_000_000, -1, 1, 4_000_000])
+@pytest.mark.parametrize("settings", [{"cleanup_policy": frozenset({"compact"})}, {"pybroker_validate_records": True}])
+def test_header_that_claims_another_maximum_than_its_records_have_is_corrected(
+    storage: Storage, settings: dict[str, Any], shift_ms: int
 ) -> None:
-    log = storage.log(cleanup_policy=frozenset({"compact" if compacted else "delete"}))
+    log = storage.log(**settings)
+    assert Client(log).send_now(claiming(NOW + shift_ms)).error_code == 0
+    stored = read(log, 0)[0][2]
+    assert is_intact(stored)
+    assert read_batch_header(stored).max_timestamp == log.active.max_timestamp == NOW
+
+
+def test_header_that_claims_too_late_a_maximum_is_corrected_in_any_topic(storage: Storage) -> None:
+    log = storage.log()
+    assert Client(log).send_now(claiming(NOW + 4_000_000)).error_code == 0
+    assert log.active.max_timestamp == NOW
+
+
+def claiming(max_timestamp: int) -> bytearray:
     data = batch([(b"k", b"v")], timestamp=NOW)
-    struct.pack_into(">q", data, 35, NOW + 4_000_000)
+    struct.pack_into(">q", data, 35, max_timestamp)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))
-    result = Client(log).send_now(data)
-    assert (result.error_code, list(result.record_errors)) == (INVALID_TIMESTAMP, [])
+    return data

@@ -168,10 +168,11 @@ def test_stop_does_no_work_in_portions_that_has_not_begun(world: FakeWorld) -> N
         while True:
             yield
 
-    for _ in range(limits.WRITERS_PER_LOG_DIR * AHEAD + 2):
-        threads.submit(Lane(), endless, lambda _result, error: ends.append(error))
+    count = limits.WRITERS_PER_LOG_DIR * limits.WRITER_STEPS_AHEAD + 2
+    for _ in range(count):
+        threads.submit_steps(endless(), lambda _result, error: ends.append(error))
     threads.close()
-    assert [type(end) for end in ends] == [WorkGivenUp] * (limits.WRITERS_PER_LOG_DIR * AHEAD + 2)
+    assert [type(end) for end in ends] == [WorkGivenUp] * count
 
 
 def test_jobs_that_wait_are_not_looked_at_until_a_thread_has_room(

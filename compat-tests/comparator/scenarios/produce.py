@@ -20,6 +20,7 @@ from comparator.batches import (
     legacy_message_set,
 )
 from comparator.broker import Broker
+from comparator.lying_records import CODECS, lying_batches
 from comparator.registry import scenario
 from comparator.scenarios.transactions import prepare
 
@@ -206,6 +207,15 @@ def compressed_bytes_that_are_not(broker: Broker) -> None:
     for codec in (GZIP, SNAPPY, LZ4, ZSTD):
         claimed = Batch(flags=codec).encode()
         produce(broker, 9, f"codec {codec} claimed only", "codecs-broken", claimed)
+
+
+@scenario
+def records_that_lie(broker: Broker) -> None:
+    """In topics that are compacted: there both brokers look at every record."""
+    for codec, number in {"none": 0, **CODECS}.items():
+        for i, (lie, records) in enumerate(lying_batches(number).items()):
+            broker.prepare_topic(f"lies-{codec}-{i}", cleanup_policy="compact")
+            produce(broker, 9, f"{codec}: {lie}", f"lies-{codec}-{i}", records)
 
 
 @scenario

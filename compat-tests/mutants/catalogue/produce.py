@@ -51,8 +51,8 @@ MUTANTS = (
         (
             Edit(
                 "pybroker.storage.record_validator",
-                "if rules.compacted and record.key is None:",
-                'if rules.compacted and record.key == b"":',
+                "keys_wanted=rules.compacted,",
+                "keys_wanted=False,",
             ),
         ),
         ("test_produce.py::test_compacted_topics_want_keys",),
