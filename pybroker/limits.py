@@ -85,9 +85,9 @@ DESCRIBED_SETTINGS_MAX = 1_000_000
 
 # Larger frames that are decoded and handled in steps at once, and requests that have had so many shares of a turn; the
 # others wait with their bytes, which are counted, where the objects that are made of them are not: a million elements
-# take some 250 MB.  A request with so many shares has made a megabyte of them.
+# take some 250 MB.  A request with so many shares has made two megabytes of them.
 LARGE_REQUESTS_AT_ONCE = 4
-LARGE_REQUEST_SHARES = 16
+LARGE_REQUEST_SHARES = 32
 
 # Where so many requests wait for their turns, shorter frames are large, too: what is made of one takes a hundred times
 # its bytes (60 KB of empty group ids 5.6 MB), and a thousand connections may send one each.
