@@ -122,7 +122,7 @@ class BrokerConfig:
         """The settings of one ``pybroker serve``: ``settings`` from ``--set``, ``listen`` from ``--listen``.
 
         Both arguments win over the file; in ``settings``, too, they would be a second answer to one question.  Raises
-        ``ConfigError`` (a bad value, an unknown name in ``settings``, such a second answer) and ``OSError`` (the file).
+        ``ConfigError`` (a bad value, an unknown name in ``settings``, such a second answer, an unreadable file).
         """
         static: dict[str, str] = {}
         if config_file is not None:
@@ -141,6 +141,7 @@ class BrokerConfig:
             from pybroker.config.listeners import settings_of_arguments
 
             static.update(settings_of_arguments(listen, static))
+        _require_text(static)
         config = cls(static, defaults=DEV_DEFAULTS if dev else NOTHING)
         config.log_idle_settings()
         return config
@@ -288,6 +289,9 @@ def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+_DIRECTORIES = frozenset(("log.dir", "log.dirs", "metadata.log.dir"))
+
+
 def _read_file(path: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -300,6 +304,16 @@ def _read_file(path: str) -> dict[str, str]:
     if unknown:
         log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))
     return settings
+
+
+def _require_text(settings: Mapping[str, str]) -> None:
+    """Names of directories may be any bytes; everything else is told to clients."""
+    for name, value in settings.items():
+        if name in BROKER_SETTINGS and name not in _DIRECTORIES:
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise ConfigError(f"the value of {name} is not UTF-8: {value!r}") from error
 
 
 def _require_known(name: str) -> None:

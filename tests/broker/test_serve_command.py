@@ -134,6 +134,11 @@ def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_setting_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    said = refusal(tmp_path / "data", "--set", "broker.rack=\udcff")
+    assert said == "pybroker: the value of broker.rack is not UTF-8: '\\udcff'\n"
+
+
 @pytest.mark.parametrize("stream", [0, 1, 2])
 def test_broker_serves_without_a_standard_stream(tmp_path: Path, stream: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as found:
