@@ -66,7 +66,7 @@ OVERRIDDEN_DEFAULTS: Final = (
     ),
     OverriddenDefault(
         "socket.send.buffer.bytes",
-        "262144",
+        "524288",
         "always",
         "faster bulk fetches than with the kernel's own tuning, which -1 leaves on, for clients far away",
     ),

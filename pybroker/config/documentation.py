@@ -148,7 +148,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "group.coordinator.rebalance.protocols": "Group protocols that are enabled.",
     "group.coordinator.threads": "Threads of the group coordinator.",
     "group.coordinator.background.threads": "Threads for assignments computed aside.",
-    "group.coordinator.append.linger.ms": "How long group records are gathered into one batch; -1 adapts to the load.",
+    "group.coordinator.append.linger.ms": "How long group records wait to be one batch with others; here none waits.",
     "offsets.commit.timeout.ms": "How long a commit waits for the replicas.",
     "offsets.load.buffer.size": "Bytes read at once while group state is loaded.",
     "offsets.topic.replication.factor": "Replicas of __consumer_offsets, by default no more than brokers.",
