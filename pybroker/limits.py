@@ -242,8 +242,8 @@ EXPIRY_IDS_PER_OPERATION = 1_000
 # and two records of its own: a third of a millisecond, and all fifty partitions of the coordinator look at once.
 ENDS_PER_OPERATION = 2
 
-# A slice of listing transactions, partition after partition of the coordinator's topic, holds the loop for about this
-# long, and one partition.
+# A slice of listing groups or transactions, partition after partition of the coordinator's topic, holds the loop for
+# about this long, and one partition.
 LISTING_SLICE_MS = 2
 
 # Markers of one transaction that are written at once; more of them take a share of this length of every turn of the

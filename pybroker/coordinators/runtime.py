@@ -16,8 +16,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from pybroker import limits
+from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionReader, PartitionWriter
 from pybroker.coordinators.result import Waiter
@@ -161,6 +163,38 @@ class CoordinatorRuntime(Generic[S]):
             waiter.done(waiter.error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             shard.submit(operation, waiter)
+
+    def list_all(self, operation: Operation[S], done: Callable[[list[Any] | int], None]) -> None:
+        """Run an operation that gives back a list on every shard; ``done`` gets them as one, or an error of a shard.
+
+        There may be very many elements: shards are asked over several turns of the loop.  As in Kafka, what a partition
+        holds that could not be loaded is not listed.
+        """
+
+        def collected(parts: list[list[Any] | int]) -> None:
+            found: list[Any] = []
+            for part in parts:
+                if part == ErrorCode.NOT_COORDINATOR:
+                    continue  # lost since it was asked: what it has is listed elsewhere
+                if isinstance(part, int):
+                    done(part)
+                    return
+                found += part
+            done(found)
+
+        partitions = deque(enumerate(self.partitions))
+        gather = Gather(len(partitions), collected)
+
+        def ask_some() -> None:
+            end_ms = self._env.clock.monotonic_ms() + limits.LISTING_SLICE_MS
+            while partitions:
+                position, partition = partitions.popleft()
+                self.submit(partition, operation, Waiter(gather.slot(position), int))
+                if self._env.clock.monotonic_ms() >= end_ms and partitions:
+                    self._env.timers.call_soon(ask_some)
+                    return
+
+        ask_some()
 
     def submit_to_all(self, operation: Operation[S]) -> None:
         """Run the operation on every shard, with nobody waiting; on one that is loading once it is loaded."""

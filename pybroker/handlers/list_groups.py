@@ -7,21 +7,21 @@ their type and filtered by it (KIP-848).  A filter that names nothing known find
 from __future__ import annotations
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-def handle(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse | Parked:
+def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps:
     """List what the client may see: everything with DESCRIBE on the cluster, else group by group."""
     sees_all = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-    parked = Parked()
-
-    def done(response: ListGroupsResponse) -> None:
-        if not sees_all:
-            response.groups = [
-                group for group in response.groups if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id)
-            ]
-        parked.complete(response)
-
-    ctx.services.groups.list_groups(request, done)
-    return parked
+    listed = Parked()
+    ctx.services.groups.list_groups(request, listed.complete)
+    response: ListGroupsResponse = yield listed
+    if not sees_all:
+        groups = []
+        for group in response.groups:
+            if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id):
+                groups.append(group)
+            yield
+        response.groups = groups
+    return response

@@ -8,21 +8,19 @@ Names that are no state's are told.
 from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 
-def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Parked:
+def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Steps:
     """List what the client may see."""
-    parked = Parked()
-
-    def done(response: ListTransactionsResponse) -> None:
-        response.transaction_states = [
-            state
-            for state in response.transaction_states
-            if ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id)
-        ]
-        parked.complete(response)
-
-    ctx.services.transactions.list_transactions(request, done)
-    return parked
+    listed = Parked()
+    ctx.services.transactions.list_transactions(request, listed.complete)
+    response: ListTransactionsResponse = yield listed
+    states = []
+    for state in response.transaction_states:
+        if ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id):
+            states.append(state)
+        yield
+    response.transaction_states = states
+    return response

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from pybroker import limits
 from pybroker.coordinators.partitioning import java_string_hash, partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
@@ -55,6 +56,22 @@ def listed(cluster: Cluster, states: tuple[str, ...] = (), types: tuple[str, ...
     return {
         group.group_id: (group.protocol_type, group.group_state, group.group_type) for group in reply.response.groups
     }
+
+
+def test_groups_are_listed_over_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(partitions=3)
+    names = {f"g{number}" for number in range(9)}
+    for name in names:
+        assert cluster.commit_error(1, group=name) == 0
+    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    reply = Reply()
+    cluster.groups.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]), reply.done)
+    turns = 0
+    while reply.parked:
+        turns += 1
+        cluster.world.turn()
+    assert turns == 2, "one partition in each"
+    assert {group.group_id for group in reply.response.groups} == names
 
 
 def test_groups_of_all_partitions_are_listed() -> None:

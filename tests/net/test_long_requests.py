@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from typing import Any
 
@@ -100,6 +100,23 @@ def test_replies_keep_their_order_behind_a_long_request(client: WireClient, hand
     assert groups_of(client.receive()) == ["short"]
     assert client.receive().error_code == 0
     assert handler.ended == 2
+
+
+def test_a_reply_to_what_was_one_long_step_is_encoded_in_steps(
+    broker: Broker, client: WireClient, handler: Handler
+) -> None:
+    api = sockets_of(broker).dispatcher.resolve(KEY << 16 | VERSION)
+    encode, encoded = api.encode_in_steps, []
+
+    def encode_in_steps(response: Any, parts: list[Any]) -> Generator[int, None, None]:
+        encoded.append(response)
+        yield from encode(response, parts)
+
+    sockets_of(broker).dispatcher.served[KEY << 16 | VERSION] = api
+    api.handle = handler.handle
+    api._encode_in_steps = encode_in_steps
+    assert groups_of(client.ask(describe(), VERSION)) == []
+    assert len(encoded) == 1
 
 
 def test_others_are_served_between_the_steps(broker: Broker, client: WireClient, handler: Handler) -> None:

@@ -263,29 +263,17 @@ class GroupCoordinator:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest, done: Done) -> None:
-        """ListGroups: the groups of all partitions that this broker leads; fails while one of them is loading.
-
-        As in Kafka, what a partition holds that could not be loaded is not listed.
-        """
+        """ListGroups: the groups of all partitions that this broker leads; fails while one of them is loading."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {group_type.strip().lower() for group_type in request.types_filter}
-        groups: list[ListedGroup] = []
 
-        def collected(listed: list[list[ListedGroup] | int]) -> None:
-            for part in listed:
-                if part == ErrorCode.NOT_COORDINATOR:
-                    continue  # lost since it was asked: its groups are listed elsewhere
-                if isinstance(part, int):
-                    done(list_error(part))
-                    return
-                groups.extend(part)
-            done(ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups))
+        def listed(groups: list[ListedGroup] | int) -> None:
+            if isinstance(groups, int):
+                done(list_error(groups))
+            else:
+                done(ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups))
 
-        partitions = self._runtime.partitions
-        gather = Gather(len(partitions), collected)
-        for position, partition in enumerate(partitions):
-            waiter = Waiter(gather.slot(position), int)
-            self._runtime.submit(partition, lambda shard, _now_ms: Result(shard.list_groups(states, types)), waiter)
+        self._runtime.list_all(lambda shard, _now_ms: Result(shard.list_groups(states, types)), listed)
 
     def describe_groups(self, group_ids: Sequence[str], api_version: int, done: Done) -> None:
         """DescribeGroups: ``done`` gets a list of DescribedGroup in the order asked."""

@@ -12,12 +12,10 @@ Counterpart in Kafka: ``TransactionCoordinator``, and what ``KafkaApis`` and ``A
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
 from pybroker.cluster.features import TRANSACTION_VERSION
 from pybroker.cluster.image import TRANSACTION_STATE_TOPIC
 from pybroker.coordinators.gather import Gather
@@ -326,10 +324,7 @@ class TransactionCoordinator:
             self._runtime.submit(self.partition_of(transactional_id), partial(_describe, transactional_id), waiter)
 
     def list_transactions(self, request: ListTransactionsRequest, done: Done) -> None:
-        """ListTransactions: those of all partitions that this broker leads; fails while one of them is loading.
-
-        There may be very many: partitions are asked over several turns of the loop.
-        """
+        """ListTransactions: those of all partitions that this broker leads; fails while one of them is loading."""
         states, unknown = responses.states_of(request.state_filters)
         producer_ids = frozenset(request.producer_id_filters)
         pattern = responses.id_pattern_of(request.transactional_id_pattern)
@@ -341,30 +336,10 @@ class TransactionCoordinator:
             found = shard.list_transactions(states, producer_ids, request.duration_filter, now_ms)
             return Result(responses.listed_states(found, pattern))
 
-        def collected(listed: list[list[TransactionState] | int]) -> None:
-            found: list[TransactionState] = []
-            for part in listed:
-                if part == ErrorCode.NOT_COORDINATOR:
-                    continue  # lost since it was asked: its ids are listed elsewhere
-                if isinstance(part, int):
-                    done(responses.list_error(part))
-                    return
-                found += part
-            done(responses.listed(found, unknown))
+        def listed(found: list[TransactionState] | int) -> None:
+            done(responses.list_error(found) if isinstance(found, int) else responses.listed(found, unknown))
 
-        partitions = deque(enumerate(self._runtime.partitions))
-        gather = Gather(len(partitions), collected)
-
-        def ask_some() -> None:
-            end_ms = self._env.clock.monotonic_ms() + limits.LISTING_SLICE_MS
-            while partitions:
-                position, partition = partitions.popleft()
-                self._runtime.submit(partition, operation, Waiter(gather.slot(position), int))
-                if self._env.clock.monotonic_ms() >= end_ms and partitions:
-                    self._env.timers.call_soon(ask_some)
-                    return
-
-        ask_some()
+        self._runtime.list_all(operation, listed)
 
     # --- asking shards -----------------------------------------------------------------------------------------------
 
