@@ -53,15 +53,15 @@ def too_many(resources: Sequence[Any]) -> tuple[int, str] | None:
     return ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
 
 
-def is_short(topics: Sequence[Any], partitions: str) -> bool:
+def is_short(topics: Sequence[Any], partitions: str, size: int = limits.PARTITIONS_AT_ONCE) -> bool:
     """Whether topics, and the lists of them in the attribute ``partitions``, are one portion."""
     if not topics:
         return True
     if len(topics) == 1:
-        return len(getattr(topics[0], partitions)) <= limits.PARTITIONS_AT_ONCE
-    if len(topics) > limits.PARTITIONS_AT_ONCE:
+        return len(getattr(topics[0], partitions)) <= size
+    if len(topics) > size:
         return False
-    return sum(len(getattr(topic, partitions)) for topic in topics) <= limits.PARTITIONS_AT_ONCE
+    return sum(len(getattr(topic, partitions)) for topic in topics) <= size
 
 
 def portions_of_topics(

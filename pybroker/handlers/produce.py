@@ -16,7 +16,7 @@ from pybroker import limits
 from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext, Steps
-from pybroker.handlers.portions import is_short, portions_of_topics
+from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -138,13 +138,15 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     produce = Produce(ctx.api_version)
     is_transactional = _has_transactional_records(request)
     refusal = _refusal(ctx, request, is_transactional)
+    if _is_long(ctx, request.topic_data):
+        return _append_many(ctx, request, refusal, is_transactional, produce)
+    if is_transactional and not refusal:
+        from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
+
+        refusal = _refusal_of_producers(producers_of(_records_of(request.topic_data)))
     if refusal or not is_transactional:
-        if not is_short(request.topic_data, "partition_data"):
-            return _append_many(ctx, request, refusal, produce)
         _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
         return produce.answer(ctx, request.acks)
-    from pybroker.handlers.transactional_produce import TransactionalProduce
-
     places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
     _place_batches(ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place))
     assert request.transactional_id is not None
@@ -155,21 +157,34 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     return transactional.wait(ctx, request.acks)
 
 
-def _append_many(ctx: RequestContext, request: ProduceRequest, refusal: int, produce: Produce) -> Steps:
+def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
+    """Whether it takes several turns: because of many batches, or of several that are the first of their partitions."""
+    if is_short(topics, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE):
+        return False
+    if not is_short(topics, "partition_data"):
+        return True
+    by_id = ctx.api_version >= _BY_ID
+    replicas = ctx.services.replicas
+    for topic in topics:
+        key = topic.topic_id if by_id else topic.name
+        for data in topic.partition_data:
+            partition = replicas.partition(key, data.index)
+            if partition is not None and not partition.log.on_disk:
+                return True
+    return False
+
+
+def _append_many(
+    ctx: RequestContext, request: ProduceRequest, refusal: int, is_transactional: bool, produce: Produce
+) -> Steps:
     """Append over many turns: nothing behind it on its connection is started, so that batches stay in order."""
     held = ctx.connection.hold_request()
     produce.pending += 1  # so that no append which completes on the way is taken for the last one
-    answered = produce.response.responses
     try:
-        for portion in portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE):
-            some = ProduceResponse(responses=[], throttle_time_ms=0)
-            _place_batches(ctx, portion, refusal, some, produce.append)
-            for topic in some.responses:
-                if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
-                    answered[-1].partition_responses.extend(topic.partition_responses)
-                else:
-                    answered.append(topic)
-            yield
+        if is_transactional and not refusal:
+            yield from _append_many_transactional(ctx, request, produce)
+        else:
+            yield from _place_many(ctx, request, refusal, produce, produce.append)
     finally:
         produce.pending -= 1
         # A writer thread may still read from the request.
@@ -178,6 +193,47 @@ def _append_many(ctx: RequestContext, request: ProduceRequest, refusal: int, pro
         else:
             held.release()
     return produce.answer(ctx, request.acks)
+
+
+def _append_many_transactional(ctx: RequestContext, request: ProduceRequest, produce: Produce) -> Steps:
+    """The coordinator is asked once, for all of them."""
+    from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
+
+    producers: set[tuple[int, int]] = set()
+    for portion in _portions(request):
+        producers |= producers_of(_records_of(portion))
+        yield
+    refusal = _refusal_of_producers(producers)
+    if refusal:
+        yield from _place_many(ctx, request, refusal, produce, produce.append)
+        return
+    places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
+    yield from _place_many(ctx, request, 0, produce, lambda *place: places.append(place))
+    assert request.transactional_id is not None
+    transactional = TransactionalProduce(produce, places)
+    verified = Parked()
+    transactional.verify(ctx, request.transactional_id, verified.complete)
+    errors = yield verified
+    for some in portions(places, limits.PARTITIONS_APPENDED_AT_ONCE):
+        transactional.append(some, errors)
+        yield
+
+
+def _place_many(ctx: RequestContext, request: ProduceRequest, refusal: int, produce: Produce, place: _Place) -> Steps:
+    answered = produce.response.responses
+    for portion in _portions(request):
+        some = ProduceResponse(responses=[], throttle_time_ms=0)
+        _place_batches(ctx, portion, refusal, some, place)
+        for topic in some.responses:
+            if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
+                answered[-1].partition_responses.extend(topic.partition_responses)
+            else:
+                answered.append(topic)
+        yield
+
+
+def _portions(request: ProduceRequest) -> Iterator[list[TopicProduceData]]:
+    return portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE)
 
 
 def _place_batches(
@@ -213,8 +269,8 @@ def _place_batches(
             )
 
 
-def _records_of(request: ProduceRequest) -> Iterator[memoryview]:
-    for topic in request.topic_data:
+def _records_of(topics: list[TopicProduceData]) -> Iterator[memoryview]:
+    for topic in topics:
         for data in topic.partition_data:
             if data.records is not None:
                 yield cast(memoryview, data.records)
@@ -234,20 +290,18 @@ def _has_transactional_records(request: ProduceRequest) -> bool:
 
 
 def _refusal(ctx: RequestContext, request: ProduceRequest, is_transactional: bool) -> int:
-    """The error of the whole request, or 0."""
+    """The error of the whole request, or 0, as far as it does not depend on the batches."""
     if is_transactional:
         transactional_id = request.transactional_id
         if transactional_id is None or not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if is_transactional:
-        from pybroker.handlers.transactional_produce import transactional_headers
-
-        headers = transactional_headers(_records_of(request))
-        if len({(header.producer_id, header.producer_epoch) for header in headers}) > 1:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return 0
+
+
+def _refusal_of_producers(producers: set[tuple[int, int]]) -> int:
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(producers) > 1 else 0
 
 
 def response_of(

@@ -18,7 +18,7 @@ from pybroker.replication.transaction_verification import (
 from pybroker_protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pybroker.handlers.context import Parked, RequestContext
     from pybroker.handlers.produce import Produce
@@ -39,6 +39,11 @@ def transactional_headers(batches: Iterable[memoryview]) -> Iterator[BatchHeader
                 yield header
 
 
+def producers_of(batches: Iterable[memoryview]) -> set[tuple[int, int]]:
+    """Ids, with their epochs, of those who wrote the batches inside of transactions."""
+    return {(header.producer_id, header.producer_epoch) for header in transactional_headers(batches)}
+
+
 class TransactionalProduce:
     """One request under way."""
 
@@ -52,6 +57,10 @@ class TransactionalProduce:
 
     def start(self, ctx: RequestContext, transactional_id: str) -> None:
         """Append what may be appended, at once or when the coordinator has answered."""
+        self.verify(ctx, transactional_id, self._append_all)
+
+    def verify(self, ctx: RequestContext, transactional_id: str, done: Callable[[PartitionErrors], None]) -> None:
+        """Ask the coordinator about all batches; ``done`` hears what speaks against a partition."""
         producer: ProducerOfTransaction | None = None
         batches: list[tuple[Partition, int]] = []
         for partition, records, _ in self._places:
@@ -59,10 +68,10 @@ class TransactionalProduce:
                 producer = ProducerOfTransaction(transactional_id, header.producer_id, header.producer_epoch)
                 batches.append((partition, header.base_sequence))
         if producer is None:
-            self._append({})
+            done({})
         else:
             verification = ctx.services.transaction_verification
-            verification.verify(producer, batches, self._operation, self._append, retries=True)
+            verification.verify(producer, batches, self._operation, done, retries=True)
 
     def wait(self, ctx: RequestContext, acks: int) -> Parked:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
@@ -77,17 +86,21 @@ class TransactionalProduce:
         parked.holds_back = True
         return parked
 
-    def _append(self, errors: PartitionErrors) -> None:
+    def _append_all(self, errors: PartitionErrors) -> None:
         self.is_appended = True
         produce = self._produce
         produce.pending += 1  # so that no append which completes in here is taken for the last one
-        for partition, records, reply in self._places:
+        self.append(self._places, errors)
+        self._places = []
+        produce.pending -= 1
+        produce.complete_if_done()
+
+    def append(self, places: Iterable[Place], errors: PartitionErrors) -> None:
+        """Append the batches of these places, but for those that an error speaks against."""
+        for partition, records, reply in places:
             error = errors.get((partition.topic, partition.index))
             if error:
                 reply.error_code = produce_error(self._operation, error)
                 reply.error_message = "The partition could not be verified to be part of the transaction"
             else:
-                produce.append(partition, records, reply)
-        self._places = []
-        produce.pending -= 1
-        produce.complete_if_done()
+                self._produce.append(partition, records, reply)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 
+from pybroker import limits
+from pybroker.net import long_requests
+from pybroker.replication.partition import Partition
 from pybroker.server import BrokerServer
 from pybroker.storage.results import PartitionErrors, TopicPartition
 from pybroker.testing import Broker
@@ -16,7 +20,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceRequest
+from pybroker_protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
 from pybroker_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -471,3 +475,51 @@ def test_markers_are_answered_partition_by_partition(wire: WireClient, topic: st
         (2, topic, 0): 0,
     }
     assert wire.ask(WriteTxnMarkersRequest(markers=[]), 1).markers == []
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("is_transactional", [False, True], ids=["plain", "transactional"])
+def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop(
+    broker: Broker,
+    coordinator: Coordinator,
+    wire: WireClient,
+    monkeypatch: pytest.MonkeyPatch,
+    is_transactional: bool,
+    acks: int,
+) -> None:
+    name = f"many{next(_numbers)}"
+    partitions = 3 * limits.PARTITIONS_APPENDED_AT_ONCE
+    broker.create_topic(name, partitions=partitions)
+    seconds = count(1 << 62, 1_000_000_000)
+    monkeypatch.setattr(long_requests, "monotonic_ns", lambda: next(seconds))  # each step takes all of a turn
+    appended_in: Counter[Any] = Counter()
+    turn = 0
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+
+    append = Partition.append_as_leader
+
+    def counted(self: Partition, *arguments: Any) -> Any:
+        if self.topic == name:
+            appended_in[turn] += 1
+            self.replicas.env.timers.call_soon(next_turn)
+        return append(self, *arguments)
+
+    monkeypatch.setattr(Partition, "append_as_leader", counted)
+    request = transactional(name, acks=acks) if is_transactional else produce_request(name, batch(b"v"), acks=acks)
+    (data,) = request.topic_data[0].partition_data
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=data.records) for index in range(partitions)
+    ]
+    wire.send(request, 9)
+    if acks:
+        (answered,) = wire.receive().responses
+        assert [(each.index, each.error_code) for each in answered.partition_responses] == [
+            (index, 0) for index in range(partitions)
+        ]
+    else:
+        eventually(lambda: appended_in.total() == partitions, "all are appended")
+    assert max(appended_in.values()) <= limits.PARTITIONS_APPENDED_AT_ONCE
+    assert [len(asked) for asked, _ in coordinator.asked] == ([partitions] if is_transactional else [])
