@@ -94,21 +94,28 @@ class BatchFilter:
         self.records_kept = 0
 
     def filter(self, header: BatchHeader, batch: memoryview) -> Filtering:
-        """What stays of ``batch``.  Raises ProtocolError where its records are damaged."""
+        """What stays of ``batch``, which is empty where it is superseded.
+
+        Raises ProtocolError where its records are damaged.
+        """
         self.records_read += header.records_count
         if header.is_control:
             return (yield from self._filter_control(header, batch))
         aborted = self._transactions.on_data(header.producer_id, header.last_offset, header.is_transactional)
-        if aborted or not header.records_count or self._is_superseded(header):
+        if aborted or not header.records_count or not batch:
             return self._emptied(header)
         if header.base_offset > self._map.latest_offset:
             self.records_kept += header.records_count
             return batch
         return (yield from self._filter_data(header, batch))
 
-    def _is_superseded(self, header: BatchHeader) -> bool:
-        """Whether the map, whose making has read the batch, tells by its offsets alone that nothing stays."""
-        return self._is_in_map(header) and not self._last_between(header.base_offset, header.last_offset)
+    def is_superseded(self, header: BatchHeader) -> bool:
+        """Whether the map, whose making has read the batch, tells by its offsets alone that no record of it stays."""
+        return (
+            not header.is_control
+            and self._is_in_map(header)
+            and not self._last_between(header.base_offset, header.last_offset)
+        )
 
     def _is_in_map(self, header: BatchHeader) -> bool:
         """Whether all of a batch's records were put into the map, whose offsets can be asked for."""

@@ -34,7 +34,7 @@ from pybroker.storage.cleaner.jobs import (
     Step,
 )
 from pybroker.storage.cleaner.offset_map import OffsetMap
-from pybroker.storage.cleaner.segment_files import Chunk, CleanedSegment, read_chunks
+from pybroker.storage.cleaner.segment_files import Chunk, CleanedSegment, Skip, read_chunks, skip_nothing
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.segment import (
     INDEX_SUFFIX,
@@ -136,8 +136,8 @@ class Round:
         ]
         return [key for key, _ in dirty], [offset for _, offset in dirty]
 
-    def _chunks(self, segment: SourceSegment, position: int) -> Iterator[tuple[int, Chunk]]:
-        return read_chunks(self._directory, segment, position, self._job.io_buffer_bytes)
+    def _chunks(self, segment: SourceSegment, position: int, skip: Skip = skip_nothing) -> Iterator[tuple[int, Chunk]]:
+        return read_chunks(self._directory, segment, position, self._job.io_buffer_bytes, skip)
 
     def _end_of(self, i: int) -> int:
         segments = self._job.segments
@@ -190,7 +190,7 @@ class Round:
         target = CleanedSegment(self._directory, group[0].base_offset, job.index_interval_bytes, job.sync)
         self._target = target
         for segment in group:
-            for size, chunk in self._chunks(segment, 0):
+            for size, chunk in self._chunks(segment, 0, batch_filter.is_superseded):
                 kept = []
                 for header, batch in chunk:
                     self._reading = segment.base_offset, header.base_offset

@@ -3,14 +3,15 @@
 Owns the buffer that batches are read through, and the four ``.cleaned`` files of the segment being written.  Knows no
 rule of compaction.
 
-Invariants: every batch handed out is whole and has the checksum it says; what is written is synced in small portions,
-so that the kernel never holds up other writers of the disk for it, and wholly before it is called ready.
+Invariants: every batch handed out is whole and has the checksum it says, or only its header is handed out; what is
+written is synced in small portions, so that the kernel never holds up other writers of the disk for it, and wholly
+before it is called ready.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pybroker.limits import CLEANER_SYNC_BYTES
@@ -34,30 +35,46 @@ from pybroker_protocol.records import CURRENT_MAGIC, HEADER, HEADER_BYTES, LOG_O
 _POSITION_MAX = (1 << 31) - 1
 
 Chunk = list[tuple[BatchHeader, memoryview]]
+Skip = Callable[[BatchHeader], bool]
+
+_NOT_READ = memoryview(b"")
+
+
+def skip_nothing(_: BatchHeader) -> bool:
+    """Every batch is read whole and checked."""
+    return False
 
 
 def read_chunks(
-    directory: Path, segment: SourceSegment, position: int, buffer_bytes: int
+    directory: Path, segment: SourceSegment, position: int, buffer_bytes: int, skip: Skip = skip_nothing
 ) -> Iterator[tuple[int, Chunk]]:
-    """(bytes, batches) of one piece after another from ``position`` on; the batches are good until the next piece.
+    """(bytes read, batches) of one piece after another from ``position`` on; batches are good until the next piece.
 
+    Of a batch that ``skip`` says nobody needs comes the header alone, and nothing is read behind it that is not near.
     Raises CleaningFailed where something else than batches lies in the file.
     """
     path = directory / file_name(segment.base_offset)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         buffer = bytearray(buffer_bytes)
+        header_only = False
         while position < segment.size:
-            held = os_file.read_into(fd, memoryview(buffer)[: segment.size - position], position)
-            chunk, used = _batches_in(memoryview(buffer)[:held], path, position)
+            left = segment.size - position
+            wanted = HEADER_BYTES if header_only else len(buffer)
+            held = os_file.read_into(fd, memoryview(buffer)[: min(wanted, left)], position)
+            chunk, used = _batches_in(memoryview(buffer)[:held], path, position, left, skip)
             if used:
-                yield used, chunk
+                yield min(used, held), chunk
                 position += used
+                # The next one is likely to be as large and as little needed.
+                header_only = used - held > buffer_bytes
                 continue
             missing = _size_of_first(buffer, held)
-            if held < HEADER_BYTES or not held < missing <= segment.size - position:
+            if held < HEADER_BYTES or not held < missing <= left:
                 raise CleaningFailed(f"{path} holds no whole batch at {position}")
-            buffer = bytearray(missing)
+            header_only = False
+            if missing > len(buffer):
+                buffer = bytearray(missing)
     finally:
         os.close(fd)
 
@@ -66,7 +83,8 @@ def _size_of_first(buffer: bytearray, held: int) -> int:
     return LOG_OVERHEAD + int.from_bytes(buffer[8:12], "big", signed=True) if held >= LOG_OVERHEAD else 0
 
 
-def _batches_in(view: memoryview, path: Path, position: int) -> tuple[Chunk, int]:
+def _batches_in(view: memoryview, path: Path, position: int, left: int, skip: Skip) -> tuple[Chunk, int]:
+    """The batches that begin in ``view`` and are to be skipped or lie in it whole; where the next one begins."""
     chunk: Chunk = []
     at = 0
     while at + HEADER_BYTES <= len(view):
@@ -74,6 +92,10 @@ def _batches_in(view: memoryview, path: Path, position: int) -> tuple[Chunk, int
         size = header.size_bytes
         if size < HEADER_BYTES or header.magic != CURRENT_MAGIC:
             raise CleaningFailed(f"{path} holds no batch of format 2 at {position + at}")
+        if at + size <= left and skip(header):
+            chunk.append((header, _NOT_READ))
+            at += size
+            continue
         if at + size > len(view):
             break
         if compute_crc(view, at) != header.crc:
