@@ -331,7 +331,7 @@ BYTES_SEARCHED_PER_STEP = 64 << 10
 SEGMENTS_LOOKED_AT_ONCE = 100
 
 # Searches by timestamp that a log dir's reader thread has at once, of those in batches with no more records than
-# producers send, and of those in larger ones: each may hold a batch that takes 128 MB once it is decompressed.
+# producers send, and of those in larger ones: each may hold 128 MB, of one snappy block or of what zstd looks back at.
 LOOKUPS_AT_ONCE = 2
 ORDINARY_BATCH_RECORDS_MAX = 50_000
 

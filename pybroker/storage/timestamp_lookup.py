@@ -117,7 +117,7 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
     """What the batches from ``position`` on have, and the offset that a search behind them begins with.
 
     Yields where others may have their turn, how many records are left of the batch that it is at.  Between two yields
-    there is no more to do than the loop has time for, but for codecs that cannot stop, which a yield comes before.
+    there is no more to do than the loop has time for, but for a large block of snappy's, which a yield comes before.
     """
     walked, offset, has_paused = 0, start_offset, False
     while position >= 0 and position + HEADER_BYTES <= end:
