@@ -24,7 +24,7 @@ RECORD_BYTES, RECORDS, KEYS, BATCHES = 1000, 1000, 100_000, 400
 TOPIC_RESOURCE, SET = 2, 0
 PATIENCE_S = 300
 # Of the latencies, in both volumes: less than any broker takes for the compaction, which begins half a second late.
-WARMUP_S, SECONDS = 0.5, 2.5
+WARMUP_S, SECONDS = 0.5, 1.5
 # The cleaner is to begin as soon as the topic is compacted, for the measurement's sake.
 PROPERTIES = {"log.cleaner.backoff.ms": "500"}
 
