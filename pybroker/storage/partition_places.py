@@ -54,6 +54,9 @@ class PartitionPlaces:
     def __len__(self) -> int:
         return len(self._places)
 
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._places
+
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._places)
 

@@ -3,13 +3,15 @@ be another log's already, and the log directory stays online."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pybroker import limits
 from pybroker.storage import checkpoints, os_file
+from pybroker.storage.partition_places import PartitionPlaces
+from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
@@ -110,3 +112,20 @@ def test_a_topic_made_anew_before_all_of_the_old_one_is_put_aside_keeps_its_own(
     world.advance(PARTITIONS)
     assert left_of(half_deleted) == [successor.path]
     assert len(read_all(successor)) == 7
+
+
+def test_a_deleted_topic_is_not_looked_for_among_all_partitions(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(PARTITIONS):
+        Client(storage.log(partition=index)).fill(1)
+    walks = 0
+
+    def walk(_places: PartitionPlaces) -> Iterator[TopicPartition]:
+        nonlocal walks
+        walks += 1
+        return iter(())
+
+    monkeypatch.setattr(PartitionPlaces, "__iter__", walk)
+    storage.manager.delete("t", TOPIC_ID, PARTITIONS)
+    assert (left_of(storage), walks) == ([], 0)
