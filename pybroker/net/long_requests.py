@@ -101,7 +101,8 @@ class LongRequest:
     def _answered(self, steps: Steps) -> Steps:
         """What the steps lead to: a response, or, once that has taken long, its encoded form."""
         response = yield from steps
-        yield  # also what was one long step is encoded in steps
+        if response.__class__ is not Parked:  # the handler is done then: what comes behind it may begin
+            yield  # also what was one long step is encoded in steps
         if not self._is_long:
             return response
         self._release()
