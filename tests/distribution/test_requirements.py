@@ -15,9 +15,9 @@ from tests.source_tree import BROKER, ROOT, WIRE, imports, python_files, relativ
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+# Modules of the standard library, but of a later Python than the oldest that is served.
+LATER = {"annotationlib", "compression"}
 # What is only in an extra may be imported by these, and by nothing else.
-# A module of the standard library, but of a later Python than the oldest that is served.
-LATER = {"annotationlib"}
 PARTS_WITH_EXTRAS = (
     "pybroker/cli/",
     "pybroker/pipeline/",
