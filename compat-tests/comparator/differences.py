@@ -198,13 +198,16 @@ MEANT: tuple[Meant, ...] = (
         _NO_REPLY,
         ("responses", ABSENT, f"[{_REFUSED_TWICE}, {_REFUSED_TWICE}]"),
     ),
-    Meant(
-        "configs.describe_the_broker",
-        "*",
-        "*configs[name=pybroker.*]",
-        ABSENT,
-        "{'name': 'pybroker.*', 'value': '*', 'read_only': *, 'config_source': 5, *",
-        "settings that are pybroker's own",
+    *(
+        Meant(
+            "*",
+            f"{api} *",
+            "*configs[name=pybroker.*]",
+            ABSENT,
+            "{'name': 'pybroker.*', 'value': '*', 'read_only': *, 'config_source': 5, *",
+            "settings that are pybroker's own",
+        )
+        for api in ("DescribeConfigs", "CreateTopics")
     ),
     *_each(
         "configs.describe_the_broker",
