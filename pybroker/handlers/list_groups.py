@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import visible
 from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
@@ -18,10 +19,7 @@ def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps:
     ctx.services.groups.list_groups(request, listed.complete)
     response: ListGroupsResponse = yield listed
     if not sees_all:
-        groups = []
-        for group in response.groups:
-            if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id):
-                groups.append(group)
-            yield
-        response.groups = groups
+        response.groups = yield from visible(
+            response.groups, lambda group: ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+        )
     return response

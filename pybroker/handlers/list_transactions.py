@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pybroker.apis import Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.portions import visible
 from pybroker_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 
@@ -17,10 +18,8 @@ def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Steps:
     listed = Parked()
     ctx.services.transactions.list_transactions(request, listed.complete)
     response: ListTransactionsResponse = yield listed
-    states = []
-    for state in response.transaction_states:
-        if ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id):
-            states.append(state)
-        yield
-    response.transaction_states = states
+    response.transaction_states = yield from visible(
+        response.transaction_states,
+        lambda state: ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id),
+    )
     return response

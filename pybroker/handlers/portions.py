@@ -46,6 +46,33 @@ def merge_topics(merged: dict[Key, Topic], topics: Iterable[Topic], key: Callabl
             before.partitions.extend(topic.partitions)
 
 
+def answered_in_portions(request: Any, answer: Callable[[Any], Any], key: Callable[[Any], Any]) -> Steps:
+    """Have a request answered portion by portion of its topics; the topics of all answers, one entry per ``key``.
+
+    ``answer`` takes a request of the same kind and gives back a response, or a ``Parked`` that comes to one.
+    """
+    merged: dict[Any, Any] = {}
+    for portion in portions_of_topics(request.topics, "partitions"):
+        part = copy(request)
+        part.topics = portion
+        response = answer(part)
+        if isinstance(response, Parked):
+            response = yield response
+        merge_topics(merged, response.topics, key)
+        yield
+    return list(merged.values())
+
+
+def visible(elements: Iterable[Any], may_see: Callable[[Any], bool]) -> Steps:
+    """Those of very many elements that the client may see."""
+    seen = []
+    for element in elements:
+        if may_see(element):
+            seen.append(element)
+        yield
+    return seen
+
+
 def too_many(resources: Sequence[Any]) -> tuple[int, str] | None:
     """What a request of more resources than the controller decides at once is refused with, for each of them."""
     if len(resources) <= limits.RESOURCES_PER_REQUEST_MAX:

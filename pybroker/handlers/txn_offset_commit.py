@@ -8,13 +8,13 @@ one.
 
 from __future__ import annotations
 
-from copy import copy
+from functools import partial
 from operator import attrgetter
 
 from pybroker.apis import Operation, Resource
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import is_short, merge_topics, portions_of_topics
+from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -36,15 +36,8 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCom
 
 def _commit_many(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Steps:
     """A batch of the coordinator's for each portion."""
-    merged: dict[str, TxnOffsetCommitResponseTopic] = {}
-    for portion in portions_of_topics(request.topics, "partitions"):
-        part = copy(request)
-        part.topics = portion
-        answer = _commit(ctx, part)
-        topics = (yield answer).topics if isinstance(answer, Parked) else answer.topics
-        merge_topics(merged, topics, _name)
-        yield
-    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(merged.values()))
+    topics = yield from answered_in_portions(request, partial(_commit, ctx), _name)
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
 def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:
