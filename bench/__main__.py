@@ -61,6 +61,8 @@ def parse_arguments() -> argparse.Namespace:
     arguments.parts = arguments.only.split(",") if arguments.only else None
     if unknown := (set(arguments.parts or ()) - PARTS.keys()) | (set(arguments.brokers) - set(CONTESTANTS)):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if arguments.directory is not None and not arguments.directory.is_dir():
+        parser.error(f"--directory {arguments.directory} is no directory")
     return arguments
 
 
@@ -77,9 +79,11 @@ def disturbed_parts(info: RunInfo) -> list[str]:
 def begin_again(info: RunInfo, measurements: Measurements, parts: list[str]) -> None:
     """Take back what was found of these parts, and say so."""
     for name in parts:
-        why = (
-            "which had failed" if name in info.failed else f"of which the host had taken {info.stolen.get(name, 0):.1%}"
-        )
+        taken = info.stolen.get(name, 0)
+        if name in info.failed:
+            why = "which had failed"
+        else:
+            why = f"of which the host had taken {taken:.1%}" if taken > DISTURBED else "which was asked for"
         info.again[name] = f"{why}, at {now_text()}"
         measurements.forget(name)
     info.failed = [name for name in info.failed if name not in parts]

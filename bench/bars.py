@@ -260,7 +260,7 @@ BARS: tuple[Bar, ...] = (
     *_clients(),
     *_coordinators(),
     Bar("compaction", "compaction", "compacted", Kind.RATIO_AT_LEAST, 0.8, True),
-    Bar("produce p99 while 2 GB are compacted, against without", "compaction", "produce p99 factor", Kind.AT_MOST, 1.5),
+    Bar("produce p99 while 3 GB are compacted, against without", "compaction", "produce p99 factor", Kind.AT_MOST, 1.5),
     Bar("produce p99 while compacting", "compaction", "produce p99 beside the cleaner", Kind.RATIO_AT_MOST, None),
     Bar("start after kill -9, a log of 5 GB", "recovery", "start after kill -9", Kind.RATIO_AT_MOST, None),
     Bar("20,000 partitions after kill -9", "recovery", "20,000 partitions start after kill -9", Kind.AT_MOST, 2),

@@ -15,7 +15,7 @@ PARTS = {
     "java": "Kafka's own ProducerPerformance and ConsumerPerformance",
     "memory": "resident memory: idle, 1,000 connections, 10,000 partitions",
     "cold": "a tail consumer's latency while another consumer reads cold data",
-    "compaction": "a producer's latency while the log cleaner compacts 2 GB",
+    "compaction": "a producer's latency while the log cleaner compacts 3 GB",
     "recovery": "start after kill -9 with a log of 5 GB, and with 20,000 partitions",
     "commits": "offsets committed by 1×1, 8×1 and 8×5 members × requests in flight",
     "groups": "a group of 100 members over 300 partitions joins, and settles after one died, in both protocols",

@@ -1,4 +1,4 @@
-"""A producer's latency alone, and while the log cleaner compacts another topic's 2 GB."""
+"""A producer's latency alone, and while the log cleaner compacts another topic's 3 GB."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.wire import INCREMENTAL_ALTER_CONFIGS, Client
 from pybroker_protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from pybroker_protocol.record_codec import NewRecord, build_batch
 
-COMPACTED_BYTES = 2_000_000_000
+COMPACTED_BYTES = 3_000_000_000
 SEGMENT_BYTES = 100_000_000
 # A twentieth of the records stay; with the active segment they are less than this part of the bytes.
 LEFT = 8

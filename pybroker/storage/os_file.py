@@ -35,6 +35,8 @@ fdatasync = getattr(os, "fdatasync", os.fsync)
 
 _LOWEST_PRIORITY = 19
 
+_PAGES_ASKED_FOR_AT_ONCE = 256
+
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
@@ -135,9 +137,15 @@ def is_resident(address: int, start: int, end: int) -> bool:
     import ctypes
 
     start -= start % mmap.PAGESIZE
-    pages = (end - start + mmap.PAGESIZE - 1) // mmap.PAGESIZE
-    states = ctypes.create_string_buffer(pages)
-    return not _mincore()(address + start, end - start, states) and states.raw.count(1) == pages
+    states = ctypes.create_string_buffer(_PAGES_ASKED_FOR_AT_ONCE)
+    while start < end:
+        # What is not there is mostly missing from near the beginning on: no need to look up every page behind it.
+        length = min(end - start, _PAGES_ASKED_FOR_AT_ONCE * mmap.PAGESIZE)
+        pages = (length + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+        if _mincore()(address + start, length, states) or states.raw.count(1, 0, pages) != pages:
+            return False
+        start += length
+    return True
 
 
 def read_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:

@@ -15,7 +15,7 @@ import results
 
 import bench.report
 from bench import taken_memory
-from bench.__main__ import begin_again, disturbed_parts, run_parts
+from bench.__main__ import begin_again, disturbed_parts, parse_arguments, run_parts
 from bench.contestants import PYBROKER
 from bench.context import QUICK, Context, back_with_memory
 from bench.measurements import Measurements
@@ -117,6 +117,23 @@ def test_failed_and_disturbed_parts_are_measured_again_and_said_to_be(add_part: 
     }
     assert [line for line in found.lines() if "again: stolen, of which the host had taken 20.0%, at 20" in line]
     assert [line for line in found.lines() if "again: fails, which had failed, at 20" in line]
+
+
+def test_part_that_is_named_is_said_to_be_measured_again_as_it_was_asked_for() -> None:
+    info = RunInfo("scripts/bench", load_before=0.1)
+    info.stolen = {"steady": 0.01}
+    begin_again(info, Measurements(), ["steady"])
+    assert [line for line in info.lines() if "again: steady, which was asked for, at 20" in line]
+
+
+def test_directory_that_is_none_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--directory", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("nowhere is no directory")
 
 
 def test_part_that_is_taken_back_shows_nothing_until_it_is_measured_again_in_its_place() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
@@ -245,6 +246,26 @@ def test_kernel_tells_what_is_in_the_page_cache(tmp_path: Path) -> None:
             os.pread(fd, 10, 500_000)
             assert os_file.is_resident(address, 500_000, 500_010)
             assert not os_file.is_resident(address, 0, 1 << 20)
+        mapped.close()
+    finally:
+        os.close(fd)
+
+
+def test_range_of_many_pages_is_resident_only_if_each_of_them_is(tmp_path: Path) -> None:
+    size = 5 << 20
+    fd = os_file.open_for_append(tmp_path / "file")
+    try:
+        os_file.write_fully(fd, os.urandom(size), 0)
+        mapped = os_file.map_for_reading(fd, size, 1 << 30)
+        address = os_file.map_address(mapped)
+        assert os_file.is_resident(address, 3, size - 3)
+        os.fsync(fd)
+        for missing in (size - mmap.PAGESIZE, (2 << 20) + mmap.PAGESIZE):
+            os.posix_fadvise(fd, missing, mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+            if not os_file.is_resident(address, missing, missing + 1):  # tmpfs keeps everything
+                assert not os_file.is_resident(address, 0, size)
+                assert os_file.is_resident(address, 0, missing)
+                assert os_file.is_resident(address, missing - mmap.PAGESIZE - 1, missing - mmap.PAGESIZE + 1)
         mapped.close()
     finally:
         os.close(fd)
