@@ -276,10 +276,13 @@ class LogManager:
         """Unless a topic made anew under the name has put it aside already."""
         key, topic_id = self._doomed.popleft()
         log = self._logs.get(key)
-        if log is None and key in self._places:
-            self._places.delete_of_topic(key, topic_id)
-        elif log is not None and log.topic_id == topic_id:
-            self._delete_log(key, log)
+        try:
+            if log is None and key in self._places:
+                self._places.delete_of_topic(key, topic_id)
+            elif log is not None and log.topic_id == topic_id:
+                self._delete_log(key, log)
+        except Exception:  # the others are to go, too
+            logger.exception("Partition %s-%d could not be deleted", *key)
 
     def _checkpoint_deletions(self) -> None:
         del self._timers["deleted"]

@@ -9,6 +9,7 @@ import pytest
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.storage import checkpoints
+from pybroker.storage.log import Log
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, StorageError
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
@@ -109,6 +110,25 @@ def test_deleting_a_topic_that_was_never_opened(make_storage: MakeStorage, world
     again.manager.delete("t", TOPIC_ID, 10)
     world.advance(1)
     assert not list(again.path.glob("t-0*"))
+
+
+def test_partition_whose_deletion_fails_keeps_no_other_from_going(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [storage.log("gone", partition=partition) for partition in range(3)]
+    for log in logs:
+        Client(log).fill(1)
+    retire = Log.retire
+
+    def fail_once(log: Log) -> None:
+        if log is logs[1]:
+            raise RuntimeError("nobody thought of it")
+        retire(log)
+
+    monkeypatch.setattr(Log, "retire", fail_once)
+    storage.manager.delete("gone", TOPIC_ID, 3)
+    world.advance(1)
+    assert [(storage.path / f"gone-{partition}").exists() for partition in range(3)] == [False, True, False]
 
 
 def test_deletion_that_a_crash_interrupted_is_finished_at_start(make_storage: MakeStorage, world: FakeWorld) -> None:
