@@ -1,6 +1,6 @@
 """THE TABLE: one row per served API key.
 
-Owns: which keys are served, in which versions, by which handler, routed where, under which ACL.
+Owns: which keys are served, in which versions, by which handler, routed where.
 Dispatch, ApiVersions, metrics, the table of docs/reference.md and the parametrised tests all derive from these rows.
 A row holds numbers and the dotted name of its handler; the module is imported when the first request of
 its key comes.
@@ -64,8 +64,7 @@ class Route(IntEnum):
 class Api(NamedTuple):
     """One served API: ``versions`` is an inclusive range, ``handler`` a module of ``pybroker.handlers``.
 
-    ``routed_to`` and ``acl`` are seams: requests will be forwarded by the one, and checked by the other before their
-    handler sees them, where a check of the whole request is enough; until then handlers ask ``ctx.authorize``.
+    ``routed_to`` is a seam: requests will be forwarded by it.  Whether they are permitted the handlers ask.
     """
 
     key: int
@@ -73,7 +72,6 @@ class Api(NamedTuple):
     versions: tuple[int, int]
     handler: str
     routed_to: Route = Route.ANY_BROKER
-    acl: tuple[Operation, Resource] | None = None
     advertised_min: int | None = None  # Produce advertises 0 for the sake of old librdkafka (KAFKA-18659)
     elements_max: int | None = None  # of all arrays together, where the request is one operation as a whole
 
@@ -83,129 +81,49 @@ TRANSACTION = Route.TRANSACTION_COORDINATOR
 WHOLE, ADMIN = limits.OPERATION_ELEMENTS_MAX, limits.ADMIN_ELEMENTS_MAX
 
 APIS: tuple[Api, ...] = (
-    Api(0, "Produce", (3, 13), "produce", LEADER, (Operation.WRITE, Resource.TOPIC), advertised_min=0),
-    Api(1, "Fetch", (4, 18), "fetch", LEADER, (Operation.READ, Resource.TOPIC)),
-    Api(2, "ListOffsets", (1, 11), "list_offsets", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
-    Api(3, "Metadata", (0, 13), "metadata", ANY, (Operation.DESCRIBE, Resource.TOPIC)),
-    Api(8, "OffsetCommit", (2, 10), "offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
-    Api(9, "OffsetFetch", (1, 10), "offset_fetch", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
-    Api(10, "FindCoordinator", (0, 6), "find_coordinator", ANY, (Operation.DESCRIBE, Resource.GROUP)),
-    Api(11, "JoinGroup", (0, 9), "join_group", GROUP, (Operation.READ, Resource.GROUP), elements_max=WHOLE),
-    Api(12, "Heartbeat", (0, 4), "heartbeat", GROUP, (Operation.READ, Resource.GROUP)),
-    Api(13, "LeaveGroup", (0, 5), "leave_group", GROUP, (Operation.READ, Resource.GROUP), elements_max=WHOLE),
-    Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, (Operation.READ, Resource.GROUP), elements_max=WHOLE),
-    Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
-    Api(16, "ListGroups", (0, 5), "list_groups", ANY, (Operation.DESCRIBE, Resource.GROUP), elements_max=WHOLE),
+    Api(0, "Produce", (3, 13), "produce", LEADER, advertised_min=0),
+    Api(1, "Fetch", (4, 18), "fetch", LEADER),
+    Api(2, "ListOffsets", (1, 11), "list_offsets", LEADER),
+    Api(3, "Metadata", (0, 13), "metadata", ANY),
+    Api(8, "OffsetCommit", (2, 10), "offset_commit", GROUP),
+    Api(9, "OffsetFetch", (1, 10), "offset_fetch", GROUP),
+    Api(10, "FindCoordinator", (0, 6), "find_coordinator", ANY),
+    Api(11, "JoinGroup", (0, 9), "join_group", GROUP, elements_max=WHOLE),
+    Api(12, "Heartbeat", (0, 4), "heartbeat", GROUP),
+    Api(13, "LeaveGroup", (0, 5), "leave_group", GROUP, elements_max=WHOLE),
+    Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, elements_max=WHOLE),
+    Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP),
+    Api(16, "ListGroups", (0, 5), "list_groups", ANY, elements_max=WHOLE),
     Api(18, "ApiVersions", (0, 4), "api_versions"),
-    Api(19, "CreateTopics", (2, 7), "create_topics", ANY, (Operation.CREATE, Resource.TOPIC), elements_max=ADMIN),
-    Api(20, "DeleteTopics", (1, 6), "delete_topics", ANY, (Operation.DELETE, Resource.TOPIC), elements_max=ADMIN),
-    Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER, (Operation.DELETE, Resource.TOPIC)),
-    Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY, (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)),
-    Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER, (Operation.DESCRIBE, Resource.TOPIC)),
-    Api(
-        24,
-        "AddPartitionsToTxn",
-        (0, 5),
-        "add_partitions_to_txn",
-        TRANSACTION,
-        (Operation.WRITE, Resource.TRANSACTIONAL_ID),
-    ),
-    Api(25, "AddOffsetsToTxn", (0, 4), "add_offsets_to_txn", TRANSACTION, (Operation.WRITE, Resource.TRANSACTIONAL_ID)),
-    Api(26, "EndTxn", (0, 5), "end_txn", TRANSACTION, (Operation.WRITE, Resource.TRANSACTIONAL_ID)),
-    Api(
-        27,
-        "WriteTxnMarkers",
-        (1, 2),
-        "write_txn_markers",
-        LEADER,
-        (Operation.CLUSTER_ACTION, Resource.CLUSTER),
-        elements_max=ADMIN,
-    ),
-    Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP, (Operation.READ, Resource.GROUP)),
-    Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY, (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)),
-    Api(
-        33,
-        "AlterConfigs",
-        (0, 2),
-        "alter_configs",
-        ANY,
-        (Operation.ALTER_CONFIGS, Resource.CLUSTER),
-        elements_max=ADMIN,
-    ),
-    Api(
-        35,
-        "DescribeLogDirs",
-        (1, 5),
-        "describe_log_dirs",
-        ANY,
-        (Operation.DESCRIBE, Resource.CLUSTER),
-        elements_max=ADMIN,
-    ),
-    Api(
-        37, "CreatePartitions", (0, 3), "create_partitions", ANY, (Operation.ALTER, Resource.TOPIC), elements_max=ADMIN
-    ),
-    Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP, (Operation.DELETE, Resource.GROUP)),
-    Api(43, "ElectLeaders", (0, 2), "elect_leaders", ANY, (Operation.ALTER, Resource.CLUSTER), elements_max=WHOLE),
-    Api(
-        44,
-        "IncrementalAlterConfigs",
-        (0, 1),
-        "incremental_alter_configs",
-        ANY,
-        (Operation.ALTER_CONFIGS, Resource.CLUSTER),
-        elements_max=ADMIN,
-    ),
-    Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP, (Operation.DELETE, Resource.GROUP)),
-    Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, (Operation.ALTER, Resource.CLUSTER), elements_max=WHOLE),
-    Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, (Operation.DESCRIBE, Resource.CLUSTER)),
-    Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER, (Operation.READ, Resource.TOPIC)),
-    Api(
-        65,
-        "DescribeTransactions",
-        (0, 0),
-        "describe_transactions",
-        TRANSACTION,
-        (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
-    ),
-    Api(
-        66,
-        "ListTransactions",
-        (0, 2),
-        "list_transactions",
-        ANY,
-        (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
-        elements_max=WHOLE,
-    ),
-    Api(
-        68,
-        "ConsumerGroupHeartbeat",
-        (0, 1),
-        "consumer_group_heartbeat",
-        GROUP,
-        (Operation.READ, Resource.GROUP),
-        elements_max=WHOLE,
-    ),
-    Api(69, "ConsumerGroupDescribe", (0, 1), "consumer_group_describe", GROUP, (Operation.DESCRIBE, Resource.GROUP)),
+    Api(19, "CreateTopics", (2, 7), "create_topics", ANY, elements_max=ADMIN),
+    Api(20, "DeleteTopics", (1, 6), "delete_topics", ANY, elements_max=ADMIN),
+    Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER),
+    Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY),
+    Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER),
+    Api(24, "AddPartitionsToTxn", (0, 5), "add_partitions_to_txn", TRANSACTION),
+    Api(25, "AddOffsetsToTxn", (0, 4), "add_offsets_to_txn", TRANSACTION),
+    Api(26, "EndTxn", (0, 5), "end_txn", TRANSACTION),
+    Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, elements_max=ADMIN),
+    Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP),
+    Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY),
+    Api(33, "AlterConfigs", (0, 2), "alter_configs", ANY, elements_max=ADMIN),
+    Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, elements_max=ADMIN),
+    Api(37, "CreatePartitions", (0, 3), "create_partitions", ANY, elements_max=ADMIN),
+    Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP),
+    Api(43, "ElectLeaders", (0, 2), "elect_leaders", ANY, elements_max=WHOLE),
+    Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", ANY, elements_max=ADMIN),
+    Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP),
+    Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, elements_max=WHOLE),
+    Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY),
+    Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER),
+    Api(65, "DescribeTransactions", (0, 0), "describe_transactions", TRANSACTION),
+    Api(66, "ListTransactions", (0, 2), "list_transactions", ANY, elements_max=WHOLE),
+    Api(68, "ConsumerGroupHeartbeat", (0, 1), "consumer_group_heartbeat", GROUP, elements_max=WHOLE),
+    Api(69, "ConsumerGroupDescribe", (0, 1), "consumer_group_describe", GROUP),
     Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
-    Api(
-        74,
-        "ListConfigResources",
-        (0, 1),
-        "list_config_resources",
-        ANY,
-        (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
-        elements_max=WHOLE,
-    ),
-    Api(
-        75,
-        "DescribeTopicPartitions",
-        (0, 0),
-        "describe_topic_partitions",
-        ANY,
-        (Operation.DESCRIBE, Resource.TOPIC),
-        elements_max=ADMIN,
-    ),
+    Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, elements_max=WHOLE),
+    Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, elements_max=ADMIN),
 )
 
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -21,19 +21,6 @@ HANDLERS = Path(import_module("pybroker.handlers").__file__ or "").parent
 
 # Handlers that let everybody do everything.  Kafka asks nobody for these either:
 OPEN_TO_ALL = {"api_versions", "describe_cluster", "get_telemetry_subscriptions", "push_telemetry"}
-# Here Kafka asks, and we do not yet.  (Produce asks for its transactional id alone, Metadata for creation alone.)
-NOT_ASKING_YET = {
-    "create_partitions",
-    "create_topics",
-    "delete_records",
-    "delete_topics",
-    "describe_log_dirs",
-    "describe_topic_partitions",
-    "fetch",
-    "list_offsets",
-    "offset_for_leader_epoch",
-    "update_features",
-}
 # What is merely told of permissions is not a question whether the request is allowed.
 NO_GATES = {"context", "services", "authorized_operations"}
 
@@ -86,4 +73,4 @@ def asks(handler: str) -> bool:
 
 
 def test_every_handler_asks_for_permission_but_those_that_are_listed() -> None:
-    assert {api.handler for api in APIS if not asks(api.handler)} == OPEN_TO_ALL | NOT_ASKING_YET
+    assert {api.handler for api in APIS if not asks(api.handler)} == OPEN_TO_ALL

@@ -86,6 +86,14 @@ class Parked:
 Steps = Generator[Any, Any, Any]
 
 
+class Authorizer(Protocol):
+    """Who may do what; ``Services.authorizer``.  Kafka: org.apache.kafka.server.authorizer.Authorizer."""
+
+    def allows(self, ctx: RequestContext, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the request's principal may do ``operation`` on the resource, from where it is connected."""
+        ...
+
+
 class RequestContext:
     """One request's surroundings: version, client, listener, principal, and the services of the broker."""
 
@@ -112,5 +120,6 @@ class RequestContext:
     connection: Any  # the connection: opaque identity, for per-connection state such as client software names
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the principal may do ``operation`` on the resource; everything is allowed until ACLs are served."""
-        return True
+        """Whether the principal may do ``operation`` on the resource; without an authorizer it may do everything."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows(self, operation, resource_type, name)

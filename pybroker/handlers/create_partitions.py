@@ -5,9 +5,13 @@ Behaviour: each topic is answered for itself.  ``validate_only`` grows none.
 
 from __future__ import annotations
 
+from collections import Counter
+
+from pybroker.apis import Operation, Resource
 from pybroker.cluster.operations import MorePartitions, NamedResult
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import too_many
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -19,13 +23,17 @@ from pybroker_protocol.messages.create_partitions import (
 def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Steps:
     """Grow the topics; the reply waits for the commit."""
     refused = too_many(request.topics)
+    counts = Counter(topic.name for topic in request.topics)
     wanted: list[MorePartitions] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
-        if refused is None:
+        if refused is not None:
+            results[topic.name] = _result(NamedResult(topic.name, *refused))
+        # What comes twice is refused as such, without a word of permissions.
+        elif counts[topic.name] > 1 or ctx.authorize(Operation.ALTER, Resource.TOPIC, topic.name):
             wanted.append(_more_partitions(topic))
         else:
-            results[topic.name] = _result(NamedResult(topic.name, *refused))
+            results[topic.name] = _result(NamedResult(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
         yield
     if refused is None:
         grown = Parked()

@@ -6,10 +6,14 @@ Version notes: partitions, replication and configs of the new topic from 5 (KIP-
 
 from __future__ import annotations
 
+from collections import Counter
+
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.operations import NewTopic, TopicCreation
 from pybroker.config.describe import topic_entries
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import too_many
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -19,18 +23,26 @@ from pybroker_protocol.messages.create_topics import (
 )
 
 _CONFIGS_SINCE = 5
+_NOT_TOLD = -1
+_NOT_AUTHORIZED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed."
 
 
 def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
     """Create the topics; the reply waits for the commit."""
     refused = too_many(request.topics)
+    may_create_any = ctx.authorize(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+    counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
-        if refused is None:
+        name = topic.name
+        if refused is not None:
+            results[name] = _result(ctx, TopicCreation(name, *refused))
+        # What comes twice is refused as such, without a word of permissions.
+        elif may_create_any or counts[name] > 1 or ctx.authorize(Operation.CREATE, Resource.TOPIC, name):
             wanted.append(_new_topic(topic))
         else:
-            results[topic.name] = _result(ctx, TopicCreation(topic.name, *refused))
+            results[name] = _result(ctx, TopicCreation(name, *_NOT_AUTHORIZED))
         yield
     if refused is None:
         created = Parked()
@@ -63,7 +75,12 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
         replication_factor=creation.replication_factor,
         configs=[],
     )
-    if creation.error_code == 0 and ctx.api_version >= _CONFIGS_SINCE:
+    if creation.error_code or ctx.api_version < _CONFIGS_SINCE:
+        return result
+    if not ctx.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, creation.name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = _NOT_TOLD
+    else:
         result.configs = [
             CreatableTopicConfigs(
                 name=entry.name,

@@ -8,6 +8,7 @@ Not done: waiting for followers; with one replica the log's start is the low wat
 
 from __future__ import annotations
 
+from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
@@ -31,9 +32,12 @@ def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> Steps:
             yield
     topics = []
     for name, partitions in wanted.items():
+        may_delete = ctx.authorize(Operation.DELETE, Resource.TOPIC, name)
         results = []
         for asked in partitions.values():
-            results.append(_delete(ctx, name, asked))
+            results.append(
+                _delete(ctx, name, asked) if may_delete else _result(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            )
             yield
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pybroker import limits
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import portions
@@ -45,6 +46,14 @@ def _delete(
 ) -> Steps:
     """Some at a time: each of a topic's partitions has files to put aside."""
     counts = Counter(topics)
+    if not ctx.authorize(Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME):
+        for topic in list(counts):
+            # What comes twice is refused as such, without a word of permissions.
+            refused = _unauthorized(ctx, topic) if counts[topic] == 1 else None
+            if refused is not None:
+                responses.append(refused)
+                del counts[topic]
+            yield
     # A name and the id of the same topic have to be seen together.
     is_mixed = len({type(topic) for topic in counts}) > 1
     for portion in portions(list(counts), len(counts) if is_mixed else limits.TOPICS_DELETED_AT_ONCE):
@@ -56,6 +65,28 @@ def _delete(
         responses += [_response(result) for result in results]
         yield
     return DeleteTopicsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _unauthorized(ctx: RequestContext, topic: str | bytes) -> DeletableTopicResult | None:
+    """The refusal, if it may not be deleted; whether there is such a name is for those to know who may describe it."""
+    image = ctx.services.metadata.image
+    known = image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+    if isinstance(topic, str):
+        name = topic
+    elif known is not None:
+        name = known.name
+    else:
+        return None  # an id that nobody has is nobody's
+    may_describe = ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
+    if may_describe and (known is None or ctx.authorize(Operation.DELETE, Resource.TOPIC, name)):
+        return None
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DeletableTopicResult(
+        name=name if isinstance(topic, str) or may_describe else None,
+        topic_id=topic if isinstance(topic, bytes) else ZERO_UUID,
+        error_code=error,
+        error_message=error.message,
+    )
 
 
 def _states_of(names: list[str]) -> list[DeleteTopicState]:

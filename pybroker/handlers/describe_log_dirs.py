@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Steps:
     """Describe the directories; what is asked for and not here is left out."""
+    if not ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return DescribeLogDirsResponse(
+            throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[]
+        )
     wanted: dict[tuple[str, int], None] | None = None
     if request.topics is not None:
         # Once each, in the order of the request.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pybroker.apis import Resource
+from pybroker.apis import Operation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
@@ -28,9 +28,11 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 
 class _Page(NamedTuple):
-    """What one reply may hold: the names in order, where the first of them begins, how many partitions."""
+    """What one reply may hold: the names in order that may be seen, where the first of them begins, how many
+    partitions; and the names that were asked for and may not be seen."""
 
     names: list[str]
+    unauthorized: list[str]
     first_index: int
     partitions_max: int
 
@@ -38,7 +40,7 @@ class _Page(NamedTuple):
 def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps:
     """Describe one page of topics."""
     image, view = ctx.services.metadata.image, ctx.services.metadata.view(ctx.listener)
-    page = _page(ctx, request)
+    page = yield from _page(ctx, request)
     if page is None:
         return _refused(request)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -60,10 +62,11 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Step
         if first + len(rows) < len(topic.partitions):
             cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=first + len(rows))
             break
+    topics += [_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in page.unauthorized]
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
 
 
-def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> _Page | None:
+def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps:
     """The page asked for, or None when the cursor makes no sense."""
     existing = ctx.services.metadata.image.topics_by_name
     cursor: DescribeTopicPartitionsRequestCursor | None = request.cursor
@@ -74,21 +77,30 @@ def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> _Page
         if request.topics and cursor.topic_name not in names:
             return None
         names = {name for name in names if name >= cursor.topic_name}
-    in_order = sorted(names)
+    in_order: list[str] = []
+    unauthorized: list[str] = []
+    for name in sorted(names):
+        if ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, name):
+            in_order.append(name)
+        elif request.topics:
+            unauthorized.append(name)
+        yield
     first_index = cursor.partition_index if cursor is not None and in_order[:1] == [cursor.topic_name] else 0
     limit = ctx.services.config.get_int("max.request.partition.size.limit")
-    return _Page(in_order, first_index, max(min(limit, request.response_partition_limit), 1))
+    return _Page(in_order, unauthorized, first_index, max(min(limit, request.response_partition_limit), 1))
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """INVALID_REQUEST for every topic asked for."""
-    topics = [
-        DescribeTopicPartitionsResponseTopic(
-            error_code=ErrorCode.INVALID_REQUEST, name=topic.name, topic_id=ZERO_UUID, is_internal=False, partitions=[]
-        )
-        for topic in request.topics
-    ]
+    topics = [_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=None)
+
+
+def _failed(name: str, error: int) -> DescribeTopicPartitionsResponseTopic:
+    """A topic of which nothing is said but its name."""
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error, name=name, topic_id=ZERO_UUID, is_internal=False, partitions=[]
+    )
 
 
 def _rows(

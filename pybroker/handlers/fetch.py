@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pybroker import limits
+from pybroker.apis import Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.replication.fetch import FetchOperation
@@ -55,7 +56,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     def done() -> None:
         parked.complete(_response(session, _topics(_news(session, partitions, epoch), by_id)))
 
-    return _start(ctx, request, partitions, parked, done)
+    return _start(ctx, request, _permitted(ctx, partitions), parked, done)
 
 
 def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
@@ -67,8 +68,12 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
     session, partitions, error = _session(ctx, request, by_id, asked)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
+    permitted: list[FetchPartition] = []
+    for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
+        permitted += _permitted(ctx, some)
+        yield
     is_read = Parked()
-    yield _start(ctx, request, partitions, is_read, lambda: is_read.complete(True))
+    yield _start(ctx, request, permitted, is_read, lambda: is_read.complete(True))
     topics: list[FetchableTopicResponse] = []
     for some in portions(_news(session, partitions, request.session_epoch), limits.PARTITIONS_AT_ONCE):
         following = _topics(some, by_id)
@@ -137,6 +142,19 @@ def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool) -> list[F
             fetched.ask(wanted.fetch_offset, limit, wanted.current_leader_epoch)
             asked.append(fetched)
     return asked
+
+
+def _permitted(ctx: RequestContext, partitions: list[FetchPartition]) -> list[FetchPartition]:
+    """Those that the client may read, asked anew at each fetch of a session; the others are answered for."""
+    if ctx.services.authorizer is None:
+        return partitions
+    permitted = []
+    for fetched in partitions:
+        if fetched.topic is None or ctx.authorize(Operation.READ, Resource.TOPIC, fetched.topic):
+            permitted.append(fetched)
+        else:
+            fetched.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return permitted
 
 
 def _forgotten(request: FetchRequest, by_id: bool) -> list[PartitionKey]:

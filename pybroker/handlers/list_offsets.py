@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pybroker.apis import Operation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.replication.partition import (
     EARLIEST,
@@ -47,9 +48,12 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
             yield
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
+        may_see = ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
         for asked in topic.partitions:
+            if not may_see:
+                answer = _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             # A partition that is asked for twice is answered once, with an error.
-            if counts[topic.name, asked.partition_index] > 1:
+            elif counts[topic.name, asked.partition_index] > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
                 answer = yield from _answer(ctx, topic.name, asked, read_committed)

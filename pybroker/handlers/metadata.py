@@ -59,7 +59,7 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse |
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         topics = ctx.services.metadata.image.topics_by_name
         if len(topics) <= limits.PARTITIONS_AT_ONCE:
-            return _respond(ctx, request, topics.values(), [])
+            return _respond_known(ctx, request, list(topics.values()))
         return _assembled(ctx, request, _respond_known, list(topics.values()))
     if len(request.topics) <= limits.ELEMENTS_AT_ONCE:
         answer, keys = _asked(ctx.api_version, request.topics)
@@ -117,26 +117,40 @@ def _is_bad_before_ids(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_UUID
 
 
+def _may_see(ctx: RequestContext, name: str) -> bool:
+    return ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
+
+
 def _answer_by_id(ctx: RequestContext, request: MetadataRequest, topic_ids: Sequence[bytes]) -> AssembledResponse:
     by_id = ctx.services.metadata.image.topics_by_id
-    known = [by_id[topic_id] for topic_id in topic_ids if topic_id in by_id]
-    unknown = [
-        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[])
-        for topic_id in topic_ids
-        if topic_id not in by_id
-    ]
-    return _respond(ctx, request, known, unknown)
+    known, others = [], []
+    for topic_id in topic_ids:
+        topic = by_id.get(topic_id)
+        if topic is not None and _may_see(ctx, topic.name):
+            known.append(topic)
+        else:
+            error = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            others.append(MetadataResponseTopic(error_code=error, name=None, topic_id=topic_id, partitions=[]))
+    return _respond(ctx, request, known, others)
 
 
 def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequence[str]) -> AssembledResponse:
     services = ctx.services
     by_name = services.metadata.image.topics_by_name
+    hidden = [name for name in names if not _may_see(ctx, name)]
+    if hidden:
+        names = [name for name in names if name not in hidden]
     missing = [name for name in names if name not in by_name]
     errors = {name: _missing_error(name) for name in missing}
     if missing and request.allow_auto_topic_creation and services.config.get_bool("auto.create.topics.enable"):
-        creatable = [name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        services.auto_topic_creation.begin(name for name in creatable if _may_create(ctx, name))
-    return _respond_named(ctx, request, names, errors)
+        may_create_any = ctx.authorize(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+        for name in missing:
+            if not may_create_any and not ctx.authorize(Operation.CREATE, Resource.TOPIC, name):
+                errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        services.auto_topic_creation.begin(
+            name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    return _respond_named(ctx, request, names, errors, hidden)
 
 
 def _missing_error(name: str) -> int:
@@ -144,12 +158,12 @@ def _missing_error(name: str) -> int:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def _may_create(ctx: RequestContext, name: str) -> bool:
-    return ctx.authorize(Operation.CREATE, Resource.TOPIC, name)
-
-
 def _respond_named(
-    ctx: RequestContext, request: MetadataRequest, names: Sequence[str], errors: dict[str, int]
+    ctx: RequestContext,
+    request: MetadataRequest,
+    names: Sequence[str],
+    errors: dict[str, int],
+    hidden: Sequence[str],
 ) -> AssembledResponse:
     by_name = ctx.services.metadata.image.topics_by_name
     known = [by_name[name] for name in names if name in by_name]
@@ -160,7 +174,13 @@ def _respond_named(
     ]
     if request.include_topic_authorized_operations:
         for topic in unknown:
-            topic.topic_authorized_operations = _topic_operations(ctx, topic.name or "")
+            if topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = _topic_operations(ctx, topic.name or "")
+    # Whether they exist was not even looked at.
+    unknown += [
+        MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[])
+        for name in hidden
+    ]
     return _respond(ctx, request, known, unknown)
 
 
@@ -168,6 +188,9 @@ def _respond_named(
 
 
 def _respond_known(ctx: RequestContext, request: MetadataRequest, topics: Sequence[TopicImage]) -> AssembledResponse:
+    """All topics, but those that are not for the client to see."""
+    if ctx.services.authorizer is not None:
+        topics = [topic for topic in topics if _may_see(ctx, topic.name)]
     return _respond(ctx, request, topics, [])
 
 
@@ -199,7 +222,8 @@ def _frame(
 ) -> tuple[bytes, bytes]:
     """What stands before and after the topics."""
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME)
+        may_describe = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        operations = authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME) if may_describe else 0
         return _encode_frame(_without_topics(image, view, operations), ctx.api_version)
     frame = view.metadata_frames.get(ctx.api_version)
     if frame is None:

@@ -6,6 +6,7 @@ Not done: followers are not told apart from consumers.
 
 from __future__ import annotations
 
+from pybroker.apis import CLUSTER_NAME, Operation, Resource
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_for_leader_epoch import (
@@ -20,10 +21,14 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
 def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps:
     """Answer every partition from the log's leader-epoch cache."""
     topics = []
+    sees_all = ctx.authorize(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)  # as followers may
     for topic in request.topics:
+        may_see = sees_all or ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.topic)
         partitions = []
         for asked in topic.partitions:
-            partitions.append(_answer(ctx, topic.topic, asked))
+            partitions.append(
+                _answer(ctx, topic.topic, asked) if may_see else _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            )
             yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)

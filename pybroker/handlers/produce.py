@@ -242,9 +242,11 @@ def _place_batches(
     """Find the partition of every batch, and answer for those that may not be appended."""
     by_id = ctx.api_version >= _BY_ID
     replicas = ctx.services.replicas
+    request_refusal = refusal
     for topic in topics:
         replies: list[PartitionProduceResponse] = []
         key = topic.topic_id if by_id else topic.name
+        refusal = request_refusal or _refusal_of_topic(ctx, topic, by_id)
         for data in topic.partition_data:
             reply = PartitionProduceResponse(index=data.index, error_code=_NONE, base_offset=-1)
             replies.append(reply)
@@ -298,6 +300,18 @@ def _refusal(ctx: RequestContext, request: ProduceRequest, is_transactional: boo
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
     return 0
+
+
+def _refusal_of_topic(ctx: RequestContext, topic: TopicProduceData, by_id: bool) -> int:
+    """TOPIC_AUTHORIZATION_FAILED, or 0, also of an id that nobody has: that is refused as such."""
+    if ctx.services.authorizer is None:
+        return 0
+    name: str | None = topic.name
+    if by_id:
+        image = ctx.services.metadata.image.topics_by_id.get(topic.topic_id)
+        name = None if image is None else image.name
+    may_write = name is None or ctx.authorize(Operation.WRITE, Resource.TOPIC, name)
+    return 0 if may_write else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _refusal_of_producers(producers: set[tuple[int, int]]) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
+    from pybroker.handlers.context import Authorizer
     from pybroker.replication.producer_ids import ProducerIds
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.replication.transaction_markers import TransactionMarkers
@@ -31,6 +32,7 @@ class Services:
 
     __slots__ = (
         "_builders",
+        "authorizer",
         "auto_topic_creation",
         "broker_id",
         "cluster_id",
@@ -68,6 +70,9 @@ class Services:
 
     def __init__(self) -> None:
         self._builders: dict[str, Callable[[], Any]] = {}
+        self.authorizer: Authorizer | None = (
+            None  # None: everybody may do everything, and long lists are not gone through
+        )
 
     def build_later(self, name: str, build: Callable[[], Any]) -> None:
         """``build()`` makes the service of that name when it is asked for first."""

@@ -567,6 +567,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._shortcut_pause:
             self._shortcut_pause -= 1
             return
+        if self._server.services.authorizer is not None:
+            return  # the short ways ask for no permission
         if api.api_key == OFFSET_COMMIT_KEY:
             from pybroker.net.commit_shortcut import shortcut_of_commit
 

@@ -163,6 +163,7 @@ class FakeCluster:
     def context(self, version: int, listener: str = LISTENER) -> RequestContext:
         context = RequestContext()
         services: Any = SimpleNamespace(
+            authorizer=None,
             controller=self.controller,
             auto_topic_creation=self.auto_topics,
             metadata=self.cache,

@@ -98,7 +98,7 @@ class Configs:
         """The handler's reply to the request, both through the wire's encoding."""
         ctx = RequestContext()
         ctx.api_version = version
-        ctx.services = SimpleNamespace(configs=self.service)  # type: ignore[assignment]
+        ctx.services = SimpleNamespace(authorizer=None, configs=self.service)  # type: ignore[assignment]
         decoded = codec.decode(type(request), version, codec.encode(request, version))
         reply = answer_of(import_module(f"pybroker.handlers.{handler}").handle(ctx, decoded))
         if isinstance(reply, Parked):

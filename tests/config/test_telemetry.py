@@ -226,7 +226,7 @@ def test_handlers_serve_both_requests(telemetry: Telemetry) -> None:
     ctx = RequestContext()
     ctx.client_id, ctx.client_host = "app-1", "/127.0.0.1"
     ctx.connection = SimpleNamespace(client_software=("apache-kafka-java", "4.3.1"))
-    ctx.services = SimpleNamespace(telemetry=telemetry.service)  # type: ignore[assignment]
+    ctx.services = SimpleNamespace(authorizer=None, telemetry=telemetry.service)  # type: ignore[assignment]
     asked = get_telemetry_subscriptions.handle(ctx, GetTelemetrySubscriptionsRequest(client_instance_id=INSTANCE))
     assert (asked.client_instance_id, asked.telemetry_max_bytes) == (INSTANCE, 1 << 20)
     assert (asked.accepted_compression_types, asked.delta_temporality) == ([4, 3, 1, 2], True)

@@ -94,7 +94,10 @@ class Desk:
     def context(self, version: int) -> RequestContext:
         ctx = RequestContext()
         ctx.services = SimpleNamespace(  # type: ignore[assignment]
-            groups=self.cluster.groups, metadata=self.cluster.metadata, auto_topic_creation=self.auto_topics
+            authorizer=None,
+            groups=self.cluster.groups,
+            metadata=self.cluster.metadata,
+            auto_topic_creation=self.auto_topics,
         )
         ctx.api_version = version
         ctx.client_id, ctx.client_host = "client", "/127.0.0.1"

@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import RequestContext
+from pybroker.handlers.services import Services
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.partition import MAX_TIMESTAMP, Partition
 from pybroker.replication.replica_manager import ReplicaManager
@@ -127,8 +128,10 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
         request = ListOffsetsRequest(
             replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=asked)], timeout_ms=1_000
         )
-        ctx: Any = SimpleNamespace(services=SimpleNamespace(replicas=replicas), api_version=MAX_TIMESTAMP_VERSION)
-        response = answer_of(list_offsets.handle(cast("RequestContext", ctx), request))
+        ctx = RequestContext()
+        ctx.services = cast("Services", SimpleNamespace(authorizer=None, replicas=replicas))
+        ctx.api_version = MAX_TIMESTAMP_VERSION
+        response = answer_of(list_offsets.handle(ctx, request))
         assert isinstance(response, ListOffsetsResponse)
         assert [(answer.error_code, answer.offset) for answer in response.topics[0].partitions] == [
             (ErrorCode.NONE, 0),

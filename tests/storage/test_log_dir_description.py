@@ -14,6 +14,7 @@ import pytest
 from pybroker import limits
 from pybroker.handlers import describe_log_dirs
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.services import Services
 from pybroker.storage import log_dir_description
 from pybroker.storage.log_dir_description import LogDirDescription
 from pybroker.storage.log_loader import SegmentFile, segment_files
@@ -142,8 +143,9 @@ def test_directory_that_cannot_be_read_is_an_error_beside_the_others(
 def ask(storage: Storage, *partitions: int) -> Parked:
     """What the handler makes of a request for partitions of the topic, or for all."""
     topics = [DescribableLogDirTopic(topic="t", partitions=list(partitions))] if partitions else None
-    ctx: Any = SimpleNamespace(services=SimpleNamespace(logs=storage.manager))
-    handled = describe_log_dirs.handle(cast("RequestContext", ctx), DescribeLogDirsRequest(topics=topics))
+    ctx = RequestContext()
+    ctx.services = cast("Services", SimpleNamespace(authorizer=None, logs=storage.manager))
+    handled = describe_log_dirs.handle(ctx, DescribeLogDirsRequest(topics=topics))
     return cast("Parked", answer_of(handled))
 
 

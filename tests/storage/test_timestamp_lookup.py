@@ -12,6 +12,7 @@ from crc32c import crc32c
 from pybroker import limits
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.services import Services
 from pybroker.storage.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
 from pybroker.storage.timestamp_lookups import Found, TimestampLookup
@@ -149,8 +150,10 @@ def test_request_has_one_search_under_way_and_is_answered_once_its_last_has_ende
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=asked)], timeout_ms=1_000
     )
-    ctx: Any = SimpleNamespace(services=SimpleNamespace(replicas=replicas), api_version=7)
-    parked = answer_of(list_offsets.handle(cast("RequestContext", ctx), request))
+    ctx = RequestContext()
+    ctx.services = cast("Services", SimpleNamespace(authorizer=None, replicas=replicas))
+    ctx.api_version = 7
+    parked = answer_of(list_offsets.handle(ctx, request))
     assert isinstance(parked, Parked)
     reader = world.executor("reader")
     while reader.jobs:
