@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pybroker import limits
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """AclOperation, with Kafka's numbers."""
 
     UNKNOWN = 0

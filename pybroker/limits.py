@@ -160,7 +160,7 @@ SWEEP_INTERVAL_MS = 2_000
 
 # --- waiting -----------------------------------------------------------------------------------------------------
 
-# The wheel on which parked requests expire turns in steps of this length.
+# The purgatory on which parked requests expire turns in steps of this length.
 PURGATORY_TICK_MS = 5
 
 # A fetch of more partitions than this is read in slices, each of about this length, and every one a turn of the loop:

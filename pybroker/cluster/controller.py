@@ -44,7 +44,7 @@ from pybroker.cluster.operations import (
     TopicDeletion,
 )
 from pybroker.cluster.store_codec import ControllerKey
-from pybroker.cluster.write_queue import Operation, WriteQueue
+from pybroker.cluster.write_queue import WriteOperation, WriteQueue
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, ConfigChange
@@ -300,9 +300,9 @@ class Controller:
         """Queue an operation; with ``validate_only`` it is decided on a copy, and forgotten."""
         deadline_ms = None if timeout_ms is None else self._env.clock.monotonic_ms() + timeout_ms
         if validate_only:
-            self._queue.submit(Operation(lambda b: decide(ImageBuilder(b.view())), refuse, done, deadline_ms))
+            self._queue.submit(WriteOperation(lambda b: decide(ImageBuilder(b.view())), refuse, done, deadline_ms))
         else:
-            self._queue.submit(Operation(decide, refuse, done, deadline_ms))
+            self._queue.submit(WriteOperation(decide, refuse, done, deadline_ms))
 
 
 def _refuse_named(names: Sequence[str]) -> Callable[[int, str | None], list[NamedResult]]:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
@@ -52,7 +53,6 @@ TOPICS: Final = "/topics/"
 PARTITIONS: Final = "/partitions/"
 RETAINED: Final = "/retained/"
 
-_SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _from_json: Final = json.loads
 
@@ -274,15 +274,8 @@ def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
 
 def _quoted(name: str) -> str:
     """Percent-encoding of everything that might not please a path; "" becomes "%", which nothing else encodes to."""
-    if not name:
-        return "%"
-    return "".join(c if c in _SAFE else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name)
+    return quote(name, safe="").replace("~", "%7E") or "%"
 
 
 def _unquoted(text: str) -> str:
-    if "%" not in text:
-        return text
-    first, *escaped = text.split("%")
-    if not any(escaped):
-        return ""
-    return b"".join([first.encode(), *(bytes([int(e[:2], 16)]) + e[2:].encode() for e in escaped)]).decode()
+    return "" if text == "%" else unquote(text, errors="strict")

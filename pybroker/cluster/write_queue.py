@@ -35,7 +35,7 @@ Decide = Callable[[ImageBuilder], Any]
 Refuse = Callable[[int, str | None], Any]
 
 
-class Operation(NamedTuple):
+class WriteOperation(NamedTuple):
     """One waiting change.
 
     ``decide`` changes the builder and returns the answer, or a generator that comes to it and yields where others may
@@ -57,7 +57,7 @@ class WriteQueue:
         self._store = store
         self._cache = cache
         self._folded_log = FoldedLog(log, env.timers)
-        self._waiting: deque[Operation] = deque()
+        self._waiting: deque[WriteOperation] = deque()
         self._busy = False
         self._closed = False
         self._controller_version = -1
@@ -72,7 +72,7 @@ class WriteQueue:
         self._waiting.clear()
         self._folded_log.close()
 
-    def submit(self, operation: Operation) -> None:
+    def submit(self, operation: WriteOperation) -> None:
         """Queue an operation; those of one turn of the loop commit together."""
         if self._closed:
             return
@@ -97,7 +97,7 @@ class WriteQueue:
 
     def _transaction(self, builder: ImageBuilder) -> Iterator[None]:
         """Decide what waits, then commit; with places where others may have a turn."""
-        decided: list[tuple[Operation, Any]] = []
+        decided: list[tuple[WriteOperation, Any]] = []
         while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
             operation = self._waiting.popleft()
             try:
@@ -113,7 +113,7 @@ class WriteQueue:
             return
         yield from self._commit(builder, decided)
 
-    def _decided(self, operation: Operation, builder: ImageBuilder) -> Generator[None, None, Any]:
+    def _decided(self, operation: WriteOperation, builder: ImageBuilder) -> Generator[None, None, Any]:
         if operation.deadline_ms is not None and self._env.clock.monotonic_ms() >= operation.deadline_ms:
             return operation.refuse(ErrorCode.REQUEST_TIMED_OUT, None)
         answer = operation.decide(builder)
@@ -121,7 +121,7 @@ class WriteQueue:
             answer = yield from answer
         return answer
 
-    def _commit(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]]) -> Iterator[None]:
+    def _commit(self, builder: ImageBuilder, decided: list[tuple[WriteOperation, Any]]) -> Iterator[None]:
         try:
             writes = yield from store_codec.encode_in_steps(self._cache.image, builder.view(), builder.delta())
         except Exception:
@@ -134,12 +134,14 @@ class WriteQueue:
         transaction = Transaction({store_codec.CONTROLLER: self._controller_version}, *writes)
         self._store.commit(transaction, lambda result: self._committed(builder, decided, result))
 
-    def _start_over(self, failed: Operation, decided: list[Operation]) -> None:
+    def _start_over(self, failed: WriteOperation, decided: list[WriteOperation]) -> None:
         """Forget the builder, which the failed operation may have half changed, and decide the others again."""
         self._waiting.extendleft(reversed(decided))
         self._answer([(failed, failed.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, None))])
 
-    def _committed(self, builder: ImageBuilder, decided: list[tuple[Operation, Any]], result: CommitResult) -> None:
+    def _committed(
+        self, builder: ImageBuilder, decided: list[tuple[WriteOperation, Any]], result: CommitResult
+    ) -> None:
         if result.revision is None:
             code, message = _failure(result)
             self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
@@ -162,11 +164,11 @@ class WriteQueue:
             # The change is committed and the image has moved: a listener's fault must not leave its askers waiting.
             log.exception("a listener failed on the image of epoch %d", image.epoch)
 
-    def _refuse(self, decided: list[tuple[Operation, Any]], code: int, message: str | None) -> None:
+    def _refuse(self, decided: list[tuple[WriteOperation, Any]], code: int, message: str | None) -> None:
         """Answer that none of what was decided together came to anything."""
         self._answer((operation, operation.refuse(code, message)) for operation, _ in decided)
 
-    def _answer(self, decided: Iterable[tuple[Operation, Any]]) -> None:
+    def _answer(self, decided: Iterable[tuple[WriteOperation, Any]]) -> None:
         """Go on with what waits, then run the answers: they may bring new operations."""
         if self._waiting:
             self._env.timers.call_soon(self._next_transaction)

@@ -28,9 +28,9 @@ from pybroker.config.resources import (
     SUBTRACT,
     TOPIC,
     Alteration,
+    AlterConfigOp,
     ConfigChange,
     ConfigFailure,
-    Operation,
 )
 from pybroker.config.rules import check_change
 from pybroker.config.schema import BROKER as PER_BROKER
@@ -202,7 +202,7 @@ def _updates(
     }
 
 
-def _new_value(operation: Operation, current: str | None, setting: Setting | None) -> str | None:
+def _new_value(operation: AlterConfigOp, current: str | None, setting: Setting | None) -> str | None:
     if operation.kind == SET:
         return operation.value
     if operation.kind == DELETE:

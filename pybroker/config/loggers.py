@@ -19,9 +19,9 @@ from pybroker.config.resources import (
     DYNAMIC_BROKER_LOGGER_CONFIG,
     OPERATION_NAMES,
     SUBTRACT,
+    AlterConfigOp,
     ConfigEntry,
     ConfigFailure,
-    Operation,
 )
 from pybroker_protocol.errors import ErrorCode
 
@@ -38,7 +38,7 @@ def logger_entries() -> list[ConfigEntry]:
     ]
 
 
-def alter_loggers(operations: tuple[Operation, ...], validate_only: bool) -> None:
+def alter_loggers(operations: tuple[AlterConfigOp, ...], validate_only: bool) -> None:
     """Set (SET) or inherit (DELETE) levels: all of them or, when one is refused (``ConfigFailure``), none."""
     loggers = _loggers()
     for operation in operations:
@@ -50,7 +50,7 @@ def alter_loggers(operations: tuple[Operation, ...], validate_only: bool) -> Non
         loggers[operation.name].setLevel(level)
 
 
-def _check(operation: Operation, loggers: dict[str, logging.Logger]) -> None:
+def _check(operation: AlterConfigOp, loggers: dict[str, logging.Logger]) -> None:
     if operation.kind in (APPEND, SUBTRACT):
         message = f"{OPERATION_NAMES[operation.kind]} operation is not allowed for the BROKER_LOGGER resource"
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)

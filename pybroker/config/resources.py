@@ -69,7 +69,7 @@ class Description(NamedTuple):
     entries: tuple[ConfigEntry, ...] = ()
 
 
-class Operation(NamedTuple):
+class AlterConfigOp(NamedTuple):
     """One change of one setting: ``kind`` is SET, DELETE, APPEND or SUBTRACT."""
 
     name: str
@@ -95,7 +95,7 @@ class Alteration(NamedTuple):
 
     resource_type: int
     resource_name: str
-    operations: tuple[Operation, ...]
+    operations: tuple[AlterConfigOp, ...]
     replace: bool = False
     refusal: ConfigFailure | None = None
 

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Iterator
 
 from pybroker import limits
+from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.ports import PartitionReader
-from pybroker.coordinators.state import CoordinatorState
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_codec import ControlRecordType, Record, control_type, decode_records
@@ -53,7 +53,7 @@ class Loader:
         reader: PartitionReader,
         topic: str,
         partition: int,
-        state: CoordinatorState,
+        state: CoordinatorShard,
         start_offset: int,
         end_offset: int,
     ) -> None:

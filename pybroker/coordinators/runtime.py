@@ -1,10 +1,10 @@
-"""The shards of one coordinator on this broker.
+"""The partitions of one coordinator that this broker leads.
 
 Owns: which partitions of the internal topic are led here, which of them are still loading, and who may ask them.
-Owns no rule of any group (the states have those) and no order of operations (``shard.py``).
+Owns no rule of any group (the shards have those) and no order of operations (``coordinator_context``).
 
 Partitions are loaded one after another, each in slices of about two milliseconds of the loop's time; until its turn
-is over a shard answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no shard: it
+is over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
 answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
 
 Counterpart in Kafka: ``CoordinatorRuntime``.
@@ -19,19 +19,19 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pybroker import limits
+from pybroker.coordinators.coordinator_context import CoordinatorContext, CoordinatorOperation
+from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionReader, PartitionWriter
 from pybroker.coordinators.result import Waiter
-from pybroker.coordinators.shard import Operation, Shard
-from pybroker.coordinators.state import CoordinatorState
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=CoordinatorState)
+S = TypeVar("S", bound=CoordinatorShard)
 # A partition that could not be loaded is tried again after this, and after twice as long each further time: a log dir
 # may come back at once, but what is damaged stays so, and is read in vain.
 LOAD_RETRY_MS = 1_000
@@ -46,9 +46,9 @@ class _Failure(NamedTuple):
 
 
 class CoordinatorRuntime(Generic[S]):
-    """The shards of one coordinator on this broker.
+    """The partitions of one coordinator that this broker leads.
 
-    ``new_state()`` makes the empty state of a shard; ``write_timeout_ms`` is how long a response may wait for the
+    ``new_state()`` makes the empty shard of a partition; ``write_timeout_ms`` is how long a response may wait for the
     commit of what was written before it.
     """
 
@@ -68,36 +68,36 @@ class CoordinatorRuntime(Generic[S]):
         self._reader = reader
         self._new_state = new_state
         self._write_timeout_ms = write_timeout_ms
-        self._shards: dict[int, Shard[S]] = {}
+        self._contexts: dict[int, CoordinatorContext[S]] = {}
         self._failures: dict[int, _Failure] = {}  # of partitions that are led, but not loaded since
-        self._to_load: deque[Shard[S]] = deque()
-        self._loading: Shard[S] | None = None
+        self._to_load: deque[CoordinatorContext[S]] = deque()
+        self._loading: CoordinatorContext[S] | None = None
 
     def on_leadership(self, gained: Iterable[int], lost: Iterable[int]) -> None:
         """Start to load the partitions that this broker leads now, drop those that it does not lead any more."""
         for partition in sorted(lost):
-            shard = self._shards.pop(partition, None)
-            if shard is not None:
-                shard.close()
+            context = self._contexts.pop(partition, None)
+            if context is not None:
+                context.close()
             failure = self._failures.pop(partition, None)
             if failure is not None:
                 failure.timer.cancel()
         if self._loading is not None and self._loading.closed:
             self._loading = None
         for partition in sorted(gained):
-            if partition not in self._shards and partition not in self._failures:
+            if partition not in self._contexts and partition not in self._failures:
                 self._begin(partition)
         self._load_next()
 
     def _begin(self, partition: int) -> None:
-        """Make the partition's shard, and queue it to be loaded."""
+        """Make the partition's context, and queue it to be loaded."""
         log_range = self._reader.log_range(self._topic, partition)
         if log_range is None:
             logger.error("cannot load %s-%d: its log is not to be had", self._topic, partition)
             self._try_again_later(partition)
             return
         start_offset, end_offset = log_range
-        shard = self._shards[partition] = Shard(
+        context = self._contexts[partition] = CoordinatorContext(
             self._env,
             self._folded_log,
             self._writer,
@@ -108,38 +108,40 @@ class CoordinatorRuntime(Generic[S]):
         )
         if start_offset == end_offset:
             # Most partitions of a young cluster: nothing to load, so nobody is told to wait.
-            self._activate(shard, end_offset)
+            self._activate(context, end_offset)
             return
-        shard.loader = Loader(self._env, self._reader, self._topic, partition, shard.state, start_offset, end_offset)
-        self._to_load.append(shard)
+        context.loader = Loader(
+            self._env, self._reader, self._topic, partition, context.state, start_offset, end_offset
+        )
+        self._to_load.append(context)
 
     def _load_next(self) -> None:
         """Begin with the next partition when none is being loaded."""
         if self._loading is not None:
             return
         while self._to_load:
-            shard = self._to_load.popleft()
-            if not shard.closed and shard.loader is not None:
-                self._loading = shard
-                shard.loader.start(partial(self._loaded, shard), partial(self._load_failed, shard))
+            context = self._to_load.popleft()
+            if not context.closed and context.loader is not None:
+                self._loading = context
+                context.loader.start(partial(self._loaded, context), partial(self._load_failed, context))
                 return
 
-    def _loaded(self, shard: Shard[S]) -> None:
+    def _loaded(self, context: CoordinatorContext[S]) -> None:
         self._loading = None
-        if not shard.closed:
-            assert shard.loader is not None
-            self._activate(shard, shard.loader.end_offset)
+        if not context.closed:
+            assert context.loader is not None
+            self._activate(context, context.loader.end_offset)
         self._load_next()
 
-    def _activate(self, shard: Shard[S], log_end_offset: int) -> None:
-        self._failures.pop(shard.partition, None)
-        shard.activate(log_end_offset)
+    def _activate(self, context: CoordinatorContext[S], log_end_offset: int) -> None:
+        self._failures.pop(context.partition, None)
+        context.activate(log_end_offset)
 
-    def _load_failed(self, shard: Shard[S]) -> None:
+    def _load_failed(self, context: CoordinatorContext[S]) -> None:
         self._loading = None
-        del self._shards[shard.partition]
-        shard.close()
-        self._try_again_later(shard.partition)
+        del self._contexts[context.partition]
+        context.close()
+        self._try_again_later(context.partition)
         self._load_next()
 
     def _try_again_later(self, partition: int) -> None:
@@ -154,18 +156,18 @@ class CoordinatorRuntime(Generic[S]):
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
-    def submit(self, partition: int, operation: Operation[S], waiter: Waiter) -> None:
-        """Run the operation on the partition's shard, or answer why that cannot be done here and now."""
-        shard = self._shards.get(partition)
-        if shard is None:
+    def submit(self, partition: int, operation: CoordinatorOperation[S], waiter: Waiter) -> None:
+        """Run the operation on the partition's context, or answer why that cannot be done here and now."""
+        context = self._contexts.get(partition)
+        if context is None:
             waiter.done(waiter.error(ErrorCode.NOT_COORDINATOR))
-        elif shard.loader is not None:
+        elif context.loader is not None:
             waiter.done(waiter.error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
-            shard.submit(operation, waiter)
+            context.submit(operation, waiter)
 
-    def list_all(self, operation: Operation[S], done: Callable[[list[Any] | int], None]) -> None:
-        """Run an operation that gives back a list on every shard; ``done`` gets them as one, or an error of a shard.
+    def list_all(self, operation: CoordinatorOperation[S], done: Callable[[list[Any] | int], None]) -> None:
+        """Run an operation that gives back a list on all shards; ``done`` gets them as one, or an error of a partition.
 
         There may be very many elements: shards are asked over several turns of the loop.  As in Kafka, what a partition
         holds that could not be loaded is not listed.
@@ -196,23 +198,23 @@ class CoordinatorRuntime(Generic[S]):
 
         ask_some()
 
-    def submit_to_all(self, operation: Operation[S]) -> None:
-        """Run the operation on every shard, with nobody waiting; on one that is loading once it is loaded."""
-        for shard in list(self._shards.values()):
-            shard.submit(operation, None)
+    def submit_to_all(self, operation: CoordinatorOperation[S]) -> None:
+        """Run the operation on every context, with nobody waiting; on one that is loading once it is loaded."""
+        for context in list(self._contexts.values()):
+            context.submit(operation, None)
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that this broker leads and that have not failed to load, loading ones included."""
-        return sorted(self._shards)
+        return sorted(self._contexts)
 
     def on_high_watermark(self, partition: int, high_watermark: int) -> None:
         """The high watermark of a partition moved."""
-        shard = self._shards.get(partition)
-        if shard is not None:
-            shard.on_high_watermark(high_watermark)
+        context = self._contexts.get(partition)
+        if context is not None:
+            context.on_high_watermark(high_watermark)
 
     def close(self) -> None:
-        """Drop all shards; everybody who waits is answered."""
-        self.on_leadership((), {*self._shards, *self._failures})
+        """Drop all partitions; everybody who waits is answered."""
+        self.on_leadership((), {*self._contexts, *self._failures})
         self._folded_log.close()

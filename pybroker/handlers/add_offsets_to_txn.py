@@ -6,7 +6,7 @@ that TxnOffsetCommit may write there.  From 2 a fenced producer hears PRODUCER_F
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import GROUP_METADATA_TOPIC
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -15,9 +15,9 @@ from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
 def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | Parked:
     """Hand the request to the coordinator."""
-    if not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+    if not ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return _response(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     services = ctx.services
     partition = (GROUP_METADATA_TOPIC, services.groups.partition_of(request.group_id))

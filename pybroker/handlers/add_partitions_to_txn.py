@@ -8,7 +8,7 @@ whether a partition belongs to one (KIP-890).
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
@@ -32,7 +32,7 @@ Outcome = int | PartitionErrors
 def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Steps:
     """Check each transaction's partitions and hand it to the coordinator."""
     batched = ctx.api_version >= BATCHED_VERSION
-    if batched and not ctx.authorize(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+    if batched and not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(
             throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=[]
         )
@@ -71,13 +71,13 @@ def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransact
 def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Steps:
     """What is said of the partitions if the coordinator is not to be asked at all."""
     is_client = ctx.api_version < BATCHED_VERSION
-    if is_client and not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
+    if is_client and not ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     topics = ctx.services.metadata.image.topics_by_name
     errors: PartitionErrors = {}
     for topic in transaction.topics:
         name = topic.name
-        if is_client and (name in INTERNAL_TOPICS or not ctx.authorize(Operation.WRITE, Resource.TOPIC, name)):
+        if is_client and (name in INTERNAL_TOPICS or not ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name)):
             errors |= {(name, index): ErrorCode.TOPIC_AUTHORIZATION_FAILED for index in topic.partitions}
             yield
             continue

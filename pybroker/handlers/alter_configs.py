@@ -6,8 +6,8 @@ broker loggers cannot be altered so; one answer per resource.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation as AclOperation
-from pybroker.config.resources import Alteration, Operation
+from pybroker.apis import AclOperation
+from pybroker.config.resources import Alteration, AlterConfigOp
 from pybroker.handlers.config_requests import alter, refusal
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.messages.alter_configs import (
@@ -33,7 +33,7 @@ def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alterati
     return Alteration(
         resource.resource_type,
         resource.resource_name,
-        tuple(Operation(config.name, config.value) for config in resource.configs),
+        tuple(AlterConfigOp(config.name, config.value) for config in resource.configs),
         replace=True,
         refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
     )

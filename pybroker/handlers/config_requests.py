@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from typing import Any, Final
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.config.resources import (
     BROKER,
@@ -38,7 +38,7 @@ _GUARDS: Final = {
 }
 
 
-def refusal(ctx: RequestContext, operation: Operation, resource_type: int, name: str) -> ConfigFailure | None:
+def refusal(ctx: RequestContext, operation: AclOperation, resource_type: int, name: str) -> ConfigFailure | None:
     """Why the principal cannot do ``operation`` on the config resource, or None; unknown types are the service's."""
     if resource_type in _GUARDS:
         resource, code = _GUARDS[resource_type]

@@ -7,7 +7,7 @@ GROUP_ID_NOT_FOUND.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.consumer_requests import describe_error
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
@@ -30,7 +30,7 @@ def handle(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps:
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=unserved)
     allowed, refused = [], []
     for group_id in request.group_ids:
-        if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group_id):
+        if ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group_id):
             allowed.append(group_id)
         else:
             refused.append(describe_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -55,7 +55,7 @@ def _visible(ctx: RequestContext, group: DescribedGroup) -> DescribedGroup:
         for assignment in (member.assignment, member.target_assignment)
         for topic in assignment.topic_partitions
     }
-    if all(ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+    if all(ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
         return group
     message = "The group has described topic(s) that the client is not authorized to describe."
     return describe_error(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)

@@ -8,7 +8,7 @@ may subscribe by regular expression.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.consumer_requests import heartbeat_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -22,10 +22,10 @@ def handle(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Consu
     """Ask the group; the answer is there at once unless the group's partition is busy with an append."""
     if not ctx.services.groups.serves_consumer_groups:
         return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION)
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return heartbeat_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     for topic in request.subscribed_topic_names or ():
-        if not ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic):
+        if not ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic):
             return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     parked = Parked()
     ctx.services.groups.consumer_heartbeat(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.operations import MorePartitions, NamedResult
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import too_many
@@ -30,7 +30,7 @@ def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Steps:
         if refused is not None:
             results[topic.name] = _result(NamedResult(topic.name, *refused))
         # What comes twice is refused as such, without a word of permissions.
-        elif counts[topic.name] > 1 or ctx.authorize(Operation.ALTER, Resource.TOPIC, topic.name):
+        elif counts[topic.name] > 1 or ctx.authorize(AclOperation.ALTER, Resource.TOPIC, topic.name):
             wanted.append(_more_partitions(topic))
         else:
             results[topic.name] = _result(NamedResult(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.operations import NewTopic, TopicCreation
 from pybroker.config.describe import topic_entries
 from pybroker.handlers.context import Parked, RequestContext, Steps
@@ -30,7 +30,7 @@ _NOT_AUTHORIZED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization fail
 def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
     """Create the topics; the reply waits for the commit."""
     refused = too_many(request.topics)
-    may_create_any = ctx.authorize(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+    may_create_any = ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     results: dict[str, CreatableTopicResult] = {}
@@ -39,7 +39,7 @@ def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
         if refused is not None:
             results[name] = _result(ctx, TopicCreation(name, *refused))
         # What comes twice is refused as such, without a word of permissions.
-        elif may_create_any or counts[name] > 1 or ctx.authorize(Operation.CREATE, Resource.TOPIC, name):
+        elif may_create_any or counts[name] > 1 or ctx.authorize(AclOperation.CREATE, Resource.TOPIC, name):
             wanted.append(_new_topic(topic))
         else:
             results[name] = _result(ctx, TopicCreation(name, *_NOT_AUTHORIZED))
@@ -77,7 +77,7 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
     )
     if creation.error_code or ctx.api_version < _CONFIGS_SINCE:
         return result
-    if not ctx.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, creation.name):
+    if not ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.TOPIC, creation.name):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions = result.replication_factor = _NOT_TOLD
     else:

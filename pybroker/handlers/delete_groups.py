@@ -6,7 +6,7 @@ name that is given twice is deleted once.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.responses import delete_error
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
@@ -18,7 +18,7 @@ def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps:
     """Delete what the client may delete."""
     allowed, refused = [], []
     for group_id in dict.fromkeys(request.groups_names):
-        if ctx.authorize(Operation.DELETE, Resource.GROUP, group_id):
+        if ctx.authorize(AclOperation.DELETE, Resource.GROUP, group_id):
             allowed.append(group_id)
         else:
             refused.append(delete_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))

@@ -8,7 +8,7 @@ Not done: waiting for followers; with one replica the log's start is the low wat
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> Steps:
             yield
     topics = []
     for name, partitions in wanted.items():
-        may_delete = ctx.authorize(Operation.DELETE, Resource.TOPIC, name)
+        may_delete = ctx.authorize(AclOperation.DELETE, Resource.TOPIC, name)
         results = []
         for asked in partitions.values():
             results.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pybroker import limits
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import portions
@@ -46,7 +46,7 @@ def _delete(
 ) -> Steps:
     """Some at a time: each of a topic's partitions has files to put aside."""
     counts = Counter(topics)
-    if not ctx.authorize(Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME):
+    if not ctx.authorize(AclOperation.DELETE, Resource.CLUSTER, CLUSTER_NAME):
         for topic in list(counts):
             # What comes twice is refused as such, without a word of permissions.
             refused = _unauthorized(ctx, topic) if counts[topic] == 1 else None
@@ -77,8 +77,8 @@ def _unauthorized(ctx: RequestContext, topic: str | bytes) -> DeletableTopicResu
         name = known.name
     else:
         return None  # an id that nobody has is nobody's
-    may_describe = ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
-    if may_describe and (known is None or ctx.authorize(Operation.DELETE, Resource.TOPIC, name)):
+    may_describe = ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name)
+    if may_describe and (known is None or ctx.authorize(AclOperation.DELETE, Resource.TOPIC, name)):
         return None
     error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return DeletableTopicResult(

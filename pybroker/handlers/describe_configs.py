@@ -8,7 +8,7 @@ A broker answers for its own settings only; the resource without a name is what 
 from __future__ import annotations
 
 from pybroker import limits
-from pybroker.apis import Operation
+from pybroker.apis import AclOperation
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.config.resources import TOPIC, ConfigEntry, Description
 from pybroker.handlers.config_requests import refusal
@@ -48,7 +48,7 @@ def _describe(
     ctx: RequestContext, resource: DescribeConfigsResource, keys: frozenset[str], include_documentation: bool
 ) -> Description:
     resource_type, name = resource.resource_type, resource.resource_name
-    refused = refusal(ctx, Operation.DESCRIBE_CONFIGS, resource_type, name)
+    refused = refusal(ctx, AclOperation.DESCRIBE_CONFIGS, resource_type, name)
     if refused is not None:
         return Description(refused.error_code, refused.message)
     if resource_type == TOPIC and not name:

@@ -7,7 +7,7 @@ client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that do
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.responses import described_group_error
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
@@ -20,7 +20,7 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps:
     """Describe what the client may see; the rest comes first, with an error each."""
     allowed, refused = [], []
     for group_id in request.groups:
-        if ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group_id):
+        if ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group_id):
             allowed.append(group_id)
         else:
             refused.append(described_group_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))

@@ -6,7 +6,7 @@ began.  With it hanging transactions are found (KIP-664).
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
@@ -36,7 +36,7 @@ def _refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, str | None]:
     reason = invalid_reason(topic)
     if reason is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
-    if not ctx.authorize(Operation.READ, Resource.TOPIC, topic):
+    if not ctx.authorize(AclOperation.READ, Resource.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
     if topic not in ctx.services.metadata.image.topics_by_name:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}."

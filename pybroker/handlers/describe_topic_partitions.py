@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
@@ -80,7 +80,7 @@ def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps
     in_order: list[str] = []
     unauthorized: list[str] = []
     for name in sorted(names):
-        if ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, name):
+        if ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name):
             in_order.append(name)
         elif request.topics:
             unauthorized.append(name)

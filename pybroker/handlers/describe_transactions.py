@@ -6,7 +6,7 @@ is TRANSACTIONAL_ID_NOT_FOUND.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.transaction.responses import describe_error
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
@@ -22,7 +22,7 @@ def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps:
     """Describe what the client may see, with those topics that it may see; the rest comes first, with an error each."""
     allowed, refused = [], []
     for transactional_id in request.transactional_ids:
-        if ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
+        if ctx.authorize(AclOperation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
             allowed.append(transactional_id)
         else:
             refused.append(describe_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -31,7 +31,7 @@ def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps:
     states: list[TransactionState] = refused
     for described in answers:
         for state in described:
-            state.topics = [t for t in state.topics if ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, t.topic)]
+            state.topics = [t for t in state.topics if ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, t.topic)]
         states.extend(described)
         yield
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.decisions.elections import PREFERRED, refused_elections
 from pybroker.cluster.operations import LeaderElections, PartitionElection
 from pybroker.handlers.context import Parked, RequestContext, Steps
@@ -30,7 +30,7 @@ def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
     wanted = None
     if request.topic_partitions is not None:
         wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
-    if not ctx.authorize(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+    if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return (yield from _response(refused_elections(wanted, code, code.message), version))
     elected = Parked()

@@ -7,7 +7,7 @@ on with the id and epoch of the reply, and may abort a transaction that has noth
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.transaction.responses import end_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -16,7 +16,7 @@ from pybroker_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 def handle(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Parked:
     """Hand the request to the coordinator."""
-    if not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+    if not ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return end_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     parked = Parked()
     ctx.services.transactions.end_txn(request, ctx.api_version, parked.complete)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pybroker import limits
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.replication.fetch import FetchOperation
@@ -150,7 +150,7 @@ def _permitted(ctx: RequestContext, partitions: list[FetchPartition]) -> list[Fe
         return partitions
     permitted = []
     for fetched in partitions:
-        if fetched.topic is None or ctx.authorize(Operation.READ, Resource.TOPIC, fetched.topic):
+        if fetched.topic is None or ctx.authorize(AclOperation.READ, Resource.TOPIC, fetched.topic):
             permitted.append(fetched)
         else:
             fetched.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

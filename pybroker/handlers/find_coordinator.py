@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
 
 
 def _may_see(ctx: RequestContext, kind: _Kind, key: str) -> bool:
-    return ctx.authorize(Operation.DESCRIBE, kind.resource, key)
+    return ctx.authorize(AclOperation.DESCRIBE, kind.resource, key)
 
 
 def _response(ctx: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:

@@ -6,7 +6,7 @@ static member names its instance id and is fenced when another took it over (KIP
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -14,7 +14,7 @@ from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 
 def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Parked:
     """Ask the group; the answer is there at once unless the group's partition is busy with an append."""
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return HeartbeatResponse(throttle_time_ms=0, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     parked = Parked()
     ctx.services.groups.heartbeat(request, parked.complete)

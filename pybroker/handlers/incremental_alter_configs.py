@@ -6,8 +6,8 @@ and a resource is changed wholly or not at all.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation as AclOperation
-from pybroker.config.resources import Alteration, Operation
+from pybroker.apis import AclOperation
+from pybroker.config.resources import Alteration, AlterConfigOp
 from pybroker.handlers.config_requests import alter, refusal
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.messages.incremental_alter_configs import (
@@ -35,6 +35,6 @@ def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alterati
     return Alteration(
         resource.resource_type,
         resource.resource_name,
-        tuple(Operation(config.name, config.value, config.config_operation) for config in resource.configs),
+        tuple(AlterConfigOp(config.name, config.value, config.config_operation) for config in resource.configs),
         refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
     )

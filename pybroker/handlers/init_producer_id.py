@@ -10,7 +10,7 @@ Not served: 6, two-phase commit (KIP-939), which Kafka does not serve either unl
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,9 +22,9 @@ def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerI
     """Ask the coordinator, or take the next id of the broker's block."""
     transactional_id = request.transactional_id
     if transactional_id is None:
-        allowed = ctx.authorize(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+        allowed = ctx.authorize(AclOperation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
     else:
-        allowed = ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+        allowed = ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     if not allowed:
         return _failed(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -8,7 +8,7 @@ assignment (KIP-814).
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.responses import join_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ NULLABLE_PROTOCOL_NAME_VERSION = 7
 
 def handle(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Parked:
     """Park until the join phase of the group ends."""
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return _shaped(ctx.api_version, join_error("", ErrorCode.GROUP_AUTHORIZATION_FAILED))
     parked = Parked()
 

@@ -7,7 +7,7 @@ response; from 3 several leave at once, static ones also by their instance id al
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.responses import leave_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ BATCHED_VERSION = 3
 
 def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Parked:
     """Ask the group, in the shape of the newest version."""
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return leave_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     parked = Parked()
     if ctx.api_version >= BATCHED_VERSION:

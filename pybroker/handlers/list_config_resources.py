@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.config.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ _ALL_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GRO
 
 def handle(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List the resources that have settings."""
-    if not ctx.authorize(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+    if not ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     wanted = frozenset({CLIENT_METRICS}) if ctx.api_version == 0 else frozenset(request.resource_types) or _ALL_TYPES
     if not wanted <= _ALL_TYPES:

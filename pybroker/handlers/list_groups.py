@@ -6,7 +6,7 @@ their type and filtered by it (KIP-848).  A filter that names nothing known find
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import visible
 from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -14,12 +14,12 @@ from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroups
 
 def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps:
     """List what the client may see: everything with DESCRIBE on the cluster, else group by group."""
-    sees_all = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+    sees_all = ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
     listed = Parked()
     ctx.services.groups.list_groups(request, listed.complete)
     response: ListGroupsResponse = yield listed
     if not sees_all:
         response.groups = yield from visible(
-            response.groups, lambda group: ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            response.groups, lambda group: ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group.group_id)
         )
     return response

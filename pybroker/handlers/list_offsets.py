@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.replication.partition import (
     EARLIEST,
@@ -48,7 +48,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
             yield
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        may_see = ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        may_see = ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.name)
         for asked in topic.partitions:
             if not may_see:
                 answer = _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -7,7 +7,7 @@ Names that are no state's are told.
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import visible
 from pybroker_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -20,6 +20,6 @@ def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Steps:
     response: ListTransactionsResponse = yield listed
     response.transaction_states = yield from visible(
         response.transaction_states,
-        lambda state: ctx.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id),
+        lambda state: ctx.authorize(AclOperation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id),
     )
     return response

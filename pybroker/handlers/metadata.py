@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
@@ -118,7 +118,7 @@ def _is_bad_before_ids(topic: MetadataRequestTopic) -> bool:
 
 
 def _may_see(ctx: RequestContext, name: str) -> bool:
-    return ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
+    return ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name)
 
 
 def _answer_by_id(ctx: RequestContext, request: MetadataRequest, topic_ids: Sequence[bytes]) -> AssembledResponse:
@@ -143,9 +143,9 @@ def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequen
     missing = [name for name in names if name not in by_name]
     errors = {name: _missing_error(name) for name in missing}
     if missing and request.allow_auto_topic_creation and services.config.get_bool("auto.create.topics.enable"):
-        may_create_any = ctx.authorize(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+        may_create_any = ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
         for name in missing:
-            if not may_create_any and not ctx.authorize(Operation.CREATE, Resource.TOPIC, name):
+            if not may_create_any and not ctx.authorize(AclOperation.CREATE, Resource.TOPIC, name):
                 errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         services.auto_topic_creation.begin(
             name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -222,7 +222,7 @@ def _frame(
 ) -> tuple[bytes, bytes]:
     """What stands before and after the topics."""
     if request.include_cluster_authorized_operations:
-        may_describe = ctx.authorize(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        may_describe = ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
         operations = authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME) if may_describe else 0
         return _encode_frame(_without_topics(image, view, operations), ctx.api_version)
     frame = view.metadata_frames.get(ctx.api_version)

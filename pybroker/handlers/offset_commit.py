@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from operator import attrgetter
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.offset_operations import offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
@@ -41,7 +41,7 @@ def _commit_many(ctx: RequestContext, request: OffsetCommitRequest) -> Steps:
 
 
 def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked:
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: list[OffsetCommitResponseTopic] = []
     accepted = []
@@ -78,7 +78,7 @@ def _resolve(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> int:
     if by_id and known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     name = topic.name if known is None else known.name
-    if not ctx.authorize(Operation.READ, Resource.TOPIC, name):
+    if not ctx.authorize(AclOperation.READ, Resource.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if known is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -10,7 +10,7 @@ from __future__ import annotations
 from copy import copy
 from operator import attrgetter
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.offset_operations import offset_delete_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import merge_topics, portions_of_topics
@@ -26,7 +26,7 @@ from pybroker_protocol.messages.offset_delete import (
 
 def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Steps:
     """Delete what exists; the rest comes first in the response, with an error each."""
-    if not ctx.authorize(Operation.DELETE, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.DELETE, Resource.GROUP, request.group_id):
         return offset_delete_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _delete(ctx, request)
 
@@ -61,7 +61,7 @@ def _split(
     known = ctx.services.metadata.image.topics_by_name.get(topic.name)
     count = 0 if known is None else len(known.partitions)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not ctx.authorize(Operation.READ, Resource.TOPIC, topic.name):
+    if not ctx.authorize(AclOperation.READ, Resource.TOPIC, topic.name):
         count, error = 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     existing, errors = [], []
     for partition in topic.partitions:

@@ -12,7 +12,7 @@ from copy import copy
 from operator import attrgetter
 from typing import Any
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.offset_operations import no_offset
 from pybroker.coordinators.group.responses import fetch_error
@@ -113,7 +113,7 @@ def _failed(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchResponseTo
 
 def _fetch_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, done: Any) -> None:
     """Fetch what the client may see of one group; topics that it may not see, or that are unknown, come last."""
-    if not ctx.authorize(Operation.DESCRIBE, Resource.GROUP, group.group_id):
+    if not ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group.group_id):
         done(fetch_error(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     everything = group.topics is None
@@ -137,7 +137,7 @@ def _refuse(ctx: RequestContext, topic: OffsetFetchRequestTopics, refused: list[
         name = ctx.services.metadata.topic_name(topic.topic_id)
         topic.name = name or ""
         error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
-    if not error and not ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+    if not error and not ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.name):
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if error:
         partitions = [no_offset(partition, error) for partition in topic.partition_indexes]
@@ -150,7 +150,7 @@ def _visible(ctx: RequestContext, topics: list[OffsetFetchResponseTopics]) -> li
     by_name = ctx.services.metadata.image.topics_by_name
     visible = []
     for topic in topics:
-        if not ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+        if not ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.name):
             continue
         known = by_name.get(topic.name)
         if known is not None:

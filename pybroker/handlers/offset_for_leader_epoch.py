@@ -6,7 +6,7 @@ Not done: followers are not told apart from consumers.
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_for_leader_epoch import (
@@ -21,9 +21,9 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
 def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps:
     """Answer every partition from the log's leader-epoch cache."""
     topics = []
-    sees_all = ctx.authorize(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)  # as followers may
+    sees_all = ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)  # as followers may
     for topic in request.topics:
-        may_see = sees_all or ctx.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+        may_see = sees_all or ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.topic)
         partitions = []
         for asked in topic.partitions:
             partitions.append(

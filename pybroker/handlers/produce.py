@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from pybroker import limits
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
@@ -295,7 +295,9 @@ def _refusal(ctx: RequestContext, request: ProduceRequest, is_transactional: boo
     """The error of the whole request, or 0, as far as it does not depend on the batches."""
     if is_transactional:
         transactional_id = request.transactional_id
-        if transactional_id is None or not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+        if transactional_id is None or not ctx.authorize(
+            AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+        ):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
@@ -310,7 +312,7 @@ def _refusal_of_topic(ctx: RequestContext, topic: TopicProduceData, by_id: bool)
     if by_id:
         image = ctx.services.metadata.image.topics_by_id.get(topic.topic_id)
         name = None if image is None else image.name
-    may_write = name is None or ctx.authorize(Operation.WRITE, Resource.TOPIC, name)
+    may_write = name is None or ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name)
     return 0 if may_write else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

@@ -6,7 +6,7 @@ From 3 static members (KIP-345); from 5 protocol type and name are mandatory and
 
 from __future__ import annotations
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.responses import sync_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ def handle(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse 
     lacks_protocol = request.protocol_type is None or request.protocol_name is None
     if ctx.api_version >= MANDATORY_PROTOCOL_VERSION and lacks_protocol:
         return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     parked = Parked()
     ctx.services.groups.sync_group(request, parked.complete)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from operator import attrgetter
 
-from pybroker.apis import Operation, Resource
+from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
@@ -41,9 +41,9 @@ def _commit_many(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Steps:
 
 
 def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:
-    if not ctx.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+    if not ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return txn_offset_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not ctx.authorize(Operation.READ, Resource.GROUP, request.group_id):
+    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return txn_offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[str, TxnOffsetCommitResponseTopic] = {}
     request.topics = [topic for topic in request.topics if _accept(ctx, topic, refused)]
@@ -71,7 +71,7 @@ def _accept(
     known = ctx.services.metadata.image.topics_by_name.get(topic.name)
     count = 0 if known is None else len(known.partitions)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not ctx.authorize(Operation.READ, Resource.TOPIC, topic.name):
+    if not ctx.authorize(AclOperation.READ, Resource.TOPIC, topic.name):
         error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
     accepted = []
     for partition in topic.partitions:

@@ -7,7 +7,7 @@ feature up to 1, from 2 only the error of the whole (KIP-1022).
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.decisions.features import UPGRADE
 from pybroker.cluster.operations import FeatureUpdate, NamedResult
 from pybroker.handlers.context import Parked, RequestContext
@@ -22,7 +22,7 @@ from pybroker_protocol.messages.update_features import (
 
 def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse | Parked:
     """Update the features; the reply waits for the commit."""
-    if not ctx.authorize(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+    if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return UpdateFeaturesResponse(throttle_time_ms=0, error_code=error, error_message=error.message, results=[])
     version = ctx.api_version

@@ -7,7 +7,7 @@ partition judges its epoch.  Brokers send it to each other, and administrators t
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
@@ -26,8 +26,8 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Steps:
     """Write every marker; the reply waits for all of them."""
     answers = Parked()
     gather = Gather(len(request.markers), answers.complete)
-    allowed = ctx.authorize(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or ctx.authorize(
-        Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
+    allowed = ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or ctx.authorize(
+        AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
     )
     for position, marker in enumerate(request.markers):
         partitions: list[TopicPartition] = []

@@ -76,7 +76,7 @@ class FetchOperation:
         self._reading = False  # in slices: the rest is read in later turns of the loop
         self._has_news = False  # since it was read, in a slice, a partition was appended to or changed its role
         self._cold_reads = 0
-        self._tick = -1  # where it stands in the wheel while it waits
+        self._tick = -1  # where it stands in the purgatory while it waits
 
     def start(self, max_wait_ms: int) -> None:
         """Read; wait when there is too little and the client wants to wait."""
@@ -111,7 +111,7 @@ class FetchOperation:
         """Wait no longer."""
         self._finished = True
         if self._tick >= 0:
-            self._replicas.wheel.remove(self, self._tick)
+            self._replicas.purgatory.remove(self, self._tick)
         for fetched in self._partitions:
             if fetched.partition is not None:
                 fetched.partition.waiting.pop(self, None)
@@ -120,7 +120,7 @@ class FetchOperation:
         for fetched in self._partitions:
             assert fetched.partition is not None
             fetched.partition.waiting[self] = None
-        self._tick = self._replicas.wheel.add(self, max_wait_ms)
+        self._tick = self._replicas.purgatory.add(self, max_wait_ms)
         if self._has_news and (
             self._is_enough()
             or any(fetched.partition is not None and fetched.partition.gone for fetched in self._partitions)

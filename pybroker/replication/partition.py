@@ -45,16 +45,16 @@ class Partition:
         "leader_epoch",
         "log",
         "marked",
-        "replicas",
+        "replica_manager",
         "topic",
         "topic_id",
         "waiting",
     )
 
     def __init__(
-        self, replicas: ReplicaManager, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: Log
+        self, replica_manager: ReplicaManager, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: Log
     ) -> None:
-        self.replicas = replicas
+        self.replica_manager = replica_manager
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -113,7 +113,7 @@ class Partition:
         if end_offset > log.high_watermark:
             log.update_high_watermark(end_offset)
             if self.waiting and not self.marked:
-                self.replicas.mark(self)
+                self.replica_manager.mark(self)
             if self.high_watermark_listener is not None:
                 self.high_watermark_listener(self.index, log.high_watermark)
 

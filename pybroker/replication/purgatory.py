@@ -1,7 +1,7 @@
-"""Waiting with a deadline: a coarse wheel for everything that is parked.
+"""Waiting with a deadline: where everything stands that is parked.
 
 Owns: when parked operations expire.  Does not own what they wait for: whoever parks an operation completes it, and
-takes it out of the wheel.
+takes it out of the purgatory.
 
 Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
 never before its deadline, and keeps no other waiting if it fails then; an operation that is removed leaves nothing,
@@ -30,7 +30,7 @@ class Expiring(Protocol):
     def expire(self) -> None: ...
 
 
-class Wheel:
+class Purgatory:
     """Operations by the tick of their deadline."""
 
     __slots__ = ("_env", "_next_tick", "_slots", "_ticks", "_timer")

@@ -22,7 +22,7 @@ from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
 from pybroker.replication.fetch_session import FetchSessionCache
 from pybroker.replication.partition import Partition
-from pybroker.replication.purgatory import Wheel
+from pybroker.replication.purgatory import Purgatory
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ReplicaManager:
     def __init__(
         self, env: Env, broker_id: int, metadata: MetadataCache, logs: LogManager, config: BrokerConfig
     ) -> None:
-        self.wheel = Wheel(env)
+        self.purgatory = Purgatory(env)
         self.env = env
         self._broker_id = broker_id
         self._metadata = metadata
@@ -64,7 +64,7 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Forget every wait; nothing is answered."""
-        self.wheel.close()
+        self.purgatory.close()
         self._marked.clear()
 
     # --- looking up ------------------------------------------------------------------------------------------------

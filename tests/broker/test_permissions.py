@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import RequestContext
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -128,10 +128,10 @@ def codes_of_partitions(reply: Any) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("request_of", "version", "operation"),
     [
-        (list_offsets, 7, Operation.DESCRIBE),
-        (delete_records, 2, Operation.DELETE),
-        (fetch, 12, Operation.READ),
-        (produce, 9, Operation.WRITE),
+        (list_offsets, 7, AclOperation.DESCRIBE),
+        (delete_records, 2, AclOperation.DELETE),
+        (fetch, 12, AclOperation.READ),
+        (produce, 9, AclOperation.WRITE),
     ],
 )
 def test_topic_without_permission_is_refused_and_the_others_are_served(
@@ -145,17 +145,17 @@ def test_topic_without_permission_is_refused_and_the_others_are_served(
 def test_ends_of_epochs_are_for_those_who_may_describe_or_act_in_the_cluster(
     wire: WireClient, authorizer: Denying
 ) -> None:
-    authorizer.deny(Operation.DESCRIBE, HIDDEN)
+    authorizer.deny(AclOperation.DESCRIBE, HIDDEN)
     assert codes_of_partitions(wire.ask(end_of_epoch(SEEN, HIDDEN), 4)) == {SEEN: 0, HIDDEN: 0}
-    authorizer.deny_cluster(Operation.CLUSTER_ACTION)
+    authorizer.deny_cluster(AclOperation.CLUSTER_ACTION)
     assert codes_of_partitions(wire.ask(end_of_epoch(SEEN, HIDDEN), 4)) == {SEEN: 0, HIDDEN: TOPIC_FAILED}
 
 
 def test_produce_and_fetch_by_id_ask_for_the_name(
     wire: WireClient, authorizer: Denying, topics: dict[str, bytes]
 ) -> None:
-    authorizer.deny(Operation.WRITE, HIDDEN)
-    authorizer.deny(Operation.READ, HIDDEN)
+    authorizer.deny(AclOperation.WRITE, HIDDEN)
+    authorizer.deny(AclOperation.READ, HIDDEN)
     data = PartitionProduceData(index=0, records=batch(b"a"))
     by_id = [TopicProduceData(topic_id=topic_id, partition_data=[data]) for topic_id in (topics[HIDDEN], b"\7" * 16)]
     reply = wire.ask(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=by_id), 13)
@@ -170,7 +170,7 @@ def test_produce_and_fetch_by_id_ask_for_the_name(
 
 def test_refused_batch_is_not_written(wire: WireClient, authorizer: Denying) -> None:
     end = wire.produce(SEEN, batch(b"a")).base_offset + 1
-    authorizer.deny(Operation.WRITE, SEEN)
+    authorizer.deny(AclOperation.WRITE, SEEN)
     for _ in range(3):  # the like of which was served before, also the short way
         assert wire.produce(SEEN, batch(b"a")).error_code == TOPIC_FAILED
     authorizer.denied.clear()
@@ -180,7 +180,7 @@ def test_refused_batch_is_not_written(wire: WireClient, authorizer: Denying) -> 
 def test_permission_is_asked_anew_at_each_fetch_of_a_session(wire: WireClient, authorizer: Denying) -> None:
     begun = wire.ask(fetch_request(SEEN, 0, session_id=0, session_epoch=0), 12)
     assert (begun.error_code, begun.session_id > 0) == (0, True)
-    authorizer.deny(Operation.READ, SEEN)
+    authorizer.deny(AclOperation.READ, SEEN)
     more = {"max_wait_ms": 0, "min_bytes": 1, "session_id": begun.session_id}
     reply = wire.ask(FetchRequest(topics=[], session_epoch=1, **more), 12)
     assert codes_of_partitions(reply) == {SEEN: TOPIC_FAILED}
@@ -192,8 +192,8 @@ def test_permission_is_asked_anew_at_each_fetch_of_a_session(wire: WireClient, a
 
 
 def test_log_dirs_and_features_are_the_clusters(wire: WireClient, authorizer: Denying) -> None:
-    authorizer.deny_cluster(Operation.DESCRIBE)
-    authorizer.deny_cluster(Operation.ALTER)
+    authorizer.deny_cluster(AclOperation.DESCRIBE)
+    authorizer.deny_cluster(AclOperation.ALTER)
     dirs = wire.ask(DescribeLogDirsRequest(topics=None), 4)
     assert (dirs.error_code, dirs.results) == (CLUSTER_FAILED, [])
     features = wire.ask(UpdateFeaturesRequest(feature_updates=[], validate_only=False), 1)
@@ -209,9 +209,9 @@ def test_topics_are_created_by_who_may_in_the_cluster_or_that_topic(wire: WireCl
         reply = wire.ask(CreateTopicsRequest(topics=wanted, validate_only=True), 7)
         return {result.name: result for result in reply.topics}
 
-    authorizer.deny(Operation.CREATE, "new")
+    authorizer.deny(AclOperation.CREATE, "new")
     assert create("new")["new"].error_code == 0
-    authorizer.deny_cluster(Operation.CREATE)
+    authorizer.deny_cluster(AclOperation.CREATE)
     results = create("new", "other", "twice", "twice")
     assert {name: result.error_code for name, result in results.items()} == {
         "new": TOPIC_FAILED,
@@ -219,7 +219,7 @@ def test_topics_are_created_by_who_may_in_the_cluster_or_that_topic(wire: WireCl
         "twice": ErrorCode.INVALID_REQUEST,
     }
     assert results["new"].error_message == "Authorization failed."
-    authorizer.deny(Operation.DESCRIBE_CONFIGS, "other")
+    authorizer.deny(AclOperation.DESCRIBE_CONFIGS, "other")
     result = create("other")["other"]
     told = (result.error_code, result.topic_config_error_code, result.num_partitions, result.replication_factor)
     assert told == (0, TOPIC_FAILED, -1, -1)
@@ -227,7 +227,7 @@ def test_topics_are_created_by_who_may_in_the_cluster_or_that_topic(wire: WireCl
 
 
 def test_partitions_are_added_by_who_may_alter_the_topic(wire: WireClient, authorizer: Denying) -> None:
-    authorizer.deny(Operation.ALTER, HIDDEN, "twice")
+    authorizer.deny(AclOperation.ALTER, HIDDEN, "twice")
     wanted = [CreatePartitionsTopic(name=name, count=99, assignments=None) for name in (SEEN, HIDDEN, "twice", "twice")]
     reply = wire.ask(CreatePartitionsRequest(topics=wanted, timeout_ms=1000, validate_only=True), 3)
     codes = {result.name: result.error_code for result in reply.results}
@@ -238,10 +238,10 @@ def test_partitions_are_added_by_who_may_alter_the_topic(wire: WireClient, autho
 def test_who_may_not_delete_a_topic_learns_of_it_what_it_may_describe(
     wire: WireClient, authorizer: Denying, topics: dict[str, bytes], may_describe: bool
 ) -> None:
-    authorizer.deny_cluster(Operation.DELETE)
-    authorizer.deny(Operation.DELETE, HIDDEN, MISSING)
+    authorizer.deny_cluster(AclOperation.DELETE)
+    authorizer.deny(AclOperation.DELETE, HIDDEN, MISSING)
     if not may_describe:
-        authorizer.deny(Operation.DESCRIBE, HIDDEN, MISSING)
+        authorizer.deny(AclOperation.DESCRIBE, HIDDEN, MISSING)
     states = [
         DeleteTopicState(name=HIDDEN, topic_id=ZERO_UUID),
         DeleteTopicState(name=MISSING, topic_id=ZERO_UUID),
@@ -268,7 +268,7 @@ def metadata(*topics: MetadataRequestTopic, create: bool = False) -> MetadataReq
 def test_topic_that_may_not_be_described_is_absent_from_all_and_refused_by_name_and_id(
     wire: WireClient, authorizer: Denying, topics: dict[str, bytes]
 ) -> None:
-    authorizer.deny(Operation.DESCRIBE, HIDDEN, MISSING)
+    authorizer.deny(AclOperation.DESCRIBE, HIDDEN, MISSING)
     seen = {topic.name for topic in wire.ask(metadata(), 12).topics}
     assert SEEN in seen
     assert HIDDEN not in seen
@@ -284,8 +284,8 @@ def test_topic_that_may_not_be_described_is_absent_from_all_and_refused_by_name_
 def test_missing_topic_is_created_by_who_may_in_the_cluster_or_that_topic(
     kafka_broker: Broker, wire: WireClient, authorizer: Denying
 ) -> None:
-    authorizer.deny_cluster(Operation.CREATE)
-    authorizer.deny(Operation.CREATE, "not-for-you")
+    authorizer.deny_cluster(AclOperation.CREATE)
+    authorizer.deny(AclOperation.CREATE, "not-for-you")
     named = [MetadataRequestTopic(name=name) for name in ("not-for-you", "for-you")]
     found = {topic.name: topic.error_code for topic in wire.ask(metadata(*named, create=True), 12).topics}
     assert found == {"not-for-you": TOPIC_FAILED, "for-you": UNKNOWN}
@@ -298,7 +298,7 @@ def test_cluster_operations_are_told_to_who_may_describe_the_cluster(wire: WireC
     request = metadata(MetadataRequestTopic(name=SEEN))
     request.include_cluster_authorized_operations = True
     assert wire.ask(request, 10).cluster_authorized_operations > 0
-    authorizer.deny_cluster(Operation.DESCRIBE)
+    authorizer.deny_cluster(AclOperation.DESCRIBE)
     assert wire.ask(request, 10).cluster_authorized_operations == 0
 
 
@@ -308,7 +308,7 @@ def test_described_partitions_leave_out_what_may_not_be_seen(wire: WireClient, a
         reply = wire.ask(DescribeTopicPartitionsRequest(topics=wanted, cursor=None), 0)
         return {topic.name: topic.error_code for topic in reply.topics}
 
-    authorizer.deny(Operation.DESCRIBE, HIDDEN)
+    authorizer.deny(AclOperation.DESCRIBE, HIDDEN)
     everything = describe()
     assert everything[SEEN] == 0
     assert HIDDEN not in everything

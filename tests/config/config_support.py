@@ -11,7 +11,7 @@ from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.resources import Alteration, ConfigEntry, Operation, Outcome
+from pybroker.config.resources import Alteration, AlterConfigOp, ConfigEntry, Outcome
 from pybroker.config.service import ConfigService
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol import codec
@@ -72,11 +72,11 @@ class Configs:
         builder.put_broker(BrokerRegistration(BROKER_ID, 1, b"i" * 16, {}))
         self.metadata.apply(*builder.build(1))
 
-    def alter(self, resource_type: int, name: str, *operations: Operation, validate_only: bool = False) -> Outcome:
+    def alter(self, resource_type: int, name: str, *operations: AlterConfigOp, validate_only: bool = False) -> Outcome:
         return self.alter_all(Alteration(resource_type, name, operations), validate_only=validate_only)[0]
 
     def replace(self, resource_type: int, name: str, values: Mapping[str, str]) -> Outcome:
-        operations = tuple(Operation(key, value) for key, value in values.items())
+        operations = tuple(AlterConfigOp(key, value) for key, value in values.items())
         return self.alter_all(Alteration(resource_type, name, operations, replace=True))[0]
 
     def alter_all(self, *alterations: Alteration, validate_only: bool = False) -> list[Outcome]:

@@ -18,7 +18,7 @@ from pybroker.config.resources import (
     SUBTRACT,
     TOPIC,
     Alteration,
-    Operation,
+    AlterConfigOp,
     Outcome,
 )
 from pybroker_protocol.errors import ErrorCode
@@ -48,27 +48,27 @@ def assert_refused(outcome: Outcome, code: int, message: str) -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "after"),
     [
-        (None, Operation(POLICY, "compact"), "compact"),
-        ("compact", Operation(POLICY, None, DELETE), None),
-        (None, Operation(POLICY, None, DELETE), None),
-        (None, Operation(POLICY, "compact", APPEND), "delete,compact"),
-        ("compact", Operation(POLICY, "compact", APPEND), "compact"),
-        ("compact", Operation(POLICY, "delete,compact,delete", APPEND), "compact,delete"),
-        ("compact,delete", Operation(POLICY, "compact", SUBTRACT), "delete"),
-        ("compact", Operation(POLICY, "delete", SUBTRACT), "compact"),
-        ("compact", Operation(POLICY, "compact", SUBTRACT), ""),
+        (None, AlterConfigOp(POLICY, "compact"), "compact"),
+        ("compact", AlterConfigOp(POLICY, None, DELETE), None),
+        (None, AlterConfigOp(POLICY, None, DELETE), None),
+        (None, AlterConfigOp(POLICY, "compact", APPEND), "delete,compact"),
+        ("compact", AlterConfigOp(POLICY, "compact", APPEND), "compact"),
+        ("compact", AlterConfigOp(POLICY, "delete,compact,delete", APPEND), "compact,delete"),
+        ("compact,delete", AlterConfigOp(POLICY, "compact", SUBTRACT), "delete"),
+        ("compact", AlterConfigOp(POLICY, "delete", SUBTRACT), "compact"),
+        ("compact", AlterConfigOp(POLICY, "compact", SUBTRACT), ""),
     ],
 )
-def test_operation_on_a_list(configs: Configs, before: str | None, operation: Operation, after: str | None) -> None:
+def test_operation_on_a_list(configs: Configs, before: str | None, operation: AlterConfigOp, after: str | None) -> None:
     if before is not None:
-        assert configs.alter(TOPIC, TOPIC_NAME, Operation(POLICY, before)) == OK
+        assert configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp(POLICY, before)) == OK
     assert configs.alter(TOPIC, TOPIC_NAME, operation) == OK
     assert configs.overrides(TOPIC, TOPIC_NAME).get(POLICY) == after
 
 
 @pytest.mark.parametrize(("kind", "verb"), [(APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")])
 def test_only_lists_can_be_appended_to(configs: Configs, kind: int, verb: str) -> None:
-    outcome = configs.alter(TOPIC, TOPIC_NAME, Operation("retention.ms", "1", kind))
+    outcome = configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("retention.ms", "1", kind))
     message = f"Can't {verb} to key retention.ms because its type is not LIST."
     assert outcome == Outcome(ErrorCode.INVALID_CONFIG, message)
 
@@ -76,31 +76,33 @@ def test_only_lists_can_be_appended_to(configs: Configs, kind: int, verb: str) -
 @pytest.mark.parametrize(
     ("operations", "message"),
     [
-        ((Operation("a", "1"), Operation("a", None, DELETE)), "Error due to duplicate config keys"),
-        ((Operation("retention.ms", None),), "Null value not supported for : retention.ms"),
-        ((Operation("retention.ms", "1", 9),), "Unknown operations type 9"),
+        ((AlterConfigOp("a", "1"), AlterConfigOp("a", None, DELETE)), "Error due to duplicate config keys"),
+        ((AlterConfigOp("retention.ms", None),), "Null value not supported for : retention.ms"),
+        ((AlterConfigOp("retention.ms", "1", 9),), "Unknown operations type 9"),
     ],
 )
-def test_malformed_operations_are_refused(configs: Configs, operations: tuple[Operation, ...], message: str) -> None:
+def test_malformed_operations_are_refused(
+    configs: Configs, operations: tuple[AlterConfigOp, ...], message: str
+) -> None:
     assert configs.alter(TOPIC, TOPIC_NAME, *operations) == Outcome(ErrorCode.INVALID_REQUEST, message)
 
 
 def test_resource_is_changed_wholly_or_not_at_all(configs: Configs) -> None:
-    outcome = configs.alter(TOPIC, TOPIC_NAME, Operation("flush.ms", "7"), Operation("segment.bytes", "x"))
+    outcome = configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("flush.ms", "7"), AlterConfigOp("segment.bytes", "x"))
     assert outcome.error_code == ErrorCode.INVALID_CONFIG
     assert configs.overrides(TOPIC, TOPIC_NAME) == {}
 
 
 def test_validate_only_changes_nothing(configs: Configs) -> None:
-    assert configs.alter(TOPIC, TOPIC_NAME, Operation("flush.ms", "7"), validate_only=True) == OK
-    refused = configs.alter(TOPIC, TOPIC_NAME, Operation("flush.ms", "x"), validate_only=True)
+    assert configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("flush.ms", "7"), validate_only=True) == OK
+    refused = configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("flush.ms", "x"), validate_only=True)
     assert refused.error_code == ErrorCode.INVALID_CONFIG
     assert configs.store.writes == 0
 
 
 def test_incremental_change_keeps_other_overrides_and_replacing_does_not(configs: Configs) -> None:
-    configs.alter(TOPIC, TOPIC_NAME, Operation("flush.ms", "7"))
-    configs.alter(TOPIC, TOPIC_NAME, Operation("retention.ms", "8"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("flush.ms", "7"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("retention.ms", "8"))
     assert configs.overrides(TOPIC, TOPIC_NAME) == {"flush.ms": "7", "retention.ms": "8"}
     assert configs.replace(TOPIC, TOPIC_NAME, {"retention.ms": "9"}) == OK
     assert configs.overrides(TOPIC, TOPIC_NAME) == {"retention.ms": "9"}
@@ -111,7 +113,7 @@ def test_changes_wait_for_the_write_before_them(configs: Configs) -> None:
     answers: list[list[Outcome]] = []
     for policy in ("compact", "delete"):
         kind = SUBTRACT if policy == "delete" else APPEND
-        alteration = Alteration(TOPIC, TOPIC_NAME, (Operation(POLICY, policy, kind),))
+        alteration = Alteration(TOPIC, TOPIC_NAME, (AlterConfigOp(POLICY, policy, kind),))
         configs.service.alter([alteration], False, answers.append)
     assert answers == []
     assert configs.store.release() == 1
@@ -125,25 +127,25 @@ def test_changes_wait_for_the_write_before_them(configs: Configs) -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "code", "message"),
     [
-        ("missing", Operation("flush.ms", "1"), 3, "The topic 'missing' does not exist."),
-        ("missing", Operation("nope", "1"), ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
-        ("", Operation("flush.ms", "1"), ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
+        ("missing", AlterConfigOp("flush.ms", "1"), 3, "The topic 'missing' does not exist."),
+        ("missing", AlterConfigOp("nope", "1"), ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
+        ("", AlterConfigOp("flush.ms", "1"), ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
         (
             TOPIC_NAME,
-            Operation("flush.ms", "x"),
+            AlterConfigOp("flush.ms", "x"),
             ErrorCode.INVALID_CONFIG,
             "Invalid value x for configuration flush.ms: Not a number of type LONG",
         ),
     ],
 )
 def test_topic_is_refused_in_kafkas_words(
-    configs: Configs, name: str, operation: Operation, code: int, message: str
+    configs: Configs, name: str, operation: AlterConfigOp, code: int, message: str
 ) -> None:
     assert_refused(configs.alter(TOPIC, name, operation), code, message)
 
 
 def test_unknown_override_can_be_deleted(configs: Configs) -> None:
-    assert configs.alter(TOPIC, TOPIC_NAME, Operation("nope", None, DELETE)) == OK
+    assert configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("nope", None, DELETE)) == OK
 
 
 # --- brokers -----------------------------------------------------------------------------------------------------
@@ -152,37 +154,42 @@ def test_unknown_override_can_be_deleted(configs: Configs) -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "code", "message"),
     [
-        ("", Operation("num.partitions", "7"), 42, "Cannot update these configs dynamically: [num.partitions]"),
-        ("2", Operation("num.io.threads", "7"), 42, "Unexpected broker id, expected 1, but received 2"),
-        ("x", Operation("num.io.threads", "7"), 42, "Node id must be an integer, but it is: x"),
-        ("", Operation("num.io.threads", "0"), 42, "num.io.threads: Value must be at least 1"),
-        ("", Operation("num.io.threads", "1", APPEND), 40, "append is not allowed for config key: num.io.threads"),
-        ("1", Operation("my.thing", "1", SUBTRACT), 40, "Unknown config name: my.thing"),
-        ("1", Operation("ssl.keystore.password", "p"), 42, "using the listener prefix: [ssl.keystore.password]"),
-        ("", Operation("ssl.protocol", "x"), 42, "broker id must be specified: [ssl.protocol]"),
-        ("", Operation("listener.name.a.ssl.keystore.type", "x"), 42, "specified: [listener.name.a.ssl.keystore.type]"),
-        ("1", Operation("log.retention.ms", "0"), 42, "requirement failed: log.retention.ms must be unlimited"),
-        ("1", Operation("listeners", "PLAINTEXT://x:1"), 42, "listeners cannot be changed while pybroker runs"),
+        ("", AlterConfigOp("num.partitions", "7"), 42, "Cannot update these configs dynamically: [num.partitions]"),
+        ("2", AlterConfigOp("num.io.threads", "7"), 42, "Unexpected broker id, expected 1, but received 2"),
+        ("x", AlterConfigOp("num.io.threads", "7"), 42, "Node id must be an integer, but it is: x"),
+        ("", AlterConfigOp("num.io.threads", "0"), 42, "num.io.threads: Value must be at least 1"),
+        ("", AlterConfigOp("num.io.threads", "1", APPEND), 40, "append is not allowed for config key: num.io.threads"),
+        ("1", AlterConfigOp("my.thing", "1", SUBTRACT), 40, "Unknown config name: my.thing"),
+        ("1", AlterConfigOp("ssl.keystore.password", "p"), 42, "using the listener prefix: [ssl.keystore.password]"),
+        ("", AlterConfigOp("ssl.protocol", "x"), 42, "broker id must be specified: [ssl.protocol]"),
+        (
+            "",
+            AlterConfigOp("listener.name.a.ssl.keystore.type", "x"),
+            42,
+            "[listener.name.a.ssl.keystore.type]",
+        ),
+        ("1", AlterConfigOp("log.retention.ms", "0"), 42, "requirement failed: log.retention.ms must be unlimited"),
+        ("1", AlterConfigOp("listeners", "PLAINTEXT://x:1"), 42, "listeners cannot be changed while pybroker runs"),
     ],
 )
 def test_broker_is_refused_in_kafkas_words(
-    configs: Configs, name: str, operation: Operation, code: int, message: str
+    configs: Configs, name: str, operation: AlterConfigOp, code: int, message: str
 ) -> None:
     assert_refused(configs.alter(BROKER, name, operation), code, message)
 
 
 def test_broker_takes_settings_that_kafka_does_not_know(configs: Configs) -> None:
-    assert configs.alter(BROKER, "", Operation("my.plugin.setting", "1")) == OK
+    assert configs.alter(BROKER, "", AlterConfigOp("my.plugin.setting", "1")) == OK
 
 
 def test_broker_setting_takes_effect_at_once_and_subscribers_hear_of_it(configs: Configs) -> None:
     heard: list[frozenset[str]] = []
     configs.service.subscribe(heard.append)
-    assert configs.alter(BROKER, "", Operation("log.retention.ms", "70000")) == OK
+    assert configs.alter(BROKER, "", AlterConfigOp("log.retention.ms", "70000")) == OK
     assert configs.config["log.retention.ms"] == 70000
-    assert configs.alter(BROKER, "1", Operation("log.retention.ms", "60000")) == OK
+    assert configs.alter(BROKER, "1", AlterConfigOp("log.retention.ms", "60000")) == OK
     assert configs.config["log.retention.ms"] == 60000
-    assert configs.alter(BROKER, "01", Operation("log.retention.ms", None, DELETE)) == OK
+    assert configs.alter(BROKER, "01", AlterConfigOp("log.retention.ms", None, DELETE)) == OK
     assert configs.config["log.retention.ms"] == 70000
     assert heard == [frozenset({"log.retention.ms"})] * 3
 
@@ -190,13 +197,13 @@ def test_broker_setting_takes_effect_at_once_and_subscribers_hear_of_it(configs:
 def test_subscribers_hear_nothing_when_no_value_changes(configs: Configs) -> None:
     heard: list[frozenset[str]] = []
     configs.service.subscribe(heard.append)
-    configs.alter(BROKER, "", Operation("num.io.threads", "8"))
-    configs.alter(TOPIC, TOPIC_NAME, Operation("flush.ms", "5"))
+    configs.alter(BROKER, "", AlterConfigOp("num.io.threads", "8"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("flush.ms", "5"))
     assert heard == []
 
 
 def test_append_on_a_broker_starts_from_the_default(configs: Configs) -> None:
-    assert configs.alter(BROKER, "", Operation("log.cleanup.policy", "compact", APPEND)) == OK
+    assert configs.alter(BROKER, "", AlterConfigOp("log.cleanup.policy", "compact", APPEND)) == OK
     assert configs.config["log.cleanup.policy"] == ("delete", "compact")
 
 
@@ -206,58 +213,63 @@ def test_append_on_a_broker_starts_from_the_default(configs: Configs) -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "code", "message"),
     [
-        ("", Operation("consumer.session.timeout.ms", "50000"), 42, "Default group resources are not allowed."),
-        ("g", Operation("nope", "1"), 40, "Unknown group config name: nope"),
-        ("g", Operation("consumer.session.timeout.ms", "1"), 40, "equal to group.consumer.min.session.timeout.ms"),
-        ("g", Operation("consumer.session.timeout.ms", "70000"), 40, "equal to group.consumer.max.session.timeout.ms"),
+        ("", AlterConfigOp("consumer.session.timeout.ms", "50000"), 42, "Default group resources are not allowed."),
+        ("g", AlterConfigOp("nope", "1"), 40, "Unknown group config name: nope"),
+        ("g", AlterConfigOp("consumer.session.timeout.ms", "1"), 40, "equal to group.consumer.min.session.timeout.ms"),
         (
             "g",
-            Operation("streams.num.standby.replicas", "5"),
+            AlterConfigOp("consumer.session.timeout.ms", "70000"),
+            40,
+            "to group.consumer.max.session.timeout.ms",
+        ),
+        (
+            "g",
+            AlterConfigOp("streams.num.standby.replicas", "5"),
             40,
             "less than or equal to group.streams.max.standby.replicas",
         ),
         (
             "g",
-            Operation("share.partition.max.record.locks", "9999"),
+            AlterConfigOp("share.partition.max.record.locks", "9999"),
             40,
             "to group.share.max.partition.max.record.locks",
         ),
-        ("g", Operation("share.record.lock.duration.ms", "1"), 40, "Value must be at least 1000"),
-        ("g", Operation("consumer.session.timeout.ms", "x"), 40, "Not a number of type INT"),
+        ("g", AlterConfigOp("share.record.lock.duration.ms", "1"), 40, "Value must be at least 1000"),
+        ("g", AlterConfigOp("consumer.session.timeout.ms", "x"), 40, "Not a number of type INT"),
     ],
 )
 def test_group_is_refused_in_kafkas_words(
-    configs: Configs, name: str, operation: Operation, code: int, message: str
+    configs: Configs, name: str, operation: AlterConfigOp, code: int, message: str
 ) -> None:
     assert_refused(configs.alter(GROUP, name, operation), code, message)
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "by_duration:PT1H", "by_duration:P2DT3H4M5.5S"])
 def test_share_group_starts_where_it_is_told(configs: Configs, reset: str) -> None:
-    assert configs.alter(GROUP, "g", Operation("share.auto.offset.reset", reset)) == OK
+    assert configs.alter(GROUP, "g", AlterConfigOp("share.auto.offset.reset", reset)) == OK
 
 
 @pytest.mark.parametrize("reset", ["foo", "by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1h"])
 def test_share_group_cannot_start_nowhere(configs: Configs, reset: str) -> None:
-    outcome = configs.alter(GROUP, "g", Operation("share.auto.offset.reset", reset))
+    outcome = configs.alter(GROUP, "g", AlterConfigOp("share.auto.offset.reset", reset))
     assert outcome.error_code == ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize(
     ("name", "operation", "code", "message"),
     [
-        ("", Operation("interval.ms", "500"), 42, "Subscription name can't be empty"),
-        ("m", Operation("nope", "1"), 42, "Unknown client metrics configuration: nope"),
-        ("m", Operation("interval.ms", "50"), 42, "interval must be between 100 and 3600000 (1 hour)"),
-        ("m", Operation("interval.ms", "x"), 40, "configuration interval.ms: Not a number of type INT"),
-        ("m", Operation("match", "foo=bar"), 40, "Illegal client matching pattern: foo=bar"),
-        ("m", Operation("match", "client_id=["), 40, "Illegal client matching pattern: client_id=["),
-        ("m", Operation("match", "client_id="), 40, "Illegal client matching pattern: client_id="),
-        ("m", Operation("metrics", "a", APPEND), 40, "because its type is not LIST."),
+        ("", AlterConfigOp("interval.ms", "500"), 42, "Subscription name can't be empty"),
+        ("m", AlterConfigOp("nope", "1"), 42, "Unknown client metrics configuration: nope"),
+        ("m", AlterConfigOp("interval.ms", "50"), 42, "interval must be between 100 and 3600000 (1 hour)"),
+        ("m", AlterConfigOp("interval.ms", "x"), 40, "configuration interval.ms: Not a number of type INT"),
+        ("m", AlterConfigOp("match", "foo=bar"), 40, "Illegal client matching pattern: foo=bar"),
+        ("m", AlterConfigOp("match", "client_id=["), 40, "Illegal client matching pattern: client_id=["),
+        ("m", AlterConfigOp("match", "client_id="), 40, "Illegal client matching pattern: client_id="),
+        ("m", AlterConfigOp("metrics", "a", APPEND), 40, "because its type is not LIST."),
     ],
 )
 def test_client_metrics_are_refused_in_kafkas_words(
-    configs: Configs, name: str, operation: Operation, code: int, message: str
+    configs: Configs, name: str, operation: AlterConfigOp, code: int, message: str
 ) -> None:
     assert_refused(configs.alter(CLIENT_METRICS, name, operation), code, message)
 
@@ -276,34 +288,39 @@ def logger() -> Iterator[logging.Logger]:
 
 
 def test_logger_level_is_set_and_inherited_again(configs: Configs, logger: logging.Logger) -> None:
-    assert configs.alter(BROKER_LOGGER, "1", Operation(logger.name, "TRACE")) == OK
+    assert configs.alter(BROKER_LOGGER, "1", AlterConfigOp(logger.name, "TRACE")) == OK
     assert configs.entry(BROKER_LOGGER, "1", logger.name).value == "TRACE"
-    assert configs.alter(BROKER_LOGGER, "1", Operation("root", "FATAL")) == OK
-    assert configs.alter(BROKER_LOGGER, "1", Operation(logger.name, None, DELETE)) == OK
+    assert configs.alter(BROKER_LOGGER, "1", AlterConfigOp("root", "FATAL")) == OK
+    assert configs.alter(BROKER_LOGGER, "1", AlterConfigOp(logger.name, None, DELETE)) == OK
     assert configs.entry(BROKER_LOGGER, "1", logger.name).value == "FATAL"
     assert configs.store.writes == 0
 
 
 def test_validating_a_logger_level_leaves_it(configs: Configs, logger: logging.Logger) -> None:
     before = logger.level
-    assert configs.alter(BROKER_LOGGER, "1", Operation(logger.name, "FATAL"), validate_only=True) == OK
+    assert configs.alter(BROKER_LOGGER, "1", AlterConfigOp(logger.name, "FATAL"), validate_only=True) == OK
     assert logger.level == before
 
 
 @pytest.mark.parametrize(
     ("name", "operation", "code", "message"),
     [
-        ("2", Operation("root", "INFO"), 42, "Unexpected node id. Expected 1, but received 2"),
-        ("", Operation("root", "INFO"), 42, "Node id must be an integer, but it is: "),
-        ("1", Operation("root", "INFO", APPEND), 42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
-        ("1", Operation("root", None, DELETE), 42, "Removing the log level of the root logger is not allowed"),
-        ("1", Operation("kafka.server", "INFO"), 40, "Logger kafka.server does not exist!"),
-        ("1", Operation("asyncio", "INFO"), 40, "Logger asyncio does not exist!"),
-        ("1", Operation("root", "info"), 40, "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"),
+        ("2", AlterConfigOp("root", "INFO"), 42, "Unexpected node id. Expected 1, but received 2"),
+        ("", AlterConfigOp("root", "INFO"), 42, "Node id must be an integer, but it is: "),
+        (
+            "1",
+            AlterConfigOp("root", "INFO", APPEND),
+            42,
+            "APPEND operation is not allowed for the BROKER_LOGGER",
+        ),
+        ("1", AlterConfigOp("root", None, DELETE), 42, "Removing the log level of the root logger is not allowed"),
+        ("1", AlterConfigOp("kafka.server", "INFO"), 40, "Logger kafka.server does not exist!"),
+        ("1", AlterConfigOp("asyncio", "INFO"), 40, "Logger asyncio does not exist!"),
+        ("1", AlterConfigOp("root", "info"), 40, "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"),
     ],
 )
 def test_logger_is_refused_in_kafkas_words(
-    configs: Configs, name: str, operation: Operation, code: int, message: str
+    configs: Configs, name: str, operation: AlterConfigOp, code: int, message: str
 ) -> None:
     assert_refused(configs.alter(BROKER_LOGGER, name, operation), code, message)
 
@@ -363,7 +380,7 @@ def test_resource_named_twice_is_refused_and_the_others_are_served(configs: Conf
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_legacy_handler_replaces_all_overrides(configs: Configs, version: int) -> None:
-    configs.alter(TOPIC, TOPIC_NAME, Operation("flush.ms", "7"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("flush.ms", "7"))
     config = legacy.AlterableConfig(name="retention.ms", value="9000")
     resource = legacy.AlterConfigsResource(resource_type=TOPIC, resource_name=TOPIC_NAME, configs=[config])
     request = legacy.AlterConfigsRequest(resources=[resource], validate_only=False)
@@ -387,8 +404,8 @@ def test_legacy_handler_replaces_all_overrides(configs: Configs, version: int) -
 def test_resources_with_settings_are_listed(
     configs: Configs, types: list[int], version: int, listed: list[tuple[int, str]]
 ) -> None:
-    configs.alter(GROUP, "g", Operation("consumer.session.timeout.ms", "50000"))
-    configs.alter(CLIENT_METRICS, "m", Operation("interval.ms", "500"))
+    configs.alter(GROUP, "g", AlterConfigOp("consumer.session.timeout.ms", "50000"))
+    configs.alter(CLIENT_METRICS, "m", AlterConfigOp("interval.ms", "500"))
     request = ListConfigResourcesRequest(resource_types=types) if version else ListConfigResourcesRequest()
     response = configs.call("list_config_resources", request, version)
     assert response.error_code == ErrorCode.NONE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.apis import CLUSTER_NAME, Operation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.config.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from pybroker.handlers.context import RequestContext
 from pybroker.testing import Broker
@@ -45,9 +45,9 @@ def alter_incrementally(resource_type: int, name: str) -> Any:
 @pytest.mark.parametrize(
     ("request_of", "version", "operation"),
     [
-        (describe, 4, Operation.DESCRIBE_CONFIGS),
-        (alter, 2, Operation.ALTER_CONFIGS),
-        (alter_incrementally, 1, Operation.ALTER_CONFIGS),
+        (describe, 4, AclOperation.DESCRIBE_CONFIGS),
+        (alter, 2, AclOperation.ALTER_CONFIGS),
+        (alter_incrementally, 1, AclOperation.ALTER_CONFIGS),
     ],
 )
 def test_who_may_not_is_refused_with_the_error_of_the_resource(

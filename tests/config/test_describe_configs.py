@@ -19,7 +19,7 @@ from pybroker.config.resources import (
     STATIC_BROKER_CONFIG,
     TOPIC,
     TOPIC_CONFIG,
-    Operation,
+    AlterConfigOp,
     Synonym,
 )
 from pybroker.config.schema import INT, PASSWORD, UNKNOWN
@@ -49,9 +49,9 @@ def only_result(response: DescribeConfigsResponse) -> DescribeConfigsResult:
 
 def test_topic_synonyms_list_every_layer_from_the_strongest() -> None:
     configs = Configs({"log.retention.hours": "24"})
-    configs.alter(BROKER, "", Operation("log.retention.ms", "70000"))
-    configs.alter(BROKER, "1", Operation("log.retention.ms", "60000"))
-    configs.alter(TOPIC, TOPIC_NAME, Operation("retention.ms", "5000"))
+    configs.alter(BROKER, "", AlterConfigOp("log.retention.ms", "70000"))
+    configs.alter(BROKER, "1", AlterConfigOp("log.retention.ms", "60000"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("retention.ms", "5000"))
     entry = configs.entry(TOPIC, TOPIC_NAME, "retention.ms")
     assert (entry.value, entry.source, entry.read_only) == ("5000", TOPIC_CONFIG, False)
     assert entry.synonyms == (
@@ -72,15 +72,15 @@ def test_topic_setting_without_a_broker_setting_has_itself_as_synonym() -> None:
     configs = Configs()
     name = "follower.replication.throttled.replicas"
     assert configs.entry(TOPIC, TOPIC_NAME, name).synonyms == ()
-    configs.alter(TOPIC, TOPIC_NAME, Operation(name, "*"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp(name, "*"))
     assert configs.entry(TOPIC, TOPIC_NAME, name).synonyms == (Synonym(name, "*", TOPIC_CONFIG),)
 
 
 def test_cleanup_policy_keeps_its_order() -> None:
     configs = Configs()
-    configs.alter(TOPIC, TOPIC_NAME, Operation("cleanup.policy", "delete,compact"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("cleanup.policy", "delete,compact"))
     assert configs.entry(TOPIC, TOPIC_NAME, "cleanup.policy").value == "delete,compact"
-    configs.alter(TOPIC, TOPIC_NAME, Operation("cleanup.policy", "compact, delete"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("cleanup.policy", "compact, delete"))
     assert configs.entry(TOPIC, TOPIC_NAME, "cleanup.policy").value == "compact,delete"
 
 
@@ -89,7 +89,7 @@ def test_internal_settings_are_described_only_where_they_are_set() -> None:
     names = {entry.name for entry in configs.service.describe(TOPIC, TOPIC_NAME).entries}
     assert len(names) == 34
     assert "internal.segment.bytes" not in names
-    configs.alter(TOPIC, TOPIC_NAME, Operation("internal.segment.bytes", "1000"))
+    configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("internal.segment.bytes", "1000"))
     assert configs.entry(TOPIC, TOPIC_NAME, "internal.segment.bytes").value == "1000"
 
 
@@ -124,8 +124,8 @@ def test_passwords_and_unknown_settings_are_sensitive() -> None:
 
 def test_setting_of_one_listener_falls_back_to_the_plain_one() -> None:
     configs = Configs()
-    configs.alter(BROKER, "", Operation("max.connections", "20"))
-    configs.alter(BROKER, "1", Operation("listener.name.plaintext.max.connections", "10"))
+    configs.alter(BROKER, "", AlterConfigOp("max.connections", "20"))
+    configs.alter(BROKER, "1", AlterConfigOp("listener.name.plaintext.max.connections", "10"))
     entry = configs.entry(BROKER, "1", "listener.name.plaintext.max.connections")
     assert (entry.value, entry.type, entry.read_only) == ("10", INT, True)
     assert [(synonym.name, synonym.source) for synonym in entry.synonyms] == [
@@ -138,7 +138,9 @@ def test_setting_of_one_listener_falls_back_to_the_plain_one() -> None:
 def test_broker_default_has_only_what_is_set() -> None:
     configs = Configs()
     assert configs.service.describe(BROKER, "").entries == ()
-    configs.alter(BROKER, "", Operation("num.io.threads", "9"), Operation("leader.replication.throttled.rate", "5"))
+    configs.alter(
+        BROKER, "", AlterConfigOp("num.io.threads", "9"), AlterConfigOp("leader.replication.throttled.rate", "5")
+    )
     entries = configs.service.describe(BROKER, "").entries
     assert [(entry.name, entry.value, entry.source, entry.read_only) for entry in entries] == [
         ("num.io.threads", "9", DYNAMIC_DEFAULT_BROKER_CONFIG, False),
@@ -151,7 +153,7 @@ def test_group_shows_the_brokers_value_until_it_has_its_own() -> None:
     name = "consumer.session.timeout.ms"
     before = configs.entry(GROUP, "g", name)
     assert (before.value, before.source) == ("46000", STATIC_BROKER_CONFIG)
-    configs.alter(GROUP, "g", Operation(name, "50000"))
+    configs.alter(GROUP, "g", AlterConfigOp(name, "50000"))
     after = configs.entry(GROUP, "g", name)
     assert (after.value, after.source) == ("50000", GROUP_CONFIG)
     assert after.synonyms[0] == Synonym(name, "50000", GROUP_CONFIG)
@@ -163,7 +165,7 @@ def test_group_setting_without_a_broker_setting_is_its_own_synonym() -> None:
     name = "share.auto.offset.reset"
     default = Synonym(name, "latest", DEFAULT_CONFIG)
     assert configs.entry(GROUP, "g", name).synonyms == (default,)
-    configs.alter(GROUP, "g", Operation(name, "earliest"))
+    configs.alter(GROUP, "g", AlterConfigOp(name, "earliest"))
     entry = configs.entry(GROUP, "g", name)
     assert (entry.value, entry.source) == ("earliest", GROUP_CONFIG)
     assert entry.synonyms == (Synonym(name, "earliest", GROUP_CONFIG), default)
@@ -173,7 +175,7 @@ def test_client_metrics_subscription_that_does_not_exist_has_the_defaults() -> N
     configs = Configs()
     entry = configs.entry(CLIENT_METRICS, "new", "interval.ms")
     assert (entry.value, entry.source, entry.synonyms) == ("300000", DEFAULT_CONFIG, ())
-    configs.alter(CLIENT_METRICS, "new", Operation("interval.ms", "500"))
+    configs.alter(CLIENT_METRICS, "new", AlterConfigOp("interval.ms", "500"))
     entry = configs.entry(CLIENT_METRICS, "new", "interval.ms")
     assert (entry.value, entry.source) == ("500", CLIENT_METRICS_CONFIG)
 

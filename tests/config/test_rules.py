@@ -10,7 +10,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.connections import OVERRIDES, parse_overrides
 from pybroker.config.group_settings import CONSUMER_ASSIGNORS
-from pybroker.config.resources import BROKER, DELETE, Operation, Outcome
+from pybroker.config.resources import BROKER, DELETE, AlterConfigOp, Outcome
 from pybroker.config.rules import RESIZABLE_POOLS, RULES
 from pybroker.config.schema import CLUSTER, ConfigError
 from pybroker.coordinators.group.assignors import ASSIGNORS
@@ -125,7 +125,7 @@ def test_settings_that_go_together_are_accepted(static: dict[str, str]) -> None:
 def test_change_is_refused_and_leaves_the_setting_alone(resource: str, name: str, value: str, message: str) -> None:
     configs = Configs()
     before = configs.config[name]
-    outcome = configs.alter(BROKER, resource, Operation(name, value))
+    outcome = configs.alter(BROKER, resource, AlterConfigOp(name, value))
     assert outcome.error_code == ErrorCode.INVALID_REQUEST
     assert message in (outcome.error_message or "")
     assert configs.config[name] == before
@@ -135,19 +135,19 @@ def test_change_is_refused_and_leaves_the_setting_alone(resource: str, name: str
 def test_threads_may_double_and_halve_step_by_step() -> None:
     configs = Configs()
     for threads in ("16", "32", "16", "8", "4"):
-        assert configs.alter(BROKER, "", Operation("num.io.threads", threads)) == OK
+        assert configs.alter(BROKER, "", AlterConfigOp("num.io.threads", threads)) == OK
     for threads in ("2", "4", "2", "1"):
-        assert configs.alter(BROKER, "1", Operation("log.cleaner.threads", threads)) == OK
+        assert configs.alter(BROKER, "1", AlterConfigOp("log.cleaner.threads", threads)) == OK
 
 
 def test_settings_changed_together_are_judged_together() -> None:
     configs = Configs()
-    changes = Operation("max.connections.per.ip", "0"), Operation(OVERRIDES, "10.0.0.1:3")
+    changes = AlterConfigOp("max.connections.per.ip", "0"), AlterConfigOp(OVERRIDES, "10.0.0.1:3")
     assert configs.alter(BROKER, "1", *changes) == OK
     # What the rest stands on cannot be taken away alone.
-    outcome = configs.alter(BROKER, "1", Operation(OVERRIDES, None, DELETE))
+    outcome = configs.alter(BROKER, "1", AlterConfigOp(OVERRIDES, None, DELETE))
     assert outcome.error_code == ErrorCode.INVALID_REQUEST
-    assert configs.alter(BROKER, "1", *(Operation(change.name, None, DELETE) for change in changes)) == OK
+    assert configs.alter(BROKER, "1", *(AlterConfigOp(change.name, None, DELETE) for change in changes)) == OK
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_bad_value_of_an_older_store_is_logged_and_ignored(
 def test_bad_value_of_an_older_store_can_be_mended() -> None:
     configs = Configs()
     configs.config.apply_dynamic({}, {"log.cleaner.threads": "0"})
-    assert configs.alter(BROKER, "1", Operation("log.cleaner.threads", "2")) == OK
+    assert configs.alter(BROKER, "1", AlterConfigOp("log.cleaner.threads", "2")) == OK
     assert configs.config["log.cleaner.threads"] == 2
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_groups import ConsumerWorld
+from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.shard import GroupShard
 from pybroker.coordinators.group.topics import Topics
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -28,14 +28,14 @@ JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
 Partitions = Mapping[str, set[int]]
 
 
-def new_shard(image: ClusterImage | None = None, **settings: Any) -> GroupShard:
+def new_shard(image: ClusterImage | None = None, **settings: Any) -> GroupCoordinatorShard:
     """An empty shard, to be filled by replaying a log."""
     topics = Topics(ClusterImage() if image is None else image)
     world = ConsumerWorld(ConsumerSettings(config(**settings), topics), topics, lambda: "new", lambda: 0)
-    return GroupShard(GroupSettings(), world)
+    return GroupCoordinatorShard(GroupSettings(), world)
 
 
-def replayed(cluster: Cluster) -> GroupShard:
+def replayed(cluster: Cluster) -> GroupCoordinatorShard:
     """What loading the log of partition 0 would bring back."""
     shard = new_shard(cluster.metadata.image)
     log = memoryview(cluster.world.logs.get(0, bytearray()))

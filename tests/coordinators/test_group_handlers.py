@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.apis import APIS, Operation, Resource
+from pybroker.apis import APIS, AclOperation, Resource
 from pybroker.cluster.image import (
     GROUP_METADATA_TOPIC,
     BrokerRegistration,
@@ -74,7 +74,7 @@ class Desk:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.auto_topics = AutoTopicCreation()
-        self.denied: set[tuple[Operation, Resource]] = set()
+        self.denied: set[tuple[AclOperation, Resource]] = set()
         self.set_image(with_offsets_topic=True)
 
     def set_image(self, with_offsets_topic: bool) -> None:
@@ -449,17 +449,17 @@ def test_coordinators_of_other_kinds_are_invalid(desk: Desk, key_type: int) -> N
 
 # --- what the client may not do --------------------------------------------------------------------------------------
 
-REFUSED: dict[str, tuple[Any, Operation]] = {
-    "join_group": (join_request(9), Operation.READ),
+REFUSED: dict[str, tuple[Any, AclOperation]] = {
+    "join_group": (join_request(9), AclOperation.READ),
     "sync_group": (
         SyncGroupRequest(
             group_id="g", generation_id=1, member_id="m", protocol_type="a", protocol_name="b", assignments=[]
         ),
-        Operation.READ,
+        AclOperation.READ,
     ),
-    "heartbeat": (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), Operation.READ),
-    "leave_group": (LeaveGroupRequest(group_id="g", member_id="", members=[]), Operation.READ),
-    "offset_delete": (delete_request({"t": [0]}), Operation.DELETE),
+    "heartbeat": (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), AclOperation.READ),
+    "leave_group": (LeaveGroupRequest(group_id="g", member_id="", members=[]), AclOperation.READ),
+    "offset_delete": (delete_request({"t": [0]}), AclOperation.DELETE),
 }
 
 
@@ -476,21 +476,23 @@ def test_group_that_the_client_may_not_use_is_refused(
 def test_groups_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     told = ErrorCode.GROUP_AUTHORIZATION_FAILED
     desk.cluster.commit(1)
-    desk.denied = {(operation, Resource.GROUP) for operation in (Operation.READ, Operation.DESCRIBE, Operation.DELETE)}
+    desk.denied = {
+        (operation, Resource.GROUP) for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE)
+    }
     committed = desk.ask("offset_commit", commit_request(9, 0), 9, monkeypatch)
     assert committed.topics[0].partitions[0].error_code == told
     assert fetched(desk.ask("offset_fetch", fetch_request(9, {"t": [0]}), 9), 9) == (told, {})
     assert desk.ask("describe_groups", DescribeGroupsRequest(groups=["g"]), 6).groups[0].error_code == told
     assert desk.ask("delete_groups", DeleteGroupsRequest(groups_names=["g"]), 2).results[0].error_code == told
     assert desk.ask("find_coordinator", find_request(6, "g"), 6).coordinators[0].error_code == told
-    desk.denied.add((Operation.DESCRIBE, Resource.CLUSTER))
+    desk.denied.add((AclOperation.DESCRIBE, Resource.CLUSTER))
     assert desk.ask("list_groups", ListGroupsRequest(states_filter=[], types_filter=[]), 5).groups == []
 
 
 def test_topics_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     told = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     desk.cluster.commit(1)
-    desk.denied = {(Operation.READ, Resource.TOPIC), (Operation.DESCRIBE, Resource.TOPIC)}
+    desk.denied = {(AclOperation.READ, Resource.TOPIC), (AclOperation.DESCRIBE, Resource.TOPIC)}
     committed = desk.ask("offset_commit", commit_request(9, 0), 9, monkeypatch)
     assert committed.topics[0].partitions[0].error_code == told
     assert fetched(desk.ask("offset_fetch", fetch_request(9, {"t": [0]}), 9), 9) == (0, {("t", 0): (-1, told)})

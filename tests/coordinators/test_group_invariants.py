@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker.coordinators.group.shard import GroupShard
+from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import NO_PRODUCER_ID, batches
@@ -214,7 +214,7 @@ class GroupLife(RuleBasedStateMachine):
     # --- what must hold -------------------------------------------------------------------------------------------
 
     @property
-    def shard(self) -> GroupShard:
+    def shard(self) -> GroupCoordinatorShard:
         shard = self.cluster.groups._runtime._shards[0]
         return shard.state
 

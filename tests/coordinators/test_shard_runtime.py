@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker import limits
+from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
 from pybroker.coordinators.loader import RECORDS_PER_CLOCK_READ
 from pybroker.coordinators.partitioning import partition_for
@@ -467,7 +468,7 @@ def test_bug_in_an_operation_fails_that_request_alone(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("pybroker.coordinators.group.shard.GroupShard.heartbeat", lambda *_: 1 / 0)
+        patched.setattr(GroupCoordinatorShard, "heartbeat", lambda *_: 1 / 0)
         assert cluster.heartbeat("m", 1).error == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
     assert cluster.heartbeat("m", 1).error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -570,7 +571,7 @@ def test_write_that_breaks_fails_its_request_and_stops_nobody(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("pybroker.coordinators.shard.build_batch", lambda *_, **__: 1 / 0)
+        patched.setattr("pybroker.coordinators.coordinator_context.build_batch", lambda *_, **__: 1 / 0)
         assert cluster.commit_error(1) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
     assert cluster.commit_error(2) == 0
@@ -581,7 +582,11 @@ def test_marker_that_cannot_be_replayed_stops_nobody(
 ) -> None:
     ended: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr("pybroker.coordinators.group.shard.GroupShard.replay_end_transaction", lambda *_: 1 / 0)
+        patched.setattr(
+            GroupCoordinatorShard,
+            "replay_end_transaction",
+            lambda *_: 1 / 0,
+        )
         cluster.groups.end_transaction(0, TransactionMarker(1, 0, 0, True, 2), ended.append)
         again = cluster.restart()
     assert ended == [0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.coordinators.shard import TIMER_RETRY_MS
+from pybroker.coordinators.coordinator_context import TIMER_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 from tests.coordinators.consumer_support import LEAVE, SESSION_MS, ConsumerCluster, Member, settle
 

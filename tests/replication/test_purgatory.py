@@ -1,4 +1,4 @@
-"""The wheel of parked operations, in virtual time."""
+"""The purgatory of parked operations, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pybroker import limits
 from pybroker.env import Env
-from pybroker.replication.purgatory import Wheel
+from pybroker.replication.purgatory import Purgatory
 
 
 class Timer:
@@ -70,22 +70,22 @@ class Waiting:
         self.expired_at.append(self.time.monotonic_ms())
 
 
-def make_wheel() -> tuple[VirtualTime, Wheel]:
+def make_purgatory() -> tuple[VirtualTime, Purgatory]:
     time = VirtualTime()
 
     def no_executor(name: str, _niceness: int) -> Any:
-        raise AssertionError("the wheel needs no thread")
+        raise AssertionError("the purgatory needs no thread")
 
-    return time, Wheel(Env(time, time, no_executor, lambda *args: None, Random(0)))
+    return time, Purgatory(Env(time, time, no_executor, lambda *args: None, Random(0)))
 
 
 @given(st.lists(st.integers(0, 2_000), min_size=1, max_size=40), st.lists(st.integers(1, 300), max_size=30))
 def test_every_operation_expires_once_after_its_deadline_within_a_tick(waits: list[int], steps: list[int]) -> None:
-    time, wheel = make_wheel()
+    time, purgatory = make_purgatory()
     operations = []
     for wait_ms in waits:
         operations.append((time.monotonic_ms() + wait_ms, Waiting(time)))
-        wheel.add(operations[-1][1], wait_ms)
+        purgatory.add(operations[-1][1], wait_ms)
         if steps:
             time.advance(steps.pop())
     time.advance(3_000)
@@ -94,52 +94,52 @@ def test_every_operation_expires_once_after_its_deadline_within_a_tick(waits: li
         assert deadline_ms <= operation.expired_at[0] <= deadline_ms + limits.PURGATORY_TICK_MS + 1
 
 
-def test_wheel_keeps_one_timer_for_any_number_of_operations() -> None:
-    time, wheel = make_wheel()
+def test_purgatory_keeps_one_timer_for_any_number_of_operations() -> None:
+    time, purgatory = make_purgatory()
     for wait_ms in range(0, 5_000, 7):
-        wheel.add(Waiting(time), wait_ms)
+        purgatory.add(Waiting(time), wait_ms)
     assert len(time.live()) == 1
 
 
 def test_earlier_deadline_is_kept_when_a_later_one_was_there_first() -> None:
-    time, wheel = make_wheel()
+    time, purgatory = make_purgatory()
     late, early = Waiting(time), Waiting(time)
-    wheel.add(late, 1_000)
-    wheel.add(early, 20)
+    purgatory.add(late, 1_000)
+    purgatory.add(early, 20)
     time.advance(30)
     assert early.expired_at
     assert not late.expired_at
 
 
-def test_closed_wheel_expires_nothing() -> None:
-    time, wheel = make_wheel()
+def test_closed_purgatory_expires_nothing() -> None:
+    time, purgatory = make_purgatory()
     operation = Waiting(time)
-    wheel.add(operation, 10)
-    wheel.close()
+    purgatory.add(operation, 10)
+    purgatory.close()
     time.advance(100)
     assert not operation.expired_at
     assert not time.live()
 
 
-def test_idle_wheel_has_no_timer() -> None:
-    time, wheel = make_wheel()
-    wheel.add(Waiting(time), 10)
+def test_idle_purgatory_has_no_timer() -> None:
+    time, purgatory = make_purgatory()
+    purgatory.add(Waiting(time), 10)
     time.advance(100)
     assert not time.live()
 
 
 def test_removed_operation_neither_expires_nor_stays_in_memory() -> None:
-    time, wheel = make_wheel()
+    time, purgatory = make_purgatory()
     finished, waiting = Waiting(time), Waiting(time)
-    tick = wheel.add(finished, 600_000)
-    assert wheel.add(waiting, 600_000) == tick
-    wheel.remove(finished, tick)
+    tick = purgatory.add(finished, 600_000)
+    assert purgatory.add(waiting, 600_000) == tick
+    purgatory.remove(finished, tick)
     remaining = weakref.ref(finished)
     del finished
     assert remaining() is None
     time.advance(700_000)
     assert len(waiting.expired_at) == 1
-    wheel.remove(waiting, tick)  # too late, and no harm
+    purgatory.remove(waiting, tick)  # too late, and no harm
 
 
 def test_operation_that_fails_as_it_expires_keeps_nobody_else_waiting(caplog: pytest.LogCaptureFixture) -> None:
@@ -148,10 +148,10 @@ def test_operation_that_fails_as_it_expires_keeps_nobody_else_waiting(caplog: py
             super().expire()
             raise RuntimeError("one operation among many")
 
-    time, wheel = make_wheel()
+    time, purgatory = make_purgatory()
     operations = [Failing(time), Waiting(time), Failing(time), Waiting(time)]
     for operation in operations:
-        wheel.add(operation, 10)
+        purgatory.add(operation, 10)
     time.advance(100)
     assert [len(operation.expired_at) for operation in operations] == [1] * 4
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 2

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from pybroker.coordinators.coordinator_context import CoordinatorContext
 from pybroker.coordinators.group import classic_rebalance, responses
 from pybroker.coordinators.group.classic_group import ClassicGroup
+from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.partition_owners import PartitionOwners
-from pybroker.coordinators.group.shard import GroupShard
-from pybroker.coordinators.shard import Shard
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.cleaner.batch_filter import BatchFilter
 from pybroker.storage.flush_queue import _Plan
@@ -83,17 +83,17 @@ def forget_one_partition_of_a_transaction(monkeypatch: pytest.MonkeyPatch) -> No
 
 def give_offsets_while_others_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody ignores ``require_stable``."""
-    real = GroupShard.fetch_offsets
+    real = GroupCoordinatorShard.fetch_offsets
 
-    def fetch_offsets(self: GroupShard, request: Any, require_stable: bool) -> Any:
+    def fetch_offsets(self: GroupCoordinatorShard, request: Any, require_stable: bool) -> Any:
         return real(self, request, False)
 
-    monkeypatch.setattr(GroupShard, "fetch_offsets", fetch_offsets)
+    monkeypatch.setattr(GroupCoordinatorShard, "fetch_offsets", fetch_offsets)
 
 
 def forget_who_waits_for_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody loses the coordinator's answers that wait for the high watermark."""
-    monkeypatch.setattr(Shard, "on_high_watermark", lambda self, high_watermark: None)
+    monkeypatch.setattr(CoordinatorContext, "on_high_watermark", lambda self, high_watermark: None)
 
 
 def clean_away_what_nothing_superseded(monkeypatch: pytest.MonkeyPatch) -> None:

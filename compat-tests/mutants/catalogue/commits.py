@@ -56,13 +56,13 @@ MUTANTS = (
         "A lower offset than the last is not taken, so that nobody can go back.",
         (
             Edit(
-                "pybroker.coordinators.group.shard",
+                "pybroker.coordinators.group.group_coordinator_shard",
                 "            topic.values[read_partition(key)] = value",
                 "            partition = read_partition(key)\n"
                 "            topic.values[partition] = max(topic.values.get(partition, value), value)",
             ),
             Edit(
-                "pybroker.coordinators.group.shard",
+                "pybroker.coordinators.group.group_coordinator_shard",
                 "        topic_offsets.values[partition] = value",
                 "        topic_offsets.values[partition] = max(topic_offsets.values.get(partition, value), value)",
             ),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant
 
 _JOIN = "pybroker.coordinators.group.classic_join"
-_MEMBERSHIP = "pybroker.coordinators.group.classic_membership"
+_MEMBERSHIP = "pybroker.coordinators.group.classic_requests"
 _GROUP = "pybroker.coordinators.group.classic_group"
 _RESPONSES = "pybroker.coordinators.group.responses"
 _SERVICE = "pybroker.coordinators.group.service"
-_CONSUMERS = "pybroker.coordinators.group.consumer_membership"
+_CONSUMERS = "pybroker.coordinators.group.consumer_heartbeat"
 
 MUTANTS = (
     Mutant(

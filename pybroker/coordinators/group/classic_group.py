@@ -1,7 +1,7 @@
 """A classic group: its members, its generation and its state.
 
 Owns: the group's data, the bookkeeping that keeps it consistent, and the checks that need nothing else.  Owns no
-protocol: who may do what when is in ``classic_join``, ``classic_rebalance`` and ``classic_membership``.
+protocol: who may do what when is in ``classic_join``, ``classic_rebalance`` and ``classic_requests``.
 
 What a reload brings back changes in ``replay`` alone: the assignments with the generation they belong to, and the
 members that the log knows.  Joining members, the generation in the making and parked requests are not in the log.

@@ -22,9 +22,9 @@ from pybroker.coordinators.group.consumer_departure import (
     remove_members,
 )
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_heartbeat import move_on, static_member, step, write_member
 from pybroker.coordinators.group.consumer_lookup import check_room, dynamic_member, known_static_member
 from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, MemberState, Owned, topic_names
-from pybroker.coordinators.group.consumer_membership import move_on, static_member, step, write_member
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
 from pybroker.coordinators.group.consumer_reconciliation import Situation
 from pybroker.coordinators.group.consumer_regexes import RegexChange, update_regex

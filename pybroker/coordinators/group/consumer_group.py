@@ -1,7 +1,7 @@
 """A consumer group (KIP-848): its members, its epochs, its target assignment, and who has which partition.
 
 Owns: the group's data, the bookkeeping that keeps it consistent, and the checks that need nothing else.  Owns no
-protocol: what a heartbeat does is in ``consumer_membership``, what classic members do in ``consumer_classic``.
+protocol: what a heartbeat does is in ``consumer_heartbeat``, what classic members do in ``consumer_classic``.
 
 All that the log has changes in ``replay`` alone.  ``metadata_checked``, ``joins_awaited`` and ``coming_target`` are
 forgotten by a reload.

@@ -1,7 +1,7 @@
 """The group coordinator of a broker, as its handlers and the composition root see it.
 
 Owns: which partition of ``__consumer_offsets`` a group belongs to, checks that need no group's state, and turning
-requests into operations on shards.  Owns no group: ``GroupShard`` does.
+requests into operations on shards.  Owns no group: ``GroupCoordinatorShard`` does.
 
 Every method that takes ``done`` calls it exactly once with the response, inside the call or later on the loop.
 Requests and responses are the message classes of ``pybroker_protocol``; a handler has already resolved topic ids to
@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.features import GROUP_VERSION
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
+from pybroker.coordinators.coordinator_context import response_error
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic_join import Join
-from pybroker.coordinators.group.consumer_groups import ConsumerWorld
-from pybroker.coordinators.group.consumer_membership import Heartbeat
+from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
+from pybroker.coordinators.group.consumer_heartbeat import Heartbeat
 from pybroker.coordinators.group.consumer_requests import check_heartbeat, describe_error
 from pybroker.coordinators.group.consumer_requests import heartbeat_error as consumer_heartbeat_error
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.offset_operations import offset_commit_error, offset_delete_error
 from pybroker.coordinators.group.responses import (
     delete_error,
@@ -38,14 +40,12 @@ from pybroker.coordinators.group.responses import (
     sync_error,
 )
 from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.shard import GroupShard
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.ports import TransactionalProducer
 from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
-from pybroker.coordinators.shard import response_error
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from pybroker_protocol.uuids import uuid_text
@@ -53,9 +53,9 @@ from pybroker_protocol.uuids import uuid_text
 if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
+    from pybroker.coordinators.coordinator_context import CoordinatorOperation
     from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
-    from pybroker.coordinators.shard import Operation
     from pybroker.env import Env
     from pybroker.storage.results import TransactionMarker
     from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -90,12 +90,12 @@ class GroupCoordinator:
         self._allows_consumer_groups = "consumer" in config.get_list("group.coordinator.rebalance.protocols")
         self._consumer_settings = ConsumerSettings(config, self._topics)
         world = ConsumerWorld(self._consumer_settings, self._topics, self._new_uuid, self._env.clock.monotonic_ms)
-        self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+        self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             env,
             GROUP_METADATA_TOPIC,
             writer,
             reader,
-            lambda _partition: GroupShard(settings, world),
+            lambda _partition: GroupCoordinatorShard(settings, world),
             settings.offsets_commit_timeout_ms,
         )
         self._unsubscribe = metadata.subscribe(self._on_image)
@@ -300,7 +300,7 @@ class GroupCoordinator:
             waiter = Waiter(gather.slot(position), partial(delete_error, group_id))
             self._submit(group_id, partial(_delete, group_id), waiter)
 
-    def _submit(self, group_id: str, operation: Operation[GroupShard], waiter: Waiter) -> None:
+    def _submit(self, group_id: str, operation: CoordinatorOperation[GroupCoordinatorShard], waiter: Waiter) -> None:
         self._runtime.submit(self.partition_of(group_id), operation, waiter)
 
 
@@ -317,13 +317,13 @@ def _unverified(error_code: int) -> int:
     return response_error(error_code)
 
 
-def _describe(group_id: str, api_version: int, shard: GroupShard, _now_ms: int) -> Result:
+def _describe(group_id: str, api_version: int, shard: GroupCoordinatorShard, _now_ms: int) -> Result:
     return Result(described_group(group_id, shard.describe(group_id), api_version))
 
 
-def _describe_consumer_group(group_id: str, shard: GroupShard, _now_ms: int) -> Result:
+def _describe_consumer_group(group_id: str, shard: GroupCoordinatorShard, _now_ms: int) -> Result:
     return Result(shard.consumers.describe(group_id))
 
 
-def _delete(group_id: str, shard: GroupShard, _now_ms: int) -> Result:
+def _delete(group_id: str, shard: GroupCoordinatorShard, _now_ms: int) -> Result:
     return shard.delete_group(group_id)

@@ -25,13 +25,13 @@ class Effects(Protocol):
     """Each is called on the loop, inside the operation that causes it or later; none may raise."""
 
     def write_markers(self, partition: int, txn: TransactionMetadata) -> None:
-        """End the transaction in all its partitions, then have ``TransactionShard.complete`` run."""
+        """End the transaction in all its partitions, then have ``TransactionCoordinatorShard.complete`` run."""
         ...
 
     def write_markers_later(self, partition: int, txn: TransactionMetadata) -> None:
-        """It is not known when the decision will be committed: have ``TransactionShard.resume`` run later."""
+        """It is not known when the decision will be committed: have the shard's ``resume`` run later."""
         ...
 
     def abort(self, partition: int, transaction: OpenTransaction) -> None:
-        """The transaction has been open for too long: have ``TransactionShard.abort`` run."""
+        """The transaction has been open for too long: have ``TransactionCoordinatorShard.abort`` run."""
         ...

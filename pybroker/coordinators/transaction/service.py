@@ -2,7 +2,7 @@
 
 Owns: which partition of ``__transaction_state`` a transactional id belongs to, checks that need no id's state, turning
 requests into operations on shards, fetching producer ids for those that need one, and seeing ends through.  Owns no
-transaction: ``TransactionShard`` does.
+transaction: ``TransactionCoordinatorShard`` does.
 
 Every method that takes ``done`` calls it exactly once, inside the call or later on the loop.  Requests and responses
 are the message classes of ``pybroker_protocol``; a handler has already refused partitions that do not exist.
@@ -34,7 +34,7 @@ from pybroker.coordinators.transaction.metadata import (
     TransactionMetadata,
 )
 from pybroker.coordinators.transaction.settings import TransactionSettings
-from pybroker.coordinators.transaction.shard import TransactionShard
+from pybroker.coordinators.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 Done = Callable[[Any], None]
 # operation(shard, now_ms, new_producer_id): asks for Missing.PRODUCER_ID by its response.
-IdOperation = Callable[[TransactionShard, int, int | None], Result]
+IdOperation = Callable[[TransactionCoordinatorShard, int, int | None], Result]
 
 # The versions from which each request's answers may say PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH.
 INIT_PRODUCER_ID_FENCES = 4
@@ -89,12 +89,12 @@ class TransactionCoordinator:
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._led: set[int] = set()
-        self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+        self._runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(
             env,
             TRANSACTION_STATE_TOPIC,
             writer,
             reader,
-            lambda partition: TransactionShard(partition, settings, self),
+            lambda partition: TransactionCoordinatorShard(partition, settings, self),
             settings.write_timeout_ms,
         )
         self._sender = MarkerSender(env, markers, self, self._complete)
@@ -149,7 +149,7 @@ class TransactionCoordinator:
         if request.producer_id != NO_PRODUCER_ID and request.producer_epoch != NO_EPOCH:
             expected = (request.producer_id, request.producer_epoch)
 
-        def operation(shard: TransactionShard, now_ms: int, new_id: int | None) -> Result:
+        def operation(shard: TransactionCoordinatorShard, now_ms: int, new_id: int | None) -> Result:
             version = self.transaction_version
             return shard.init_producer_id(transactional_id, timeout_ms, expected, new_id, version, now_ms)
 
@@ -222,7 +222,7 @@ class TransactionCoordinator:
         waiter = Waiter(lambda outcome: done(_error_of(outcome)), int)
         version = self.transaction_version
 
-        def operation(shard: TransactionShard, now_ms: int) -> Result:
+        def operation(shard: TransactionCoordinatorShard, now_ms: int) -> Result:
             return shard.add_partitions(opened, partitions, client_version, version, now_ms)
 
         self._runtime.submit(self.partition_of(opened.transactional_id), operation, waiter)
@@ -260,7 +260,7 @@ class TransactionCoordinator:
         opened = OpenTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
         client_version = EPOCH_BUMP_VERSION if api_version >= END_TXN_V2 else NO_TRANSACTION_VERSION
 
-        def operation(shard: TransactionShard, now_ms: int, new_id: int | None) -> Result:
+        def operation(shard: TransactionCoordinatorShard, now_ms: int, new_id: int | None) -> Result:
             return shard.end(opened, request.committed, client_version, new_id, self.transaction_version, now_ms)
 
         self._submit_with_id(self.partition_of(request.transactional_id), operation, answer)
@@ -281,7 +281,7 @@ class TransactionCoordinator:
     def abort(self, partition: int, transaction: OpenTransaction) -> None:
         """See ``Effects.abort``.  What fails is tried again when the shard looks for time-outs next."""
 
-        def operation(shard: TransactionShard, now_ms: int, new_id: int | None) -> Result:
+        def operation(shard: TransactionCoordinatorShard, now_ms: int, new_id: int | None) -> Result:
             return shard.abort(transaction, new_id, self.transaction_version, now_ms)
 
         self._submit_with_id(partition, operation, lambda _outcome: None)
@@ -332,7 +332,7 @@ class TransactionCoordinator:
             done(responses.list_error(pattern))
             return
 
-        def operation(shard: TransactionShard, now_ms: int) -> Result:
+        def operation(shard: TransactionCoordinatorShard, now_ms: int) -> Result:
             found = shard.list_transactions(states, producer_ids, request.duration_filter, now_ms)
             return Result(responses.listed_states(found, pattern))
 
@@ -371,7 +371,7 @@ def _error_of(outcome: TransactionMetadata | int) -> int:
     return ErrorCode.NONE if isinstance(outcome, TransactionMetadata) else outcome
 
 
-def _describe(transactional_id: str, shard: TransactionShard, _now_ms: int) -> Result:
+def _describe(transactional_id: str, shard: TransactionCoordinatorShard, _now_ms: int) -> Result:
     txn = shard.transactions.get(transactional_id)
     if txn is None:
         return Result(responses.describe_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))

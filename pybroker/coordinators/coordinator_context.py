@@ -23,10 +23,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
 from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
-from pybroker.coordinators.state import CoordinatorState
 from pybroker.coordinators.timers import TimerTable
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
@@ -36,11 +36,11 @@ from pybroker_protocol.records import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=CoordinatorState)
+S = TypeVar("S", bound=CoordinatorShard)
 # What a timer could not write is tried again after this, as in Kafka (CoordinatorTimer's retry backoff).
 TIMER_RETRY_MS = 500
 # operation(state, now_ms) -> Result
-Operation = Callable[[S, int], Result]
+CoordinatorOperation = Callable[[S, int], Result]
 
 # What the log says, and what a client of a coordinator is told: it looks for the coordinator anew, or tries again.
 _RESPONSE_ERRORS: dict[int, ErrorCode] = {
@@ -72,10 +72,10 @@ class _Uncommitted(NamedTuple):
 class _Append:
     """One append on its way: remembers whether it ended inside the call that began it."""
 
-    __slots__ = ("now_ms", "outcome", "pending", "result", "shard", "waiter")
+    __slots__ = ("context", "now_ms", "outcome", "pending", "result", "waiter")
 
-    def __init__(self, shard: Shard[Any], result: Result, waiter: Waiter | None, now_ms: int) -> None:
-        self.shard = shard
+    def __init__(self, context: CoordinatorContext[Any], result: Result, waiter: Waiter | None, now_ms: int) -> None:
+        self.context = context
         self.result = result
         self.waiter = waiter
         self.now_ms = now_ms
@@ -85,10 +85,10 @@ class _Append:
     def done(self, error_code: int, last_offset: int) -> None:
         self.outcome = (error_code, last_offset)
         if self.pending:
-            self.shard.resume(self)
+            self.context.resume(self)
 
 
-class Shard(Generic[S]):
+class CoordinatorContext(Generic[S]):
     """One partition: its state, its queue of operations, its timers, and the responses that wait for the commit."""
 
     __slots__ = (
@@ -127,7 +127,7 @@ class Shard(Generic[S]):
         self._topic = topic
         self.partition = partition
         self._write_timeout_ms = write_timeout_ms
-        self._queue: deque[tuple[Operation[S], Waiter | None]] = deque()
+        self._queue: deque[tuple[CoordinatorOperation[S], Waiter | None]] = deque()
         self._busy = False
         self._append: _Append | None = None
         self._uncommitted: deque[_Uncommitted] = deque()
@@ -142,7 +142,7 @@ class Shard(Generic[S]):
 
     # --- operations -----------------------------------------------------------------------------------------------
 
-    def submit(self, operation: Operation[S], waiter: Waiter | None) -> None:
+    def submit(self, operation: CoordinatorOperation[S], waiter: Waiter | None) -> None:
         """Run the operation now, or as soon as the partition is loaded and the operations before it, and their
         appends, are done."""
         self._queue.append((operation, waiter))

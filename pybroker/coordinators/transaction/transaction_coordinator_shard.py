@@ -42,8 +42,8 @@ ABORT_TIMER: TimerKey = ("abort", "", "")
 EXPIRY_TIMER: TimerKey = ("expiry", "", "")
 
 
-class TransactionShard:
-    """The transactional ids of one partition; see ``CoordinatorState`` for how it is driven.
+class TransactionCoordinatorShard:
+    """The transactional ids of one partition; see ``CoordinatorShard`` for how it is driven.
 
     Every operation on one id answers with a decision: the id's metadata, an error code, or what is missing.
     """
@@ -77,7 +77,7 @@ class TransactionShard:
     # --- replaying ---------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:
-        """See ``CoordinatorState.replay``."""
+        """See ``CoordinatorShard.replay``."""
         writing, self._writing = self._writing, None
         if writing is not None and writing[0] is value:
             self._replay(writing[1])
@@ -99,12 +99,12 @@ class TransactionShard:
             self._open.discard(txn.transactional_id)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """See ``CoordinatorState.replay_end_transaction``: nobody writes here inside a transaction."""
+        """See ``CoordinatorShard.replay_end_transaction``: nobody writes here inside a transaction."""
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def on_loaded(self, now_ms: int) -> Result:
-        """See ``CoordinatorState.on_loaded``: what was prepared is seen through."""
+        """See ``CoordinatorShard.on_loaded``: what was prepared is seen through."""
         self._prepared_queue = [id_ for id_, txn in self.transactions.items() if txn.state in PREPARED]
         result = self._resume_prepared()
         self._look_for_timeouts(result)
@@ -112,13 +112,13 @@ class TransactionShard:
         return result
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Result:
-        """See ``CoordinatorState.on_timer``."""
+        """See ``CoordinatorShard.on_timer``."""
         if key == RESUME_TIMER:
             return self._resume_prepared()
         return self._abort_timed_out(now_ms) if key == ABORT_TIMER else self._expire(now_ms)
 
     def on_unloaded(self, now_ms: int) -> list[Waiter]:
-        """See ``CoordinatorState.on_unloaded``: nobody waits inside of this state."""
+        """See ``CoordinatorShard.on_unloaded``: nobody waits inside of this state."""
         self.transactions.clear()
         self._open.clear()
         return []

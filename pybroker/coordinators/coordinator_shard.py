@@ -13,7 +13,7 @@ from typing import Protocol
 from pybroker.coordinators.result import Result, TimerKey, Waiter
 
 
-class CoordinatorState(Protocol):
+class CoordinatorShard(Protocol):
     """One partition's worth of a coordinator."""
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:

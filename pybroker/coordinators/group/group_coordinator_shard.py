@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pybroker import limits
 from pybroker.coordinators.group import (
     classic_join,
-    classic_membership,
+    classic_requests,
     offset_operations,
     transactional_offsets,
 )
@@ -33,7 +33,7 @@ from pybroker.coordinators.group.classic_rebalance import (
     renew_session,
 )
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_groups import ConsumerGroups, ConsumerWorld
+from pybroker.coordinators.group.consumer_group_manager import ConsumerGroupManager, ConsumerWorld
 from pybroker.coordinators.group.consumer_records import KINDS as CONSUMER_KINDS
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.offsets import PARTITION_BYTES, OffsetStore
@@ -69,15 +69,15 @@ logger = logging.getLogger(__name__)
 EXPIRY_TIMER: TimerKey = ("expiry", "", "")
 
 
-class GroupShard:
-    """The groups of one partition of ``__consumer_offsets``; see ``CoordinatorState`` for how it is driven."""
+class GroupCoordinatorShard:
+    """The groups of one partition of ``__consumer_offsets``; see ``CoordinatorShard`` for how it is driven."""
 
     __slots__ = ("_expiry_queue", "_settings", "consumers", "groups", "kept_groups", "offsets")
 
     def __init__(self, settings: GroupSettings, world: ConsumerWorld) -> None:
         self._settings = settings
         self.groups: dict[str, Group] = {}
-        self.consumers = ConsumerGroups(self.groups, world, settings)
+        self.consumers = ConsumerGroupManager(self.groups, world, settings)
         self.offsets = OffsetStore()
         # Groups with records of kinds that this version does not serve (share, streams): what is in the log
         # of them stays there, so neither the groups nor their offsets expire.
@@ -87,7 +87,7 @@ class GroupShard:
     # --- replaying ------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:
-        """See ``CoordinatorState.replay``."""
+        """See ``CoordinatorShard.replay``."""
         topic = self.offsets.find(key[:-PARTITION_BYTES])
         if topic is not None and value is not None and producer_id == NO_PRODUCER_ID:
             # The common case, an offset of a topic that the group has committed to before.
@@ -143,7 +143,7 @@ class GroupShard:
         self.offsets.supersede_pending(key, offset)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """See ``CoordinatorState.replay_end_transaction``."""
+        """See ``CoordinatorShard.replay_end_transaction``."""
         for key, value, record_offset in self.offsets.end_transaction(producer_id, committed):
             self.replay(key, value, record_offset, NO_PRODUCER_ID, 0)
 
@@ -164,7 +164,7 @@ class GroupShard:
         return result
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Result:
-        """See ``CoordinatorState.on_timer``."""
+        """See ``CoordinatorShard.on_timer``."""
         if key == EXPIRY_TIMER:
             return self._expire(now_ms)
         kind, group_id, member_id = key
@@ -184,7 +184,7 @@ class GroupShard:
         return result
 
     def on_unloaded(self, now_ms: int) -> list[Waiter]:
-        """See ``CoordinatorState.on_unloaded``."""
+        """See ``CoordinatorShard.on_unloaded``."""
         waiters: list[Waiter] = []
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
@@ -222,7 +222,7 @@ class GroupShard:
             return self.consumers.sync(group, request)
         if not isinstance(group, ClassicGroup):
             return Result(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        return classic_membership.sync(group, request, waiter, self._settings, now_ms)
+        return classic_requests.sync(group, request, waiter, self._settings, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Result:
         """Heartbeat."""
@@ -231,7 +231,7 @@ class GroupShard:
             return self.consumers.classic_heartbeat(group, request, now_ms)
         if not isinstance(group, ClassicGroup):
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        return classic_membership.heartbeat(group, request)
+        return classic_requests.heartbeat(group, request)
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> Result:
         """LeaveGroup."""
@@ -239,7 +239,7 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             return self.consumers.leave(group, request, now_ms)
         if isinstance(group, ClassicGroup):
-            return classic_membership.leave(group, request, self._settings, now_ms)
+            return classic_requests.leave(group, request, self._settings, now_ms)
         members = [
             MemberResponse(
                 member_id=identity.member_id,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pybroker.coordinators.group import consumer_classic, consumer_departure, consumer_membership
+from pybroker.coordinators.group import consumer_classic, consumer_departure, consumer_heartbeat
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_join import Join
 from pybroker.coordinators.group.classic_state import ClassicState
@@ -20,8 +20,8 @@ from pybroker.coordinators.group.consumer_assignment import ASSIGNMENT_TIMER, go
 from pybroker.coordinators.group.consumer_conversion import downgrade, finish_upgrade, may_downgrade, upgraded
 from pybroker.coordinators.group.consumer_departure import Context, begin_timers
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer_heartbeat import Heartbeat
 from pybroker.coordinators.group.consumer_member import JOIN_EPOCH, ConsumerMember
-from pybroker.coordinators.group.consumer_membership import Heartbeat
 from pybroker.coordinators.group.consumer_records import (
     GROUP_METADATA,
     second_of_key,
@@ -66,7 +66,7 @@ class ConsumerWorld:
         self.monotonic_ms = monotonic_ms
 
 
-class ConsumerGroups:
+class ConsumerGroupManager:
     """The consumer groups among ``groups``, which holds the groups of all kinds by id."""
 
     __slots__ = ("_context", "_group_settings", "_groups", "_resolutions", "_world")
@@ -133,7 +133,7 @@ class ConsumerGroups:
                 return consumer_departure.leave(self._group(request.group_id), request, self._context, now_ms)
             group = self._groups.get(request.group_id)
             if isinstance(group, ConsumerGroup):
-                return consumer_membership.heartbeat(group, beat, self._context, [], now_ms)
+                return consumer_heartbeat.heartbeat(group, beat, self._context, [], now_ms)
             if request.member_epoch > JOIN_EPOCH:
                 self._group(request.group_id)
             return self._join_other(group, beat, now_ms)
@@ -151,12 +151,12 @@ class ConsumerGroups:
         """Somebody joins where no consumer group is yet."""
         if not isinstance(group, ClassicGroup):
             new = ConsumerGroup(beat.request.group_id)
-            return consumer_membership.heartbeat(new, beat, self._context, [], now_ms)
+            return consumer_heartbeat.heartbeat(new, beat, self._context, [], now_ms)
         if group.state is ClassicState.EMPTY:
             new = ConsumerGroup(group.group_id)
-            return consumer_membership.heartbeat(new, beat, self._context, group.tombstones(), now_ms)
+            return consumer_heartbeat.heartbeat(new, beat, self._context, group.tombstones(), now_ms)
         new, records = upgraded(group, self._world.settings, self._world.topics)
-        result = consumer_membership.heartbeat(new, beat, self._context, records, now_ms)
+        result = consumer_heartbeat.heartbeat(new, beat, self._context, records, now_ms)
         finish_upgrade(group, result)
         return result
 
