@@ -10,7 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+import psutil
+
+_MB = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +29,14 @@ class Memory:
 
 def cpu_seconds(pid: int) -> float:
     """CPU time that the process has used so far, in seconds."""
-    # The name, in parentheses, may hold spaces; what follows the last one is made of numbers.
-    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(ticks) for ticks in numbers[11:15]) / TICKS_PER_SECOND
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def memory(pid: int) -> Memory:
     """Resident memory of the process."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    kilobytes = {name: int(fields[name].split()[0]) for name in ("RssAnon", "RssFile")}
-    return Memory(kilobytes["RssAnon"] / 1024, kilobytes["RssFile"] / 1024)
+    info = psutil.Process(pid).memory_info()
+    return Memory(anon_mb=(info.rss - info.shared) / _MB, file_mb=info.shared / _MB)
 
 
 def load_average() -> float:
@@ -46,7 +46,7 @@ def load_average() -> float:
 
 def stolen_seconds() -> float:
     """Time since the machine's start in which one of its processors wanted to run and the host ran something else."""
-    return int(Path("/proc/stat").read_text().split()[8]) / TICKS_PER_SECOND
+    return float(psutil.cpu_times().steal)
 
 
 def machine() -> str:
@@ -56,6 +56,6 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    memory_kb = int(Path("/proc/meminfo").read_text().split()[1])
+    memory_gb = psutil.virtual_memory().total / 1024**3
     release = os.uname()
-    return f"{os.cpu_count()} × {model}, {memory_kb / 1024**2:.0f} GB, {release.sysname} {release.release}"
+    return f"{os.cpu_count()} × {model}, {memory_gb:.0f} GB, {release.sysname} {release.release}"

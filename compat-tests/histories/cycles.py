@@ -1,6 +1,6 @@
 """Cycles of dependencies between transactions, in the terms of Adya: ww, wr; strongly connected components.
 
-Owns: the graphs, and Tarjan's algorithm without recursion, in linear time.
+Owns: the graphs; their components are networkx's (Tarjan's algorithm without recursion, in linear time).
 
 A wr edge goes from the transaction that wrote a value to the one that consumed it, and another from each transaction
 of a transactional id to its next: a cycle of these (G1c) says that transactions took effect before each other.  It
@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+
+import networkx
 
 from histories.anomalies import Report
 from histories.index import Index, Transaction
@@ -62,52 +64,8 @@ def _writes(index: Index, transactions: Sequence[Transaction], vertex_of: dict[i
 
 
 def strongly_connected_components(graph: Graph) -> list[list[int]]:
-    """The components of more than one vertex; Tarjan (1972) with a stack of its own instead of recursion."""
-    unseen = -1
-    number = [unseen] * len(graph)  # in the order of discovery
-    low = [0] * len(graph)
-    on_path = [False] * len(graph)
-    path: list[int] = []
-    found: list[list[int]] = []
-    count = 0
-    for root in range(len(graph)):
-        if number[root] != unseen:
-            continue
-        work = [(root, iter(graph[root]))]
-        number[root] = low[root] = count
-        count += 1
-        path.append(root)
-        on_path[root] = True
-        while work:
-            vertex, successors = work[-1]
-            for successor in successors:
-                if number[successor] == unseen:
-                    number[successor] = low[successor] = count
-                    count += 1
-                    path.append(successor)
-                    on_path[successor] = True
-                    work.append((successor, iter(graph[successor])))
-                    break
-                if on_path[successor]:
-                    low[vertex] = min(low[vertex], number[successor])
-            else:
-                work.pop()
-                if work:
-                    parent = work[-1][0]
-                    low[parent] = min(low[parent], low[vertex])
-                if low[vertex] == number[vertex]:
-                    component = _pop_component(path, on_path, vertex)
-                    if len(component) > 1:
-                        found.append(component)
-    return found
-
-
-def _pop_component(path: list[int], on_path: list[bool], root: int) -> list[int]:
-    start = len(path) - 1
-    while path[start] != root:
-        start -= 1
-    component = path[start:]
-    del path[start:]
-    for vertex in component:
-        on_path[vertex] = False
-    return component
+    """The components of more than one vertex, each in the order of its vertices."""
+    edges: networkx.DiGraph[int] = networkx.DiGraph()
+    edges.add_nodes_from(range(len(graph)))
+    edges.add_edges_from((vertex, successor) for vertex, successors in enumerate(graph) for successor in successors)
+    return [sorted(found) for found in networkx.strongly_connected_components(edges) if len(found) > 1]
