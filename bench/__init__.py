@@ -1,5 +1,7 @@
 """The benchmark: pybroker beside Apache Kafka on one machine, in alternation.  Run by ``scripts/bench``.
 
+While one is measured the other is stopped (SIGSTOP): a JVM that has nothing to do goes on compiling and collecting.
+
 Never a test: nothing here passes or fails.  It prints medians, ratios and the bars, with the machine's load beside
 them, and writes ``bench/results/*.json`` and ``bench/RESULTS.md``.
 

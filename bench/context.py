@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,14 +60,17 @@ FULL = Volume(
 )
 
 
-class HasData(Protocol):
-    """Whatever keeps files somewhere."""
+class Process(Protocol):
+    """A contestant's process, which keeps files somewhere."""
 
     @property
     def data_directory(self) -> Path: ...
 
+    @property
+    def pid(self) -> int: ...
 
-T = TypeVar("T", bound=HasData)
+
+T = TypeVar("T", bound=Process)
 
 
 @dataclass(slots=True)
@@ -127,10 +131,25 @@ class Context:
             for name in names if number % 2 == 0 else reversed(names):
                 settle(brokers.values())
                 back_with_memory(self.root, written_bytes)
-                measure(name, brokers[name])
+                with stopped(broker.pid for other, broker in brokers.items() if other not in (name, FLOOR)):
+                    measure(name, brokers[name])
 
 
-def settle(brokers: Collection[HasData] = ()) -> None:
+@contextmanager
+def stopped(pids: Iterable[int]) -> Iterator[None]:
+    """Keep processes from running while another broker is measured: a JVM at rest compiles and collects in pauses."""
+    asked = []
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+            asked.append(pid)
+        yield
+    finally:
+        for pid in asked:
+            os.kill(pid, signal.SIGCONT)
+
+
+def settle(brokers: Collection[Process] = ()) -> None:
     """Let what the last measurement left go to disk, and its topics' files from it: both slow down the next one."""
     os.sync()
     time.sleep(0.3)  # a deleted topic's directories are renamed by now

@@ -70,7 +70,7 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
     permitted: list[FetchPartition] = []
     for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
-        permitted += _permitted(ctx, some)
+        permitted += _permitted(ctx, list(some))
         yield
     is_read = Parked()
     yield _start(ctx, request, permitted, is_read, lambda: is_read.complete(True))

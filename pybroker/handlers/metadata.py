@@ -147,9 +147,8 @@ def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequen
         for name in missing:
             if not may_create_any and not ctx.authorize(AclOperation.CREATE, Resource.TOPIC, name):
                 errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        services.auto_topic_creation.begin(
-            name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        creatable = [name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        services.auto_topic_creation.begin(creatable)
     return _respond_named(ctx, request, names, errors, hidden)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import mmap
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 import results
 
@@ -17,10 +19,11 @@ import bench.report
 from bench import taken_memory
 from bench.__main__ import begin_again, disturbed_parts, parse_arguments, run_parts
 from bench.contestants import PYBROKER
-from bench.context import QUICK, Context, back_with_memory
+from bench.context import QUICK, Context, back_with_memory, stopped
 from bench.measurements import Measurements
 from bench.report import RunInfo, print_report, read_json
 from bench.taken_memory import SmallBlocks
+from tests.broker.conftest import eventually
 
 AddPart = Callable[[str, Callable[[Context], None]], None]
 
@@ -124,6 +127,22 @@ def test_part_that_is_named_is_said_to_be_measured_again_as_it_was_asked_for() -
     info.stolen = {"steady": 0.01}
     begin_again(info, Measurements(), ["steady"])
     assert [line for line in info.lines() if "again: steady, which was asked for, at 20" in line]
+
+
+def test_who_is_not_measured_does_not_run_meanwhile_and_does_afterwards_whatever_happens() -> None:
+    def measure() -> None:
+        with stopped([other.pid]):
+            eventually(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
+            raise ZeroDivisionError
+
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process = psutil.Process(other.pid)
+        try:
+            with pytest.raises(ZeroDivisionError):
+                measure()
+            eventually(lambda: process.status() == psutil.STATUS_SLEEPING, "it goes on")
+        finally:
+            other.kill()
 
 
 def test_directory_that_is_none_is_told_in_one_line(

@@ -105,7 +105,10 @@ def delete_records(*topics: str) -> DeleteRecordsRequest:
 def fetch(*topics: str) -> FetchRequest:
     asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     return FetchRequest(
-        topics=[FetchTopic(topic=topic, partitions=[asked]) for topic in topics], max_wait_ms=0, min_bytes=1
+        topics=[FetchTopic(topic=topic, partitions=[asked]) for topic in topics],
+        max_wait_ms=0,
+        min_bytes=1,
+        isolation_level=0,
     )
 
 
@@ -163,7 +166,7 @@ def test_produce_and_fetch_by_id_ask_for_the_name(
     assert codes == [TOPIC_FAILED, ErrorCode.UNKNOWN_TOPIC_ID]
     asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     wanted = [FetchTopic(topic_id=topic_id, partitions=[asked]) for topic_id in (topics[HIDDEN], b"\7" * 16)]
-    reply = wire.ask(FetchRequest(topics=wanted, max_wait_ms=0, min_bytes=1), 13)
+    reply = wire.ask(FetchRequest(topics=wanted, max_wait_ms=0, min_bytes=1, isolation_level=0), 13)
     codes = [topic.partitions[0].error_code for topic in reply.responses]
     assert codes == [TOPIC_FAILED, ErrorCode.UNKNOWN_TOPIC_ID]
 
@@ -181,7 +184,7 @@ def test_permission_is_asked_anew_at_each_fetch_of_a_session(wire: WireClient, a
     begun = wire.ask(fetch_request(SEEN, 0, session_id=0, session_epoch=0), 12)
     assert (begun.error_code, begun.session_id > 0) == (0, True)
     authorizer.deny(AclOperation.READ, SEEN)
-    more = {"max_wait_ms": 0, "min_bytes": 1, "session_id": begun.session_id}
+    more: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "isolation_level": 0, "session_id": begun.session_id}
     reply = wire.ask(FetchRequest(topics=[], session_epoch=1, **more), 12)
     assert codes_of_partitions(reply) == {SEEN: TOPIC_FAILED}
     assert not reply.responses[0].partitions[0].records

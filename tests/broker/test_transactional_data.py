@@ -504,7 +504,7 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
     def counted(self: Partition, *arguments: Any) -> Any:
         if self.topic == name:
             appended_in[turn] += 1
-            self.replicas.env.timers.call_soon(next_turn)
+            self.replica_manager.env.timers.call_soon(next_turn)
         return append(self, *arguments)
 
     monkeypatch.setattr(Partition, "append_as_leader", counted)

@@ -137,7 +137,7 @@ class ConsumerCluster(Cluster):
 
     def group(self, group: str = "g") -> ConsumerGroup:
         """The state behind the requests."""
-        shard = self.groups._runtime._shards[0].state
+        shard = self.groups._runtime._contexts[0].state
         found = shard.groups[group]
         assert isinstance(found, ConsumerGroup)
         return found

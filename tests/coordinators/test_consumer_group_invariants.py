@@ -51,7 +51,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @property
     def group(self) -> Group | None:
-        return self.cluster.groups._runtime._shards[0].state.groups.get("g")
+        return self.cluster.groups._runtime._contexts[0].state.groups.get("g")
 
     # --- what happens -------------------------------------------------------------------------------------------
 

@@ -271,7 +271,7 @@ def test_group_becomes_classic_when_its_last_consumer_member_leaves(cluster: Con
     rounds(cluster, new, *old)
     cluster.commit(7, "new", new.epoch)
     assert cluster.beat("new", LEAVE).error == 0
-    group = cluster.groups._runtime._shards[0].state.groups["g"]
+    group = cluster.groups._runtime._contexts[0].state.groups["g"]
     assert isinstance(group, ClassicGroup)
     assert cluster.state() == "PreparingRebalance"
     assert [member.beat() for member in old] == [REJOIN, REJOIN]

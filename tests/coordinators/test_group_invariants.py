@@ -215,7 +215,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @property
     def shard(self) -> GroupCoordinatorShard:
-        shard = self.cluster.groups._runtime._shards[0]
+        shard = self.cluster.groups._runtime._contexts[0]
         return shard.state
 
     @property

@@ -103,7 +103,7 @@ class TransactionLife(RuleBasedStateMachine):
         return described.producer_id, described.producer_epoch
 
     def served(self) -> dict[str, TransactionMetadata]:
-        shard: Any = self.cluster.coordinator._runtime._shards[0].state
+        shard: Any = self.cluster.coordinator._runtime._contexts[0].state
         return {name: txn._replace(last_producer_epoch=NO_EPOCH) for name, txn in shard.transactions.items()}
 
     @invariant()

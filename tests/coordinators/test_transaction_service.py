@@ -611,7 +611,7 @@ def test_many_prepared_transactions_are_seen_through_over_several_turns_after_a_
     completed = [0]
     while completed[-1] < 5:
         cluster.world.turn()
-        transactions = cluster.coordinator._runtime._shards[0].state.transactions.values()
+        transactions = cluster.coordinator._runtime._contexts[0].state.transactions.values()
         completed.append(sum(txn.state is TransactionState.COMPLETE_COMMIT for txn in transactions))
         assert len(completed) < 50
     assert max(after - before for before, after in pairwise(completed)) == 2

@@ -125,7 +125,7 @@ def written(broker: Broker) -> dict[Any, Any]:
     """What each partition of the internal topic holds: (log end, offsets without the time of their commit)."""
     coordinator = broker._running().services.groups
     found: dict[Any, Any] = {}
-    for partition, shard in coordinator._runtime._shards.items():
+    for partition, shard in coordinator._runtime._contexts.items():
         offsets = {
             (topic.group_id, topic.topic, index): value
             for topics in shard.state.offsets._by_group.values()

@@ -305,7 +305,7 @@ class Simulation:
     def members_of(self, group: str) -> set[str]:
         """The members that the coordinator counts to a KIP-848 group."""
         coordinator: Any = self.process.server and getattr(self.process.server.services, "groups", None)
-        for shard in coordinator._runtime._shards.values() if coordinator else ():
+        for shard in coordinator._runtime._contexts.values() if coordinator else ():
             found = shard.state.groups.get(group)
             if found is not None:
                 return set(found.members)

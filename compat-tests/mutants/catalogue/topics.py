@@ -57,8 +57,8 @@ MUTANTS = (
         (
             Edit(
                 _METADATA,
-                "services.auto_topic_creation.begin(name for name in creatable if",
-                "sorted(name for name in creatable if",
+                "services.auto_topic_creation.begin(creatable)",
+                "sorted(creatable)",
             ),
         ),
         ("test_topics.py::test_an_unknown_topic_is_made_only_for_who_wants_it",),
