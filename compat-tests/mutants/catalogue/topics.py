@@ -81,8 +81,8 @@ MUTANTS = (
         (
             Edit(
                 _METADATA,
-                "error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None",
-                "error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=None",
+                "error = ErrorCode.UNKNOWN_TOPIC_ID if",
+                "error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if",
             ),
         ),
         ("test_topics.py::test_topics_are_known_by_their_ids",),
