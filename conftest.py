@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from apache_kafka import missing_requirement
+from harness.apache_kafka import missing_requirement
 from hypothesis import HealthCheck, settings
 
 LEAK_GRACE_S = 5.0

@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from termination import exit_on_sigterm
+from harness.termination import exit_on_sigterm
 
 from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.context import FULL, QUICK, Context

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
-from pybroker_process import PybrokerProcess
+from harness.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
+from harness.pybroker_process import PybrokerProcess
 
 from bench.floor import Floor
 from bench.wire import Client

@@ -1,4 +1,4 @@
-"""What Linux says of a process and of the machine: CPU seconds, resident memory, load.
+"""What Linux says of a process and of the machine at work: CPU seconds, resident memory, load.
 
 CPU seconds are those of the process and all of its threads, user and system, including what it spends in the kernel's
 copies into the page cache; children count once they have ended.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -47,15 +46,3 @@ def load_average() -> float:
 def stolen_seconds() -> float:
     """Time since the machine's start in which one of its processors wanted to run and the host ran something else."""
     return float(psutil.cpu_times().steal)
-
-
-def machine() -> str:
-    """One line about the machine."""
-    model = "unknown processor"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    memory_gb = psutil.virtual_memory().total / 1024**3
-    release = os.uname()
-    return f"{os.cpu_count()} × {model}, {memory_gb:.0f} GB, {release.sysname} {release.release}"

@@ -11,13 +11,14 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-import results
-from apache_kafka import KAFKA_VERSION
+from harness import results
+from harness.apache_kafka import KAFKA_VERSION
+from harness.machine import machine
 
 from bench.bars import Verdict, headlines, judge
 from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
-from bench.process_stats import load_average, machine
+from bench.process_stats import load_average
 
 DIRECTORY = Path(__file__).resolve().parent
 MARKDOWN_PATH = DIRECTORY / "RESULTS.md"

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import process_tree
 import psutil
 import pytest
+from harness import process_tree
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 # Tells the pid of its own child, which hears no SIGTERM.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.source_tree import BROKER, WIRE, Import, imports, python_files, relative
+from tests.source_tree import BROKER, ROOT, WIRE, Import, imports, python_files, relative
 
 # Which part may import which others of the project, besides itself and what everybody may import.
 EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "folded_log", "limits"}
@@ -139,5 +139,23 @@ def test_the_broker_imports_nothing_heavy() -> None:
         for imported in imports(path)
         if (imported.module.split(".")[0] in HEAVY_MODULES or imported.module.startswith(HEAVY_FORMS))
         and not imported.for_types_only
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_bench_and_compat_tests_share_the_harness_and_form_no_circle() -> None:
+    compat = ROOT / "compat-tests"
+    packages = {path.name for path in compat.iterdir() if path.is_dir()}
+    wrong = [
+        where(path, imported)
+        for path in python_files(ROOT / "bench")
+        for imported in imports(path)
+        if imported.module.split(".")[0] in packages - {"harness"}
+    ]
+    wrong += [
+        where(path, imported)
+        for path in python_files(compat / "harness")
+        for imported in imports(path)
+        if imported.module.split(".")[0] in (packages | {"bench", "tests"}) - {"harness"}
     ]
     assert not wrong, "\n".join(wrong)

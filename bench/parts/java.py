@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from apache_kafka import CONSUMER_PERFORMANCE, PRODUCER_PERFORMANCE, run_kafka_tool
+from harness.apache_kafka import CONSUMER_PERFORMANCE, PRODUCER_PERFORMANCE, run_kafka_tool
 
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter

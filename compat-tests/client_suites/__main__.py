@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import results
-from apache_kafka import ApacheKafka, missing_requirement
-from broker_probe import bootstrap_argument, exit_unless_broker
 from conformance.client_folder import ToolchainMissing
-from pybroker_process import PybrokerProcess
-from termination import exit_on_sigterm
+from harness import results
+from harness.apache_kafka import ApacheKafka, missing_requirement
+from harness.broker_probe import bootstrap_argument, exit_unless_broker
+from harness.pybroker_process import PybrokerProcess
+from harness.termination import exit_on_sigterm
 
 from client_suites.all_suites import SUITES
 from client_suites.suite import Outcome, Suite, Verdict, judge

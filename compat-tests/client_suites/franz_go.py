@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-import process_tree
 from conformance.client_folder import run_build_step
+from harness import process_tree
 
 from client_suites.suite import Outcome, Suite
 

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import ClassVar
 from xml.etree import ElementTree
 
-import process_tree
 from conformance.client_folder import run_build_step
+from harness import process_tree
 
 from client_suites.suite import Outcome, Suite
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-import broker_probe
 import pytest
-import results
 from conformance.client_folder import ToolchainMissing
+from harness import broker_probe, results
 
 from client_suites.__main__ import main
 from client_suites.all_suites import SUITES

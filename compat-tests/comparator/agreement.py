@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from apache_kafka import KAFKA_VERSION
-from results import write
+from harness.apache_kafka import KAFKA_VERSION
+from harness.results import write
 
 from comparator.broker import UNREAD, Step
 from comparator.compare import Exchange, Result

@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
-from apache_kafka import SINGLE_BROKER_PROPERTIES, ApacheKafka
-from broker_probe import host_and_port
-from pybroker_process import PybrokerProcess
+from harness.apache_kafka import SINGLE_BROKER_PROPERTIES, ApacheKafka
+from harness.broker_probe import host_and_port
+from harness.pybroker_process import PybrokerProcess
 
 from comparator import agreement
 from comparator.broker import UNREAD

@@ -17,12 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import process_tree
-import results
-from apache_kafka import ApacheKafka, missing_requirement
-from broker_probe import bootstrap_argument, exit_unless_broker
+from harness import process_tree, results
+from harness.apache_kafka import ApacheKafka, missing_requirement
+from harness.broker_probe import bootstrap_argument, exit_unless_broker
+from harness.termination import exit_on_sigterm
 from report.parts import PARTS, RAN, Options, Run, Target, now_text, run_parts
-from termination import exit_on_sigterm
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
 from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
-from apache_kafka import ApacheKafka
-from broker_probe import host_and_port
+from harness.apache_kafka import ApacheKafka
+from harness.broker_probe import host_and_port
 
 from pybroker.testing import Broker
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import process_tree
+from harness import process_tree
 
 FOLDERS = Path(__file__).resolve().parent / "clients"
 CACHE = Path(__file__).resolve().parents[2] / ".cache"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker_probe import host_and_port
+from harness.broker_probe import host_and_port
 
 from conformance.adapter import Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker_probe import free_port
+from harness.broker_probe import free_port
 
 PYBROKER = "pybroker"
 CONTAINER_PORT = 9092

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import pytest
-import results
 from _pytest.compat import NOTSET
+from harness import results
 
 PART = "scenarios"
 # Why clients could not be built, as JSON by name; set by ``scripts/conformance``.

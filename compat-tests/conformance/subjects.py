@@ -13,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from apache_kafka import KAFKA_VERSION
 from comparator.wire import Connection
+from harness.apache_kafka import KAFKA_VERSION
+from harness.machine import machine
 
-from bench.process_stats import machine
 from conformance.all_clients import chosen
 from conformance.broker_under_test import MAKE, running_broker
 from conformance.client_folder import ClientFolder, all_applications, all_folders

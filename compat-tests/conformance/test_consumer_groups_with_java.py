@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from apache_kafka import CONSOLE_CONSUMER, CONSUMER_GROUP_COMMAND, GROUPS_COMMAND, VERIFIABLE_CONSUMER, run_kafka_tool
 from confluent_kafka import Producer
+from harness.apache_kafka import (
+    CONSOLE_CONSUMER,
+    CONSUMER_GROUP_COMMAND,
+    GROUPS_COMMAND,
+    VERIFIABLE_CONSUMER,
+    run_kafka_tool,
+)
 
 from conformance.broker_under_test import BrokerUnderTest
 

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from apache_kafka import STREAMS_RESETTER, run_kafka_tool
-from broker_probe import announced_keys
-from child_process import ChildProcess
+from harness.apache_kafka import STREAMS_RESETTER, run_kafka_tool
+from harness.broker_probe import announced_keys
+from harness.child_process import ChildProcess
 
 from conformance.adapter import Admin, Client, Consumer, ConsumerOptions, Record
 from conformance.all_clients import IN_PROCESS

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from apache_kafka import (
+from harness.apache_kafka import (
     BROKER_API_VERSIONS_COMMAND,
     CLUSTER_TOOL,
     CONFIG_COMMAND,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from apache_kafka import DUMP_LOG_SEGMENTS, TRANSACTIONS_COMMAND, run_kafka_tool
+from harness.apache_kafka import DUMP_LOG_SEGMENTS, TRANSACTIONS_COMMAND, run_kafka_tool
 
 from conformance.adapter import Client, ConsumerOptions, ProducerOptions, poll_until
 from conformance.all_clients import CLIENTS

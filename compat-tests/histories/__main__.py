@@ -17,11 +17,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import results
-from apache_kafka import KAFKA_VERSION, ApacheKafka, missing_requirement
-from broker_probe import answers_as_broker, host_and_port
-from pybroker_process import PybrokerProcess
-from termination import exit_on_sigterm
+from harness import results
+from harness.apache_kafka import KAFKA_VERSION, ApacheKafka, missing_requirement
+from harness.broker_probe import answers_as_broker, host_and_port
+from harness.pybroker_process import PybrokerProcess
+from harness.termination import exit_on_sigterm
 
 from histories.anomalies import ANOMALIES, PHENOMENA, Report
 from histories.checker import check

@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from child_process import ChildProcess
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from termination import not_interrupted
+from harness.child_process import ChildProcess
+from harness.termination import not_interrupted
 
 from histories.clients import CALL_S, Failed, Names
 from histories.final_reading import PATIENCE_S, committed_offsets, end_transaction, read_to_the_end

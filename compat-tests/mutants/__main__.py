@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from termination import exit_on_sigterm
+from harness.termination import exit_on_sigterm
 
 from mutants.run import main
 

@@ -21,8 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import process_tree
-import results
+from harness import process_tree, results
 
 from mutants.catalogue import MUTANTS, by_name
 from mutants.mutant import CANARY, Mutant, NotApplicable, check_applicable

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import process_tree
-import results
+from harness import process_tree, results
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT_LINES_KEPT = 60

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import psutil
 import pytest
-import results
+from harness import results
 
 import bench.report
 from bench import taken_memory

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pybroker_process import PybrokerProcess
+from harness.pybroker_process import PybrokerProcess
 
 from bench import context, group_load, transaction_load
 from bench.bars import BARS, Bar, headlines, judge, judge_bar

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from pybroker_process import PybrokerProcess
+from harness.pybroker_process import PybrokerProcess
 
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import batches

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pybroker_process import PybrokerProcess
+from harness.pybroker_process import PybrokerProcess
 
 from pybroker.apis import APIS
 from pybroker_protocol import codec, messages

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pybroker_process import PybrokerProcess
+from harness.pybroker_process import PybrokerProcess
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.storage.results import StorageError

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pybroker_process import COMMAND
+from harness.pybroker_process import COMMAND
 
 from pybroker.cli import serve
 from pybroker.cli.main import main

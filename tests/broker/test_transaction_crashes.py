@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pybroker_process import PybrokerProcess
+from harness.pybroker_process import PybrokerProcess
 
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode

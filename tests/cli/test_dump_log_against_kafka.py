@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
 from confluent_kafka import Consumer, Producer, TopicPartition
+from harness.apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
 
 from pybroker.cli.log_files import read_entries
 from pybroker.cli.record_decoders import STATE_FIELDS, decoder_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from apache_kafka import ApacheKafka
 from confluent_kafka import Consumer
+from harness.apache_kafka import ApacheKafka
 
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from apache_kafka import ApacheKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from harness.apache_kafka import ApacheKafka
 
 from pybroker.cli.hanging_transactions import OpenTransaction, hanging, long_open
 from pybroker.cli.transaction_requests import Listing, Partition, Transaction

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_kafka import CLUSTER_ID, CONFIG_COMMAND, ApacheKafka, run_kafka_tool
+from harness.apache_kafka import CLUSTER_ID, CONFIG_COMMAND, ApacheKafka, run_kafka_tool
+from harness.pybroker_process import PybrokerProcess
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from pybroker_process import PybrokerProcess
 
 from pybroker.cluster import store_codec
 from pybroker.cluster.sqlite_store import FILE_NAME

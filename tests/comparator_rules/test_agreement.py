@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import results
 from comparator import agreement, run
 from comparator.agreement import AGREEMENT, document, gaps, kind_of, table, written_rows
 from comparator.broker import UNREAD, Step
@@ -17,6 +16,7 @@ from comparator.differences import Meant
 from comparator.encoding import Tree
 from comparator.registry import Scenario
 from comparator.wire import CLOSED, SILENT
+from harness import results
 
 from pybroker.apis import APIS
 

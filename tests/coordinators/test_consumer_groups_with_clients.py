@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pybroker_process import PybrokerProcess
+from harness.pybroker_process import PybrokerProcess
 
 from pybroker.testing import Broker
 

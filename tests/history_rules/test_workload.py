@@ -12,15 +12,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from broker_probe import free_port
-from child_process import ChildProcess
+from harness.broker_probe import free_port
+from harness.child_process import ChildProcess
+from harness.pybroker_process import PybrokerProcess
 from histories.checker import check
 from histories.history import Client, Event, read_events
 from histories.nemesis import plan
 from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pybroker_process import PybrokerProcess
 
 from tests.broker.conftest import eventually
 from tests.history_rules.model import Model
@@ -118,7 +118,7 @@ def test_sigterm_ends_the_broker_and_the_clients_too(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import os, signal
-from termination import exit_on_sigterm, not_interrupted
+from harness.termination import exit_on_sigterm, not_interrupted
 exit_on_sigterm()
 try:
     with not_interrupted():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import results
+from harness import results
 from mutants import run
 from mutants.catalogue import MUTANTS
 from mutants.import_hook import install

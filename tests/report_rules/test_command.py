@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-import process_tree
 import pytest
 from conformance import __main__ as command
 from conformance.client_folder import ClientFolder
 from conformance.outcomes import BUILDS_FAILED
+from harness import process_tree
 from report.page import DOCUMENT, HTML
 from report.parts import MUTANTS, RAN, PartRun, Run
 

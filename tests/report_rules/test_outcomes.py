@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import results
 from conformance import outcomes, subjects
+from harness import results
 
 pytest_plugins = ["pytester"]
 

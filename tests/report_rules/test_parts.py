@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import NoReturn
 
-import process_tree
 import pytest
-import results
+from harness import process_tree, results
 from report import parts
 from report.parts import (
     BENCH,

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from apache_kafka import DUMP_LOG_SEGMENTS, ApacheKafka, run_kafka_tool
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.apache_kafka import DUMP_LOG_SEGMENTS, ApacheKafka, run_kafka_tool
 
 from pybroker.storage.checkpoints import read_offset_checkpoint, read_partition_metadata
 from pybroker.storage.log import Log

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from broker_probe import free_port, wait_until_ready
-from child_process import ChildProcess
+from harness.broker_probe import free_port, wait_until_ready
+from harness.child_process import ChildProcess
 
 KAFKA_VERSION = "4.3.1"
-JARS_DIRECTORY = Path(__file__).resolve().parent.parent / ".cache" / "jars" / f"kafka-{KAFKA_VERSION}" / "lib"
+JARS_DIRECTORY = Path(__file__).resolve().parents[2] / ".cache" / "jars" / f"kafka-{KAFKA_VERSION}" / "lib"
 LOG4J_CONFIGURATION = Path(__file__).resolve().parent / "log4j2.properties"
 CLUSTER_ID = "pybrokerCompatTestsIdA"  # 22 characters of base64: 16 bytes, as Kafka wants them
 

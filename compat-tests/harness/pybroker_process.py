@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from broker_probe import wait_until_ready
-from child_process import ChildProcess
+from harness.broker_probe import wait_until_ready
+from harness.child_process import ChildProcess
 
 COMMAND = Path(sys.executable).parent / "pybroker"
 READY_LINE = re.compile(r"^pybroker ready on (?P<host>\S+):(?P<port>\d+)$", re.MULTILINE)

@@ -12,7 +12,7 @@ from typing import Any
 
 # The exit code of a part of which nothing could run, as pytest's.
 NOTHING_RAN = 5
-DIRECTORY = Path(__file__).resolve().parents[1] / ".cache" / "results"
+DIRECTORY = Path(__file__).resolve().parents[2] / ".cache" / "results"
 
 
 def path_of(part: str) -> Path:
