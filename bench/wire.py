@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from harness.sockets import receive_exactly
+
 from pybroker_protocol import codec
 from pybroker_protocol.messages import (
     request_class,
@@ -148,18 +150,6 @@ def connect(bootstrap: str, timeout_s: float | None = None) -> socket.socket:
     connection = socket.create_connection((host, int(port)), timeout=timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
-
-
-def receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    """``size`` bytes; raises ``EOFError`` when the broker hangs up first."""
-    received = bytearray(size)
-    view = memoryview(received)
-    while view:
-        count = connection.recv_into(view)
-        if not count:
-            raise EOFError("the broker closed the connection")
-        view = view[count:]
-    return received
 
 
 def exchange(connection: socket.socket, request: bytes) -> bytearray:

@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Iterator
 from itertools import islice
 
+from harness.sockets import receive_exactly
+
 from bench.contestants import Contestant, make
 from bench.context import Context
 from bench.parts.memory import at_rest
-from bench.wire import OFFSET_COMMIT, Client, check_commit_reply, connect, frame, receive_exactly
+from bench.wire import OFFSET_COMMIT, Client, check_commit_reply, connect, frame
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -7,10 +7,11 @@ their replies depend on timing.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+from harness.waiting import wait_until
 
 from comparator.encoding import Tree
 from comparator.wire import API_KEYS, CLOSED, SILENT, Connection
@@ -212,11 +213,8 @@ class Broker:
         self.wait_until(answers, f"the coordinator of {group}")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PREPARATION_TIMEOUT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.address}: waited in vain for {what}")
-            time.sleep(0.02)
+        """Ask this broker again and again."""
+        wait_until(condition, f"{what} at {self.address}", PREPARATION_TIMEOUT_S)
 
     def _send(self, step: Step, connection: Connection) -> Pending:
         return Pending(self, connection, connection.send(step.api, step.version, step.request), step)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from harness.sockets import receive_exactly
+
 from comparator.encoding import Tree, encode_request
 from pybroker.apis import APIS
 from pybroker_protocol.codec import decode
@@ -97,9 +99,9 @@ class Connection:
     def receive_payload(self) -> bytes | None:
         """The next frame, or ``None`` when the broker has closed the connection; raises ``TimeoutError``."""
         try:
-            length = self._receive_exactly(4)
-            return None if length is None else self._receive_exactly(int.from_bytes(length, "big"))
-        except ConnectionResetError:
+            length = receive_exactly(self._socket, 4)
+            return bytes(receive_exactly(self._socket, int.from_bytes(length, "big")))
+        except (EOFError, ConnectionResetError):
             return None
 
     @contextmanager
@@ -117,15 +119,6 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
-
-    def _receive_exactly(self, length: int) -> bytes | None:
-        received = bytearray()
-        while len(received) < length:
-            chunk = self._socket.recv(min(length - len(received), 1 << 20))
-            if not chunk:
-                return None
-            received += chunk
-        return bytes(received)
 
 
 def tree_of(message: Struct, version: int) -> Tree:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
+from harness.waiting import wait_until
 
 from conformance.adapter import Client
 from conformance.broker_under_test import BrokerUnderTest
-from conformance.wire.asking import wait_until
 
 PATIENCE_S = 120.0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.waiting import wait_until
+
 from conformance.adapter import (
     Admin,
     Client,
@@ -13,7 +15,6 @@ from conformance.adapter import (
 )
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
-from conformance.wire.asking import wait_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10

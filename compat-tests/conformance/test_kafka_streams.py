@@ -17,13 +17,13 @@ import pytest
 from harness.apache_kafka import STREAMS_RESETTER, run_kafka_tool
 from harness.broker_probe import announced_keys
 from harness.child_process import ChildProcess
+from harness.waiting import wait_until
 
 from conformance.adapter import Admin, Client, Consumer, ConsumerOptions, Record
 from conformance.all_clients import IN_PROCESS
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.client_folder import ClientFolder, all_applications
 from conformance.conftest import MakeTopic
-from conformance.wire.asking import wait_until
 
 STREAMS_GROUP_HEARTBEAT = 88
 

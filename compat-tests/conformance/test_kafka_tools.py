@@ -30,12 +30,12 @@ from harness.apache_kafka import (
     VERIFIABLE_CONSUMER,
     run_kafka_tool,
 )
+from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import MakeTopic
 from conformance.in_process.kafka_python_adapter import subscribe_knowing
-from conformance.wire.asking import wait_until
 from pybroker.apis import APIS
 
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from harness.waiting import wait_until
+
 from conformance.adapter import Admin, Client, ConsumerOptions, Partition, Record, read
 from conformance.all_clients import IN_PROCESS
 from conformance.conftest import MakeTopic
-from conformance.wire.asking import wait_until
 
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 1_000

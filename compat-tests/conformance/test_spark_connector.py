@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from harness.waiting import wait_until
 
 from conformance.adapter import Admin, Client, ConsumerOptions, ProducerOptions, read
 from conformance.all_clients import IN_PROCESS
@@ -29,7 +30,6 @@ from conformance.spark_on_kafka import (
     spark_on_kafka,
     timestamp_of,
 )
-from conformance.wire.asking import wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 

@@ -13,6 +13,8 @@ import struct
 import time
 from collections.abc import Callable
 
+from harness.sockets import receive_exactly
+
 METADATA, API_VERSIONS = 3, 18
 CORRELATION_ID = 1
 
@@ -86,7 +88,7 @@ def _call(connection: socket.socket, api_key: int, api_version: int, body: bytes
     """
     header = struct.pack(">hhih", api_key, api_version, CORRELATION_ID, -1)
     connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-    reply = _receive_exactly(connection, _int32(_receive_exactly(connection, 4)))
+    reply = receive_exactly(connection, _int32(receive_exactly(connection, 4)))
     if _int32(reply) != CORRELATION_ID:
         raise ValueError("what answers speaks another protocol")
     return reply[4:]
@@ -98,13 +100,3 @@ def _int16(reply: bytes) -> int:
 
 def _int32(reply: bytes) -> int:
     return int.from_bytes(reply[:4], "big", signed=True)
-
-
-def _receive_exactly(connection: socket.socket, length: int) -> bytes:
-    received = bytearray()
-    while len(received) < length:
-        chunk = connection.recv(length - len(received))
-        if not chunk:
-            raise EOFError("the broker closed the connection")
-        received += chunk
-    return bytes(received)

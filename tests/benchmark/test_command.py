@@ -14,6 +14,7 @@ from types import ModuleType
 import psutil
 import pytest
 from harness import results
+from harness.waiting import wait_until
 
 import bench.report
 from bench import taken_memory
@@ -23,7 +24,6 @@ from bench.context import QUICK, Context, back_with_memory, stopped
 from bench.measurements import Measurements
 from bench.report import RunInfo, print_report, read_json
 from bench.taken_memory import SmallBlocks
-from tests.broker.conftest import eventually
 
 AddPart = Callable[[str, Callable[[Context], None]], None]
 
@@ -132,7 +132,7 @@ def test_part_that_is_named_is_said_to_be_measured_again_as_it_was_asked_for() -
 def test_who_is_not_measured_does_not_run_meanwhile_and_does_afterwards_whatever_happens() -> None:
     def measure() -> None:
         with stopped([other.pid]):
-            eventually(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
+            wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
             raise ZeroDivisionError
 
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -140,7 +140,7 @@ def test_who_is_not_measured_does_not_run_meanwhile_and_does_afterwards_whatever
         try:
             with pytest.raises(ZeroDivisionError):
                 measure()
-            eventually(lambda: process.status() == psutil.STATUS_SLEEPING, "it goes on")
+            wait_until(lambda: process.status() == psutil.STATUS_SLEEPING, "it goes on")
         finally:
             other.kill()
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.sockets import receive_exactly
 
 from bench import compiled, loads
 from bench.compiled import program
@@ -25,7 +26,7 @@ from bench.floor import TOPIC, Floor, reply
 from bench.loads import Commit, Extent, Fetch, Latency, Outcome, Produce, commit_frame
 from bench.parts.tiny import check_log
 from bench.subprocesses import Generator
-from bench.wire import OFFSET_COMMIT, VERSIONS, Client, receive_exactly, record_batch
+from bench.wire import OFFSET_COMMIT, VERSIONS, Client, record_batch
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.messages.offset_commit import OffsetCommitRequest

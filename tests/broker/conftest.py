@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,11 +23,3 @@ def wire(address: tuple[str, int]) -> Iterator[WireClient]:
     """A raw connection to the broker of its module."""
     with WireClient(address) as client:
         yield client
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition of another thread or process holds; fails with ``what`` when it never does."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never came true: {what}"
-        time.sleep(0.005)

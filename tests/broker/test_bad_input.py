@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.limits import BUFFER_POOL_BYTES
 from pybroker.testing import Broker
@@ -20,7 +21,6 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 FRAME_BYTES_MAX = 4 << 20
@@ -217,8 +217,8 @@ def test_client_that_leaves_while_its_fetch_waits_leaves_nothing_behind(broker: 
     partition = broker._call(lambda server, done: done(server.services.replicas.partition("left", 0)))
     with WireClient((broker.host, broker.port)) as client:
         client.send(fetch_request("left", 0, max_wait_ms=600_000), 12)
-        eventually(lambda: len(partition.waiting) == 1, "the fetch waits")
-    eventually(lambda: not partition.waiting, "the fetch of a client that is gone is forgotten")
+        wait_until(lambda: len(partition.waiting) == 1, "the fetch waits")
+    wait_until(lambda: not partition.waiting, "the fetch of a client that is gone is forgotten")
 
 
 def test_endless_pipelining_does_not_hold_up_another_client(broker: Broker) -> None:

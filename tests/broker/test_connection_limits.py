@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.testing import Broker
-from tests.broker.conftest import eventually
 
 
 def connect(broker: Broker) -> socket.socket:
@@ -40,7 +40,7 @@ def test_newcomer_over_the_bound_is_closed_until_somebody_leaves(settings: dict[
         with connect(broker) as over:
             assert is_closed(over)
         kept.pop().close()
-        eventually(lambda: len(server._connections) == 1, "the one that left is forgotten")
+        wait_until(lambda: len(server._connections) == 1, "the one that left is forgotten")
         kept.append(connect(broker))
         kept[-1].sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
         assert len(kept[-1].recv(4)) == 4
@@ -82,4 +82,4 @@ def test_peer_that_takes_nothing_of_its_replies_is_closed(monkeypatch: pytest.Mo
                 return True
             return not server._connections
 
-        eventually(flood, "the stalled connection is closed")
+        wait_until(flood, "the stalled connection is closed")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.handlers import describe_cluster, find_coordinator
 from pybroker.handlers.context import Parked, RequestContext
@@ -19,7 +20,6 @@ from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicP
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pybroker_protocol.schema import Request
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 
 LONGEST = "x" * 0x7FFF
@@ -79,7 +79,7 @@ def ask_coordinator(client: WireClient, group: str, request: Request, version: i
         replies.append(client.ask(request, version))
         return replies[-1].error_code not in COORDINATOR_NOT_READY
 
-    eventually(is_answered, f"an answer of {group}'s coordinator")
+    wait_until(is_answered, f"an answer of {group}'s coordinator")
     return replies[-1]
 
 

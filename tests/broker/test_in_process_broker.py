@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.config.schema import ConfigError
@@ -31,7 +32,6 @@ from pybroker.testing import Broker
 from pybroker.testing import broker as in_process
 from pybroker.testing.broker import Setting
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, produce_request
 from tests.new_threads import NewThreads
 
@@ -166,7 +166,7 @@ def test_start_that_holds_its_thread_is_given_up_too_and_undone_when_it_is_over(
             Broker().start()
     finally:
         over.set()
-    eventually(lambda: not new_threads(), "the thread ends")
+    wait_until(lambda: not new_threads(), "the thread ends")
     assert not list(tmp_path.iterdir())
 
 
@@ -208,7 +208,7 @@ def test_cancelled_entry_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         assert not list(tmp_path.iterdir())
 
     asyncio.run(scenario())
-    eventually(lambda: not new_threads(), "the threads end")
+    wait_until(lambda: not new_threads(), "the threads end")
 
 
 def test_cancelled_exit_stops_the_broker_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_cancelled_exit_stops_the_broker_all_the_same(tmp_path: Path, monkeypatc
             await task
 
     asyncio.run(scenario())
-    eventually(lambda: not new_threads(), "the threads end")
+    wait_until(lambda: not new_threads(), "the threads end")
     assert not list(tmp_path.iterdir())
 
 
@@ -344,7 +344,7 @@ def test_ctrl_c_at_any_point_of_a_start_leaves_nothing(tmp_path: Path, monkeypat
             entered = True
         if entered:
             broker.stop()
-        eventually(lambda: not new_threads(), f"no thread is left by Ctrl-C at line {at}")
+        wait_until(lambda: not new_threads(), f"no thread is left by Ctrl-C at line {at}")
         assert not list(tmp_path.iterdir()), f"a directory is left by Ctrl-C at line {at}"
         assert in_process._unended <= unended, f"the exit would end what Ctrl-C at line {at} has ended"
     assert at > 20, "every line was tried"
@@ -417,7 +417,7 @@ def test_broker_whose_last_log_dir_fails_says_so_and_stops_serving(
         with WireClient(address) as client:
             monkeypatch.setattr(os_file, "pwrite", broken_disk)
             client.send(produce_request("t", batch(b"v")), 9)
-            eventually(lambda: not new_threads(), "the broker ends by itself")
+            wait_until(lambda: not new_threads(), "the broker ends by itself")
         with socket.socket() as probe:
             assert probe.connect_ex(address) != 0
     assert "no log directory is left" in caplog.text

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
@@ -18,7 +19,6 @@ from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 PATIENCE_S = 30
@@ -77,7 +77,7 @@ def served(broker: Broker, count: int) -> list[ServedConnection]:
     """The broker's side of all connections, once there are ``count``."""
     sockets = broker._running()._sockets
     assert sockets is not None
-    eventually(lambda: len(sockets._connections) == count, f"{count} connections")
+    wait_until(lambda: len(sockets._connections) == count, f"{count} connections")
     return list(sockets._connections)
 
 
@@ -112,7 +112,7 @@ def test_a_client_that_has_gone_is_not_missed_when_its_write_fails(broker: Broke
     writer.go_on.set()
     with connect(broker) as other:
         # What stands behind a write that fails, fails with it.
-        eventually(lambda: other.produce(TOPIC, batch(b"b")).base_offset == 0, "the room is given back")
+        wait_until(lambda: other.produce(TOPIC, batch(b"b")).base_offset == 0, "the room is given back")
 
 
 def test_an_error_of_one_partition_spares_the_bytes_that_are_still_being_written_for_another(
@@ -127,7 +127,7 @@ def test_an_error_of_one_partition_spares_the_bytes_that_are_still_being_written
         send(client, request)
         assert writer.begun.wait(PATIENCE_S)
         send(other, produce_request(TOPIC, large_batch(b"z"), acks=0))
-        eventually(lambda: all(connection._waiting for connection in served(broker, 2)), "both requests are here")
+        wait_until(lambda: all(connection._waiting for connection in served(broker, 2)), "both requests are here")
         writer.go_on.set()
         assert client.connection.receive_payload() is None
     with connect(broker) as reader:
@@ -153,7 +153,7 @@ def test_a_client_that_writes_faster_than_the_disk_is_read_no_further(
 
         sending = sender.submit(send_all)
         try:
-            eventually(
+            wait_until(
                 lambda: (
                     partition.log.next_offset >= ahead and connection._reading_paused and not connection.awaits_turn
                 ),
@@ -172,6 +172,6 @@ def test_what_is_asked_behind_a_write_sees_what_was_written(broker: Broker, writ
         client.send(fetch_request(TOPIC, 0), 12)
         assert writer.begun.wait(PATIENCE_S)
         (connection,) = served(broker, 1)
-        eventually(lambda: connection._reading_paused, "the fetch is here, and waits")
+        wait_until(lambda: connection._reading_paused, "the fetch is here, and waits")
         writer.go_on.set()
         assert client.receive().responses[0].partitions[0].high_watermark == 1

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.storage import timestamp_lookup
@@ -25,7 +26,6 @@ from pybroker_protocol.messages.list_offsets import (
 from pybroker_protocol.record_codec import NewRecord, build_batch
 from pybroker_protocol.record_search import FoundRecord, first_record_since
 from pybroker_protocol.records import HEADER
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 from tests.net.conftest import sweep
 
@@ -113,7 +113,7 @@ def test_others_are_served_beside_them(broker: Broker, searches: Searches) -> No
     clients = [connect(broker) for _ in range(3 * PARTITIONS)]
     for number, client in enumerate(clients):
         client.send(lookup(BOMB, number % PARTITIONS), LIST_OFFSETS)
-    eventually(lambda: searches.under_way > limits.LOOKUPS_AT_ONCE, "those with the thread, and those that wait")
+    wait_until(lambda: searches.under_way > limits.LOOKUPS_AT_ONCE, "those with the thread, and those that wait")
     with connect(broker) as probe:
         for _ in range(10):
             found = answer(probe.ask(lookup(HONEST, 0), LIST_OFFSETS))
@@ -122,7 +122,7 @@ def test_others_are_served_beside_them(broker: Broker, searches: Searches) -> No
     assert searches.ended == 0
     for client in clients:
         client.connection.close()
-    eventually(lambda: not searches.under_way, "all are given up")
+    wait_until(lambda: not searches.under_way, "all are given up")
 
 
 def test_they_end_when_their_clients_go_whatever_those_have_sent(broker: Broker, searches: Searches) -> None:
@@ -130,7 +130,7 @@ def test_they_end_when_their_clients_go_whatever_those_have_sent(broker: Broker,
     for client in clients:
         for _ in range(5):
             client.send(lookup(BOMB, *range(PARTITIONS)), LIST_OFFSETS)
-    eventually(lambda: searches.begun >= len(clients), "each has one")
+    wait_until(lambda: searches.begun >= len(clients), "each has one")
     assert searches.begun == len(clients)
     for client in clients:
         client.connection.close()
@@ -139,14 +139,14 @@ def test_they_end_when_their_clients_go_whatever_those_have_sent(broker: Broker,
         sweep(broker)
         return not searches.under_way
 
-    eventually(is_over, "nobody waits, and nothing is searched")
+    wait_until(is_over, "nobody waits, and nothing is searched")
     assert searches.begun == len(clients), "nothing was begun for those who had gone"
 
 
 def test_they_end_with_their_topic(broker: Broker, searches: Searches) -> None:
     with connect(broker) as waiting, connect(broker) as admin:
         waiting.send(lookup(BOMB, 0), LIST_OFFSETS)
-        eventually(lambda: searches.under_way == 1, "the search is under way")
+        wait_until(lambda: searches.under_way == 1, "the search is under way")
         admin.ask(DeleteTopicsRequest(topic_names=[BOMB], timeout_ms=10_000), DELETE)
         assert answer(waiting.receive()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert searches.under_way == 0
@@ -156,7 +156,7 @@ def test_a_stop_waits_for_none_of_them(broker: Broker, searches: Searches) -> No
     clients = [connect(broker) for _ in range(3 * PARTITIONS)]
     for number, client in enumerate(clients):
         client.send(lookup(BOMB, number % PARTITIONS), LIST_OFFSETS)
-    eventually(lambda: searches.under_way == len(clients), "all wait")
+    wait_until(lambda: searches.under_way == len(clients), "all wait")
     broker.stop()
     assert searches.under_way == 0
     for client in clients:

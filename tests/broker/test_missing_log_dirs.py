@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import wait_until
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.storage.results import StorageError
@@ -24,7 +25,6 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 
 TOPIC = "t"
@@ -245,7 +245,7 @@ def test_dir_that_vanishes_at_run_time_takes_its_partitions_offline(dirs: Dirs) 
     lost = dirs.partitions_in("b")
     with dirs.broker(replica_high_watermark_checkpoint_interval_ms="20") as broker:
         remove(dirs.root / "b")
-        eventually(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
+        wait_until(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
         assert [error == STORAGE_ERROR for error in produced(broker)] == [p in lost for p in range(PARTITIONS)]
         assert [end < 0 for end in end_offsets(broker)] == [p in lost for p in range(PARTITIONS)]
         with connect(broker) as client:
@@ -268,11 +268,11 @@ def test_partition_that_is_moved_away_at_run_time_takes_its_dir_offline(dirs: Di
         moved.rename(dirs.root / "elsewhere")
         if not touched:
             assert produced(broker)[lost[0]] == STORAGE_ERROR
-        eventually(
+        wait_until(
             lambda: [error == STORAGE_ERROR for error in produced(broker)] == [p in lost for p in range(PARTITIONS)],
             "the partitions of the dir are refused, the others are not",
         )
-        eventually(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
+        wait_until(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
     assert not moved.exists()
 
 
@@ -280,7 +280,7 @@ def test_dir_in_whose_place_another_comes_is_taken_offline(dirs: Dirs) -> None:
     lost = dirs.partitions_in("b")
     with dirs.broker(replica_high_watermark_checkpoint_interval_ms="20") as broker:
         mount_nothing(dirs.root / "b")
-        eventually(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
+        wait_until(lambda: leaderless(broker) == lost, "the partitions of the dir have no leader")
     assert not list((dirs.root / "b").iterdir())
 
 
@@ -305,7 +305,7 @@ def test_broker_whose_metadata_dir_vanishes_ends_with_1(tmp_path: Path, vanishin
         process = broker._process
         assert process is not None
         shutil.rmtree(tmp_path / vanishing)
-        eventually(lambda: process.exit_code is not None, "the process has ended")
+        wait_until(lambda: process.exit_code is not None, "the process has ended")
         assert process.exit_code == 1
     finally:
         broker.kill()
@@ -367,11 +367,11 @@ def test_groups_whose_offsets_lie_in_a_missing_dir_have_no_coordinator_until_it_
 
     settings = {"offsets_topic_num_partitions": "6"}
     with dirs.broker(**settings) as broker:
-        eventually(lambda: all_served(broker), "every group commits")
+        wait_until(lambda: all_served(broker), "every group commits")
     with dirs.broker("a", "c", **settings) as broker:
-        eventually(
+        wait_until(
             lambda: set(coordinator_errors(broker).values()) == {0, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)},
             "some groups commit, the others have no coordinator",
         )
     with dirs.broker(**settings) as broker:
-        eventually(lambda: all_served(broker), "every group commits again")
+        wait_until(lambda: all_served(broker), "every group commits again")

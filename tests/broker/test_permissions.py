@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import RequestContext
@@ -36,7 +37,6 @@ from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequ
 from pybroker_protocol.messages.update_features import UpdateFeaturesRequest
 from pybroker_protocol.uuids import ZERO_UUID
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, fetch_request
 
 TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -293,7 +293,7 @@ def test_missing_topic_is_created_by_who_may_in_the_cluster_or_that_topic(
     found = {topic.name: topic.error_code for topic in wire.ask(metadata(*named, create=True), 12).topics}
     assert found == {"not-for-you": TOPIC_FAILED, "for-you": UNKNOWN}
     by_name = kafka_broker._running().services.metadata
-    eventually(lambda: "for-you" in by_name.image.topics_by_name, "who may has its topic")
+    wait_until(lambda: "for-you" in by_name.image.topics_by_name, "who may has its topic")
     assert "not-for-you" not in by_name.image.topics_by_name
 
 

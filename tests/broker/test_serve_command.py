@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.pybroker_process import COMMAND
+from harness.waiting import wait_until
 
 from pybroker.cli import serve
 from pybroker.cli.main import main
@@ -20,7 +21,6 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 
 READY = re.compile(r"pybroker ready on (?P<host>.+):(?P<port>\d+)\n")
@@ -176,7 +176,7 @@ def answers_and_ends(process: subprocess.Popen[bytes], port: int) -> None:
         except ConnectionError:
             return False
 
-    eventually(answers, "it answers")
+    wait_until(answers, "it answers")
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 0
 

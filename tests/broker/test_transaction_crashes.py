@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import wait_until
 
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -22,7 +23,6 @@ from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pybroker_protocol.record_codec import build_batch, decode_records
 from pybroker_protocol.records import batches
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 
 CRASH_POINTS = Path(__file__).parent / "crash_points"
@@ -179,7 +179,7 @@ def test_a_transaction_is_seen_as_a_whole_or_not_at_all(
     with Broker(data_dir=with_crash.data_directory) as broker, WireClient((broker.host, broker.port)) as wire:
         if crash_at in DECIDED:
             complete = "CompleteCommit" if commit else "CompleteAbort"
-            eventually(lambda: state(wire) == complete, f"{complete} without anybody asking for it")
+            wait_until(lambda: state(wire) == complete, f"{complete} without anybody asking for it")
             repeated = Producer(wire, protocol)
             repeated.producer_id, repeated.epoch = producer_id, epoch
             assert repeated.end(commit).error_code == 0, "a repeated request"

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net import long_requests
@@ -29,7 +30,6 @@ from pybroker_protocol.messages.write_txn_markers import (
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import batches
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 PRODUCER = 7_000
@@ -221,7 +221,7 @@ def test_waiting_committed_fetch_is_answered_when_the_transaction_ends_and_not_b
         reader.send(fetch_request(topic, 0, isolation_level=READ_COMMITTED, max_wait_ms=10_000), 12)
         partition = broker._running().services.replicas.partition(topic, 0)
         assert partition is not None
-        eventually(lambda: bool(partition.waiting), "the fetch waits")
+        wait_until(lambda: bool(partition.waiting), "the fetch waits")
         produce(wire, transactional(topic, 1))
         wire.produce(topic, batch(b"plain", timestamp_ms=NOW_MS))
         assert partition.waiting
@@ -368,7 +368,7 @@ def test_nothing_of_the_connection_overtakes_a_batch_that_waits_for_the_coordina
     wire.send(produce_request(topic, batch(b"plain", timestamp_ms=NOW_MS)), 9)
     wire.send(transactional(topic, 1, value=bytes(size)), 12)
     wire.send(fetch_request(topic, 0), 12)
-    eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
+    wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
     with WireClient((broker.host, broker.port)) as other:
         assert other.produce(topic, batch(b"of another connection", timestamp_ms=NOW_MS)).base_offset == 0
     assert len(coordinator.asked) == 1
@@ -383,7 +383,7 @@ def test_marker_written_while_the_coordinator_thinks_makes_its_answer_stale(
 ) -> None:
     coordinator.holds = True
     wire.send(transactional(topic), 12)
-    eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
+    wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
     with WireClient((broker.host, broker.port)) as other:
         assert end(other, topic, False, epoch=0, transaction_version=1) == 0
     let_go_on(broker, coordinator)
@@ -398,9 +398,9 @@ def test_client_that_goes_away_while_the_coordinator_thinks_harms_nobody(
     coordinator.holds = True
     with WireClient((broker.host, broker.port)) as leaving:
         leaving.send(transactional(topic, value=bytes(LARGE)), 12)
-        eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
+        wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
     let_go_on(broker, coordinator)
-    eventually(lambda: latest(wire, topic, 0) == 1, "the batch is appended all the same")
+    wait_until(lambda: latest(wire, topic, 0) == 1, "the batch is appended all the same")
 
 
 @pytest.mark.parametrize("error_code", [0, ErrorCode.INVALID_TXN_STATE])
@@ -411,12 +411,12 @@ def test_without_acks_the_error_of_the_verification_closes_the_connection(
     with WireClient((broker.host, broker.port)) as silent:
         request = transactional(topic, acks=0)
         silent.connection.send_bytes(0, 12, _encoded(request), True)
-        eventually(lambda: bool(coordinator.asked), "the coordinator is asked")
+        wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
         let_go_on(broker, coordinator)
         if error_code:
             assert silent.connection.receive_payload() is None
         else:
-            eventually(lambda: latest(wire, topic, 0) == 1, "the batch is appended")
+            wait_until(lambda: latest(wire, topic, 0) == 1, "the batch is appended")
 
 
 def _encoded(request: ProduceRequest) -> bytes:
@@ -520,6 +520,6 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
             (index, 0) for index in range(partitions)
         ]
     else:
-        eventually(lambda: appended_in.total() == partitions, "all are appended")
+        wait_until(lambda: appended_in.total() == partitions, "all are appended")
     assert max(appended_in.values()) <= limits.PARTITIONS_APPENDED_AT_ONCE
     assert [len(asked) for asked, _ in coordinator.asked] == ([partitions] if is_transactional else [])

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from harness.waiting import wait_until
 
 from pybroker.testing import Broker
-from tests.broker.conftest import eventually
 
 PATIENCE_S = 20
 _numbers = itertools.count()
@@ -159,7 +159,7 @@ def test_a_producer_that_takes_too_long_is_fenced_and_its_transaction_aborted(br
     watched.begin_transaction()
     produce(watched, topic, "witness")
     watched.commit_transaction(PATIENCE_S)
-    eventually(lambda: read_to_the_end(broker, topic) == ["witness"], "the slow transaction to be aborted")
+    wait_until(lambda: read_to_the_end(broker, topic) == ["witness"], "the slow transaction to be aborted")
     assert error_of(lambda: slow.commit_transaction(PATIENCE_S)).fatal()
 
 
@@ -172,7 +172,7 @@ def test_offsets_that_are_sent_to_a_transaction_are_committed_with_it(broker: Br
     producer = producer_of(broker, topic)
     consumer = consumer_of(broker, topic, topic)
     mine = [TopicPartition(topic, 0)]
-    eventually(lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 2, "an assignment")
+    wait_until(lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 2, "an assignment")
     producer.begin_transaction()
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 7)], consumer.consumer_group_metadata(), PATIENCE_S)
     producer.abort_transaction(PATIENCE_S)

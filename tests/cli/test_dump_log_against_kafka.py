@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
+from harness.waiting import wait_until
 
 from pybroker.cli.log_files import read_entries
 from pybroker.cli.record_decoders import STATE_FIELDS, decoder_of
 from pybroker.testing import Broker
-from tests.broker.conftest import eventually
 
 pytestmark = [pytest.mark.jvm]
 
@@ -57,7 +57,7 @@ def transact(bootstrap: str) -> None:
             member.poll(0.05)
         return all(member.assignment() for member in members)
 
-    eventually(assigned, "all members have partitions")
+    wait_until(assigned, "all members have partitions")
     producer.begin_transaction()
     producer.produce("orders", b"open")
     producer.send_offsets_to_transaction([TopicPartition("orders", 0, 3)], members[0].consumer_group_metadata())
@@ -80,7 +80,7 @@ def compact(broker: Broker) -> None:
     def is_cleaned() -> bool:
         return any(entry["delete_horizon_ms"] for entry in read_entries(first, None))
 
-    eventually(is_cleaned, "the first segment is cleaned")
+    wait_until(is_cleaned, "the first segment is cleaned")
 
 
 @pytest.fixture(scope="module")

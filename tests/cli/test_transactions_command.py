@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from harness.apache_kafka import ApacheKafka
+from harness.waiting import wait_until
 
 from pybroker.cli.hanging_transactions import OpenTransaction, hanging, long_open
 from pybroker.cli.transaction_requests import Listing, Partition, Transaction
 from pybroker.cli.transaction_requests import Producer as RememberedProducer
 from pybroker.testing import Broker
 from pybroker_protocol.record_codec import build_batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, produce_request
 from tests.cli.command import CommandLine
 
@@ -120,7 +120,7 @@ def test_a_transaction_is_described_with_its_partitions_and_one_that_is_missing_
     assert described["timeout_ms"] == 60_000
     assert 0 <= described["duration_ms"] < HOUR_MS
     producer.abort_transaction(WAIT_S)
-    eventually(lambda: cli.json("transactions", "describe", topic)[0]["state"] == "CompleteAbort", "the abort is done")
+    wait_until(lambda: cli.json("transactions", "describe", topic)[0]["state"] == "CompleteAbort", "the abort is done")
     [described] = cli.json("transactions", "describe", topic)
     assert (described["partitions"], described["duration_ms"]) == ([], None)
 

@@ -15,6 +15,7 @@ import pytest
 from harness.broker_probe import free_port
 from harness.child_process import ChildProcess
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import wait_until
 from histories.checker import check
 from histories.history import Client, Event, read_events
 from histories.nemesis import plan
@@ -22,7 +23,6 @@ from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.broker.conftest import eventually
 from tests.history_rules.model import Model
 from tests.history_rules.plants import lost_write
 from tests.source_tree import ROOT
@@ -106,7 +106,7 @@ def test_sigterm_ends_the_broker_and_the_clients_too(tmp_path: Path) -> None:
     run = ChildProcess([sys.executable, "-m", "histories", "--seconds", "60"], tmp_path / "log", environment)
     try:
         # Some of the clients are there, and others not yet: a run is as likely to be ended then.
-        eventually(lambda: len(list(tmp_path.glob("histories-*/*.log"))) > 1, "the first clients are started")
+        wait_until(lambda: len(list(tmp_path.glob("histories-*/*.log"))) > 1, "the first clients are started")
         children = descendants(run.pid)
         assert len(children) > 1
         assert run.terminate(60) == 128 + signal.SIGTERM
@@ -167,7 +167,7 @@ def test_a_client_that_is_sent_away_must_end_well(
     workload = Workload(tmp_path, "nowhere:1", None, seconds=1, kills=0, seed=1, workers=[(part, worker)])
     monkeypatch.setattr(workload, "_start_worker", lambda _: worker)
     try:
-        eventually(lambda: worker.log_path.read_bytes() == b"ready\n", "the worker is ready")
+        wait_until(lambda: worker.log_path.read_bytes() == b"ready\n", "the worker is ready")
         if exit_code:
             with pytest.raises(RuntimeError, match="exited with 3"):
                 workload._trouble_a_client("send a client away")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from comparator.wire import Connection
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.net.socket_server import SocketServer
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
-from tests.broker.conftest import eventually
 
 UNKNOWN_TOPIC_ID = bytes(15) + b"\x77"
 
@@ -88,5 +88,5 @@ def served_side(broker: Broker, wire: Connection) -> ServedConnection:
         found[:] = [served for served in known if served._transport.get_extra_info("peername") == address]
         return bool(found)
 
-    eventually(is_accepted, "the connection is accepted")
+    wait_until(is_accepted, "the connection is accepted")
     return found[0]

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 from comparator.wire import Connection
+from harness.waiting import wait_until
 
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, fetch_request
 from tests.net.conftest import served_side, sockets_of, sweep
 
@@ -48,7 +48,7 @@ def refused_with_a_reply_unsent(broker: Broker) -> Iterator[tuple[SlowReader, Se
         served = served_side(broker, reader)
         reader.send_bytes(FETCH, 12, codec.encode(fetch_request("t", 0), 12), flexible=True)
         reader.send_raw(NO_FRAME)
-        eventually(lambda: served.closed, "the broker closes the connection")
+        wait_until(lambda: served.closed, "the broker closes the connection")
         assert served._transport.get_write_buffer_size() > 0
         yield reader, served
     finally:
@@ -67,4 +67,4 @@ def test_connection_closed_a_moment_ago_still_sends_its_replies(broker: Broker) 
 def test_peer_that_leaves_its_replies_is_given_up_after_a_whole_sweep(broker: Broker) -> None:
     with refused_with_a_reply_unsent(broker) as (_, served):
         sweep(broker, 2)
-        eventually(lambda: served not in sockets_of(broker)._connections, "the connection is forgotten")
+        wait_until(lambda: served not in sockets_of(broker)._connections, "the connection is forgotten")

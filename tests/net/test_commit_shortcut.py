@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.server import BrokerServer
@@ -22,7 +23,6 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from tests.broker.conftest import eventually
 from tests.net.conftest import Wire, served_side, topic_id
 
 VERSIONS = range(2, 11)
@@ -221,7 +221,7 @@ def test_replies_that_wait_for_the_log_are_no_bytes_to_send(broker: Broker) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CoordinatorPartitions, "append", lambda *arguments: held.append(partial(append, *arguments)))
         consumer.post(*[commit(broker, {("t", 0): (offset, "")}) for offset in range(20)], version=9)
-        eventually(lambda: bool(held), "the commits wait for the log")
+        wait_until(lambda: bool(held), "the commits wait for the log")
         bytes_to_send = broker._call(lambda _, done: done(served._out_bytes))
     broker._call(lambda _, done: done([go_on() for go_on in held]))
     assert [consumer.errors(9) for _ in range(20)] == [[0]] * 20

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.coordinators.group.responses import described_group_error
@@ -18,7 +19,6 @@ from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient
 from tests.net.conftest import sockets_of
 from tests.net.fake_network import API_KEY, FakeNetwork, frame, post, replies
@@ -122,7 +122,7 @@ def test_a_reply_to_what_was_one_long_step_is_encoded_in_steps(
 def test_others_are_served_between_the_steps(broker: Broker, client: WireClient, handler: Handler) -> None:
     request = long_request()
     client.send(request, VERSION)
-    eventually(lambda: handler.steps > 0, "the long request is under way")
+    wait_until(lambda: handler.steps > 0, "the long request is under way")
     with WireClient((broker.host, broker.port)) as other:
         assert groups_of(other.ask(describe("other"), VERSION)) == ["other"]
         assert handler.steps <= len(request.groups), "the other one had to wait for the whole of it"
@@ -132,7 +132,7 @@ def test_others_are_served_between_the_steps(broker: Broker, client: WireClient,
 def test_a_handler_goes_on_with_what_it_waited_for(broker: Broker, client: WireClient, handler: Handler) -> None:
     handler.waits_for = parked = Parked()
     client.send(describe("a"), VERSION)
-    eventually(lambda: handler.steps > 0, "the handler waits")
+    wait_until(lambda: handler.steps > 0, "the handler waits")
 
     def complete(_server: BrokerServer, done: Callable[[None], None]) -> None:
         parked.complete("later")
@@ -147,19 +147,19 @@ def test_nothing_goes_on_for_a_client_that_is_gone(broker: Broker, client: WireC
     gone: list[bool] = []
     parked.on_abandon = lambda: gone.append(True)
     client.send(describe("a"), VERSION)
-    eventually(lambda: handler.steps > 0, "the handler waits")
+    wait_until(lambda: handler.steps > 0, "the handler waits")
     client.connection.close()
-    eventually(lambda: bool(gone) and handler.ended == 1, "the handler is ended, and so is what it waited for")
+    wait_until(lambda: bool(gone) and handler.ended == 1, "the handler is ended, and so is what it waited for")
 
 
 def test_the_bytes_of_a_large_frame_are_let_go(broker: Broker, client: WireClient, handler: Handler) -> None:
     pool = sockets_of(broker).budget.pool
     in_use = pool.bytes_in_use
     client.ask(long_request(), VERSION)
-    eventually(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free")
+    wait_until(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free")
     client.send(long_request(), VERSION)
     client.connection.close()
-    eventually(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free, although nobody waits any more")
+    wait_until(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free, although nobody waits any more")
 
 
 def test_a_reply_that_would_be_too_long_closes_the_connection(

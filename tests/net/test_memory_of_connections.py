@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 from comparator.wire import Connection
+from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
@@ -17,7 +18,6 @@ from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.messages.produce import PartitionProduceData
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, produce_request
 from tests.net.conftest import sockets_of
 
@@ -45,7 +45,7 @@ def test_closed_connection_leaves_no_cycle() -> None:
             assert server is not None
             assert alive(server) == 1
             client.close()
-            eventually(lambda: alive(server) == 0, "the connection to be forgotten")
+            wait_until(lambda: alive(server) == 0, "the connection to be forgotten")
         finally:
             gc.enable()
 
@@ -76,11 +76,11 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         partition = broker._running().services.replicas.partition("t", 0)
         assert partition is not None
         log = partition.log
-        eventually(lambda: log.log_end_offset == 2 * CLIENTS, "all are written")
+        wait_until(lambda: log.log_end_offset == 2 * CLIENTS, "all are written")
         assert log.recovery_point == CLIENTS
         assert server.budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
         go_on.set()
-        eventually(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")
+        wait_until(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")
 
 
 @pytest.mark.parametrize("acks", [0, -1])
@@ -101,5 +101,5 @@ def test_produce_to_many_partitions_lets_go_of_its_bytes_once_they_are_stored(fi
         partition = broker._running().services.replicas.partition("t", 0)
         assert partition is not None
         log = partition.log
-        eventually(lambda: log.recovery_point == 2 + limits.PARTITIONS_AT_ONCE, "all are stored")
-        eventually(lambda: budget.bytes_counted == before, "the bytes are let go")
+        wait_until(lambda: log.recovery_point == 2 + limits.PARTITIONS_AT_ONCE, "all are stored")
+        wait_until(lambda: budget.bytes_counted == before, "the bytes are let go")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 
+from harness.waiting import wait_until
+
 from pybroker.replication.fetch import FetchOperation
 from pybroker.testing import Broker
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.batches import batch
-from tests.broker.conftest import eventually
 from tests.broker.wire_client import WireClient, fetch_request
 
 CLIENTS = 5
@@ -31,10 +32,10 @@ def test_fetch_that_was_answered_does_not_stay_until_its_longest_wait_is_over() 
             producer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000, validate_only=False), 7)
             for client in clients:
                 client.send(fetch_request("answered", 0, max_wait_ms=WAIT_MS), 12)
-            eventually(lambda: operations() - before == CLIENTS, "every fetch waits")
+            wait_until(lambda: operations() - before == CLIENTS, "every fetch waits")
             assert producer.produce("answered", batch(b"first")).error_code == 0
             for client in clients:
                 assert client.receive().responses[0].partitions[0].high_watermark == 1
-            eventually(lambda: operations() == before, "no fetch is left")
+            wait_until(lambda: operations() == before, "no fetch is left")
         for client in clients:
             client.connection.close()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from comparator.batches import BASE_TIMESTAMP_MS, TRANSACTIONAL_FLAG, Batch, Record, batch
 from comparator.wire import CLOSED, Connection, Tree
+from harness.waiting import wait_until
 
 from pybroker_protocol.errors import ErrorCode
 
@@ -42,15 +42,6 @@ def fresh_name(kind: str = "wire") -> str:
 def now_ms() -> int:
     """The time of records that stand beside a marker: one much older would make it begin a segment of its own."""
     return time.time_ns() // 1_000_000
-
-
-def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline, pause_s = time.monotonic() + patience_s, 0.01
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(pause_s)
-        # What takes long, as a JVM's start does, needs the processors more than the question.
-        pause_s = min(2 * pause_s, 0.1)
 
 
 class Wire:

@@ -6,8 +6,9 @@ import struct
 from typing import Any
 
 from comparator.wire import Connection, Tree
+from harness.waiting import wait_until
 
-from conformance.wire.asking import Wire, fresh_name, wait_until
+from conformance.wire.asking import Wire, fresh_name
 from pybroker_protocol.errors import ErrorCode
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 9, 5, 4, 5

@@ -16,6 +16,7 @@ from comparator.batches import (
     batch,
     legacy_message_set,
 )
+from harness.waiting import wait_until
 
 from conformance.wire.asking import (
     TIMEOUT_MS,
@@ -29,7 +30,6 @@ from conformance.wire.asking import (
     produce_fields,
     produced,
     stored_batches,
-    wait_until,
 )
 from pybroker_protocol.errors import ErrorCode
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from comparator.batches import batch
 from comparator.wire import Tree
+from harness.waiting import wait_until
 
 from conformance.broker_under_test import start_own_broker
 from conformance.wire.asking import (
@@ -20,7 +21,6 @@ from conformance.wire.asking import (
     metadata,
     produce,
     produced,
-    wait_until,
 )
 from pybroker_protocol.errors import ErrorCode
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from comparator.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from comparator.wire import Tree
+from harness.waiting import wait_until
 
 from conformance.wire.asking import (
     LATEST,
@@ -22,7 +23,6 @@ from conformance.wire.asking import (
     produced,
     stored_batches,
     wait_for_coordinator,
-    wait_until,
 )
 from conformance.wire.test_commits import NOTHING, fetch_offset, fetch_topics
 from pybroker_protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import wait_until
 
 from pybroker.storage import os_file
 from pybroker.storage.cleaner.__main__ import Share, starves
@@ -39,13 +40,6 @@ def broker(tmp_path: Path) -> Iterator[PybrokerProcess]:
     process.start()
     yield process
     process.kill()
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def compacted_topic(broker: PybrokerProcess) -> str:
@@ -148,8 +142,8 @@ def test_process_comes_with_the_work_and_goes_after_it_while_consumers_read_on(b
         produce(broker, topic, part * 10_000, 10_000)
     for reader in readers:
         reader.join()
-    eventually(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")
-    eventually(lambda: not children(broker.pid), "the cleaner's process stayed")
+    wait_until(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")
+    wait_until(lambda: not children(broker.pid), "the cleaner's process stayed")
     done.set()
     watcher.join()
     assert failures == []
@@ -171,7 +165,7 @@ def test_process_gives_way_to_whoever_wants_a_processor(broker: PybrokerProcess)
             policies.update(os.sched_getscheduler(child) for child in children(broker.pid))
         return os.SCHED_IDLE in policies
 
-    eventually(seen_idle, "the cleaner's process competes with the broker")
+    wait_until(seen_idle, "the cleaner's process competes with the broker")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +208,10 @@ def test_killed_process_is_replaced_and_nothing_is_lost(broker: PybrokerProcess)
                 deadline = 0
             time.sleep(0.001)
     assert killed
-    eventually(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")
+    wait_until(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")
     assert_last_values(consume(broker, topic, 30_000), 30_000)
     partition = broker.data_directory / f"{topic}-0"
-    eventually(lambda: not list(partition.glob("*.cleaned")), "half-written files stayed")
+    wait_until(lambda: not list(partition.glob("*.cleaned")), "half-written files stayed")
 
 
 @pytest.mark.slow
@@ -232,8 +226,8 @@ def test_process_ends_with_a_killed_broker_whose_log_is_whole_at_the_next_start(
             time.sleep(0.001)
         time.sleep(delay_s)
         broker.kill()
-        eventually(lambda: not any(map(is_alive, cleaners)), "the cleaner outlived the broker")
+        wait_until(lambda: not any(map(is_alive, cleaners)), "the cleaner outlived the broker")
         broker.start()
         assert_last_values(consume(broker, topic, count), count)
-    eventually(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")
+    wait_until(lambda: log_bytes(broker, topic) < 1_500_000, "the log was not compacted")
     assert_last_values(consume(broker, topic, count), count)
