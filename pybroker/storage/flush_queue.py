@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.storage import os_file
 from pybroker.storage.checkpoints import PARTITION_METADATA
-from pybroker.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from pybroker.storage.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 if TYPE_CHECKING:
     from pybroker.storage.append_queue import OnComplete

@@ -28,6 +28,7 @@ from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage import os_file
 from pybroker.storage.append_queue import AppendQueue, OnComplete, PendingAppend
 from pybroker.storage.control_batch import replay_batch
+from pybroker.storage.file_names import DELETED_SUFFIX
 from pybroker.storage.flush_queue import FlushQueue
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
 from pybroker.storage.log_environment import RestartPoint
@@ -45,7 +46,7 @@ from pybroker.storage.results import (
     ReadResult,
     StorageError,
 )
-from pybroker.storage.segment import DELETED_SUFFIX, Segment
+from pybroker.storage.segment import Segment
 from pybroker.storage.segment_list import SegmentList
 from pybroker.storage.validator import (
     TIMESTAMP_TOO_LATE,

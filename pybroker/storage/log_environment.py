@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.storage.segment import SegmentCache
+from pybroker.storage.segment_cache import SegmentCache
 
 if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.storage.cleaner.log_cleaner import LogCleaner
 
@@ -46,6 +47,21 @@ class StorageSettings:
         self.replica_high_watermark_checkpoint_interval_ms = replica_high_watermark_checkpoint_interval_ms
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> StorageSettings:
+        """Those among the broker's settings."""
+        return cls(
+            fsync_before_ack=config.get_bool("pybroker.fsync.before.ack"),
+            sync=config.get_bool("pybroker.fsync.enable"),
+            log_retention_check_interval_ms=config.get_int("log.retention.check.interval.ms"),
+            log_flush_offset_checkpoint_interval_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
+            replica_high_watermark_checkpoint_interval_ms=config.get_int(
+                "replica.high.watermark.checkpoint.interval.ms"
+            ),
+            producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
+            producer_id_expiration_check_interval_ms=config.get_int("producer.id.expiration.check.interval.ms"),
+        )
 
 
 class LogEnvironment:

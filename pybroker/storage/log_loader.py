@@ -17,19 +17,12 @@ from pybroker.config.schema import INT_MAX
 from pybroker.limits import PRODUCERS_TAIL_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.control_batch import replay_batch
+from pybroker.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.producer_snapshot import latest_snapshot
 from pybroker.storage.producer_state import ProducerStateManager
 from pybroker.storage.results import StorageError
-from pybroker.storage.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    Segment,
-)
+from pybroker.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from pybroker.storage.segment_list import SegmentList
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.validator import HeaderFields

@@ -39,19 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pybroker.storage")
 
 
-def settings_of(config: BrokerConfig) -> StorageSettings:
-    """The storage settings among the broker's."""
-    return StorageSettings(
-        fsync_before_ack=config.get_bool("pybroker.fsync.before.ack"),
-        sync=config.get_bool("pybroker.fsync.enable"),
-        log_retention_check_interval_ms=config.get_int("log.retention.check.interval.ms"),
-        log_flush_offset_checkpoint_interval_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
-        replica_high_watermark_checkpoint_interval_ms=config.get_int("replica.high.watermark.checkpoint.interval.ms"),
-        producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
-        producer_id_expiration_check_interval_ms=config.get_int("producer.id.expiration.check.interval.ms"),
-    )
-
-
 def _directory_id(path: Path, text: str) -> bytes:
     try:
         return uuid_bytes(text)
@@ -72,7 +59,7 @@ class LogManager:
         self._env = env
         self._config = config
         self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
-        settings = settings_of(config)
+        settings = StorageSettings.of(config)
         open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2)
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
@@ -291,9 +278,8 @@ class LogManager:
 
     def _delete_log(self, key: TopicPartition, log: Log) -> None:
         del self._logs[key]
-        delay_ms = log.config.file_delete_delay_ms
         log.retire()
-        self._places.delete(key, delay_ms)
+        self._places.delete(key, log.config.file_delete_delay_ms)
 
     def logs(self) -> list[Log]:
         """The logs that are in use."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.limits import COLD_BUFFER_BYTES_MAX, COLD_READ_BYTES_MAX, READ_AHEAD_BYTES
 from pybroker.storage import os_file
+from pybroker.storage.batch_walk import HeaderAt, walk_to_limit, walk_to_offset
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     EMPTY,
@@ -19,7 +20,6 @@ from pybroker.storage.results import (
     ColdRead,
     ReadResult,
 )
-from pybroker.storage.segment import HeaderAt, walk_to_limit, walk_to_offset
 from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD
 
 if TYPE_CHECKING:

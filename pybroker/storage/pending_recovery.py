@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits
 from pybroker.storage import os_file
+from pybroker.storage.file_names import LOG_SUFFIX
 from pybroker.storage.results import StorageError, TopicPartition
-from pybroker.storage.segment import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable

@@ -22,25 +22,24 @@ from pybroker.limits import RECOVERED_AT_FIRST_TOUCH_BYTES_MAX
 from pybroker.storage import os_file
 from pybroker.storage.checkpoints import PARTITION_METADATA
 from pybroker.storage.control_batch import replay_batch
+from pybroker.storage.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
 from pybroker.storage.leader_epoch_cache import LeaderEpochCache
 from pybroker.storage.log_loader import SegmentFile, segment_files
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.producer_snapshot import SNAPSHOT_SUFFIX, delete_snapshots, latest_snapshot, write_snapshot
 from pybroker.storage.producer_state import ProducerStateManager
 from pybroker.storage.results import StorageError
-from pybroker.storage.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    SUFFIXES,
-    SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    Segment,
-    file_name,
-)
+from pybroker.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from pybroker.storage.validator import HeaderFields

@@ -19,72 +19,39 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX, WARM_TAIL_BYTES, WRITE_BACK_BYTES
 from pybroker.storage import os_file
+from pybroker.storage.batch_walk import WALK, walk_from, walk_to_limit, walk_to_offset
+from pybroker.storage.file_names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
 from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.transaction_index import TransactionIndex
-from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
+from pybroker_protocol.records import HEADER, HEADER_BYTES
 
 if TYPE_CHECKING:
     from mmap import mmap
 
     from _typeshed import ReadableBuffer
 
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TXN_INDEX_SUFFIX = ".txnindex"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+    from pybroker.storage.segment_cache import SegmentCache
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-
 _LOW = 0xFFFFFFFF
-_WALK = Struct(">qi11xi")  # base offset, length, (leader epoch, magic, crc, attributes), last offset delta
-_walk_from = _WALK.unpack_from
-
-HeaderAt = Callable[[int], tuple[int, int, int]]
 
 
 def _position(entry: int) -> int:
     return entry & _LOW
-
-
-def file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
-    """Kafka's name for a segment's file: twenty digits and the suffix."""
-    return f"{base_offset:020d}{suffix}"
-
-
-def walk_to_offset(header_at: HeaderAt, position: int, end: int, offset: int) -> int:
-    """The position of the first batch from ``position`` on that reaches ``offset``; ``end`` if none, -1 if corrupt."""
-    while position + _WALK.size <= end:
-        base_offset, length, last_offset_delta = header_at(position)
-        if base_offset + last_offset_delta >= offset:
-            return position
-        if length < HEADER_BYTES - LOG_OVERHEAD:
-            return -1
-        position += LOG_OVERHEAD + length
-    return end
-
-
-def walk_to_limit(header_at: HeaderAt, position: int, end: int, limit: int) -> int:
-    """The last batch boundary at or after ``position`` that is not past ``limit``; -1 if corrupt."""
-    while position + _WALK.size <= end:
-        length = header_at(position)[1]
-        if length < HEADER_BYTES - LOG_OVERHEAD:
-            return -1
-        following = position + LOG_OVERHEAD + length
-        if following > limit:
-            return position
-        position = following
-    return position
 
 
 class Segment:
@@ -480,12 +447,12 @@ class Segment:
 
     def header_at(self, position: int) -> tuple[int, int, int]:
         """(base offset, length, last offset delta) of the batch at ``position``, through the map."""
-        fields = _walk_from(self.readable(), position)
+        fields = walk_from(self.readable(), position)
         return fields[0], fields[1], fields[2]
 
     def cold_header_at(self, position: int) -> tuple[int, int, int]:
         """The same by a read of the file, for a thread that may wait for the disk."""
-        fields = _WALK.unpack(os_file.pread(self.fd, _WALK.size, position))
+        fields = WALK.unpack(os_file.pread(self.fd, WALK.size, position))
         return fields[0], fields[1], fields[2]
 
     def known_position(self, offset: int) -> int:
@@ -512,7 +479,7 @@ class Segment:
 
     def remember(self, position: int) -> None:
         """Note that a reader will ask for the batch at ``position`` next."""
-        if position + _WALK.size <= min(self.size, len(self.view or ())):
+        if position + WALK.size <= min(self.size, len(self.view or ())):
             cursors = self.cursors
             if len(cursors) >= CURSORS_MAX:
                 cursors.clear()
@@ -531,46 +498,3 @@ class Segment:
             assert self._map is not None
             self._map_address = os_file.map_address(self._map)
         return self._map_address > 0 and os_file.is_resident(self._map_address, start, min(end, self.size))
-
-
-class SegmentCache:
-    """Bounds how many segments hold descriptors and maps: past the bound, the ones not used lately are closed.
-
-    The policy is CLOCK: a use sets ``referenced``, the hand clears it and closes what it finds cleared.
-    """
-
-    __slots__ = ("_hand", "_open", "now_ms", "open_max")
-
-    def __init__(self, open_max: int, now_ms: Callable[[], int]) -> None:
-        self.open_max = open_max
-        self.now_ms = now_ms
-        self._open: dict[Segment, None] = {}
-        self._hand: list[Segment] = []
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def admit(self, segment: Segment) -> None:
-        """Called when a segment opens its file."""
-        segment.referenced = True
-        self._open[segment] = None
-        if len(self._open) > self.open_max:
-            self._evict(keep=segment)
-
-    def forget(self, segment: Segment) -> None:
-        """Called when a segment closed its file."""
-        self._open.pop(segment, None)
-
-    def _evict(self, keep: Segment) -> None:
-        for _ in range(2 * len(self._open)):
-            if not self._hand:
-                self._hand = list(reversed(self._open))  # taken from its end: what was opened first goes first
-            candidate = self._hand.pop()
-            if candidate is keep or candidate.pins or candidate not in self._open:
-                continue
-            if candidate.referenced:
-                candidate.referenced = False
-            else:
-                candidate.close()
-                if len(self._open) <= self.open_max:  # it may be more after many were pinned
-                    return

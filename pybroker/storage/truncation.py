@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.storage.file_names import DELETED_SUFFIX
 from pybroker.storage.log_loader import load_producers
 from pybroker.storage.log_rolling import make_files
 from pybroker.storage.producer_snapshot import delete_snapshots
-from pybroker.storage.segment import DELETED_SUFFIX
 
 if TYPE_CHECKING:
     from pybroker.storage.log import Log

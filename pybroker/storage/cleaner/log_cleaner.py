@@ -31,8 +31,8 @@ from pybroker.storage.cleaner.jobs import (
 from pybroker.storage.cleaner.runners import Runner
 from pybroker.storage.cleaner.selection import LogToClean, examine
 from pybroker.storage.cleaner.swap import SwapFailed, swap_in
+from pybroker.storage.file_names import CLEANED_SUFFIX
 from pybroker.storage.results import TopicPartition
-from pybroker.storage.segment import CLEANED_SUFFIX
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig

@@ -35,14 +35,9 @@ from pybroker.storage.cleaner.jobs import (
 )
 from pybroker.storage.cleaner.offset_map import OffsetMap
 from pybroker.storage.cleaner.segment_files import Chunk, CleanedSegment, Skip, read_chunks, skip_nothing
+from pybroker.storage.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from pybroker.storage.offset_index import OffsetIndex
-from pybroker.storage.segment import (
-    INDEX_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    file_name,
-)
+from pybroker.storage.segment import RELATIVE_OFFSET_MAX
 from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_columns import RecordColumns

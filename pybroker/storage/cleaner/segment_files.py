@@ -17,8 +17,7 @@ from pathlib import Path
 from pybroker.limits import CLEANER_SYNC_BYTES
 from pybroker.storage import os_file
 from pybroker.storage.cleaner.jobs import CleaningFailed, SourceSegment
-from pybroker.storage.offset_index import OffsetIndex
-from pybroker.storage.segment import (
+from pybroker.storage.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,6 +26,7 @@ from pybroker.storage.segment import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
+from pybroker.storage.offset_index import OffsetIndex
 from pybroker.storage.time_index import TimeIndex
 from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from pybroker_protocol.records import CURRENT_MAGIC, HEADER, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, compute_crc

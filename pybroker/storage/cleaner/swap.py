@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pybroker.storage import os_file
 from pybroker.storage.cleaner.segment_files import remove_cleaned
+from pybroker.storage.file_names import CLEANED_SUFFIX, DELETED_SUFFIX, SUFFIXES, SWAP_SUFFIX
 from pybroker.storage.producer_snapshot import snapshot_path
-from pybroker.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SUFFIXES, SWAP_SUFFIX, Segment
+from pybroker.storage.segment import Segment
 
 if TYPE_CHECKING:
     from pybroker.storage.cleaner.jobs import CleanedGroup
