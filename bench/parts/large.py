@@ -15,6 +15,8 @@ RECORDS, LARGE_RECORD_BYTES = 890, 1000
 BATCH_BYTES = 900_000
 SHAPES = ((1, 5), (8, 2))
 WARMUP_S = 0.5
+# A transfer takes half a second, and one wait for the disk in it a third of its rate: more of them than of other loads.
+TRANSFERS_PER_ROUND = 2
 
 
 def run(context: Context) -> None:
@@ -26,7 +28,8 @@ def run(context: Context) -> None:
         contestants = context.with_floor(brokers)
         for connections, in_flight in SHAPES:
             measure = partial(measure_bulk, context, f"{connections} conn", connections, in_flight)
-            context.alternate(contestants, measure, written_bytes=written_bytes)
+            transfers = TRANSFERS_PER_ROUND * context.volume.rounds
+            context.alternate(contestants, measure, transfers, written_bytes=written_bytes)
         context.alternate(brokers, partial(measure_beside, context), written_bytes=written_bytes)
 
 
