@@ -32,8 +32,6 @@ PROPERTIES: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
-    # A broker is stopped while the other is measured: it shall not be taken for dead by its own controller.
-    "broker.session.timeout.ms": "3600000",
 }
 
 

@@ -22,6 +22,10 @@ from bench.process_stats import cpu_seconds, load_average
 # Apache Kafka first looks for what is to be removed half a minute after its start.
 REMOVAL_S_MAX = 60
 
+# A broker is stopped while the other is measured: its own controller shall not take it for dead.  Not where brokers are
+# killed: a start waits till the former session is over.
+LONG_SESSIONS = {"broker.session.timeout.ms": "3600000"}
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:
@@ -96,7 +100,7 @@ class Context:
     @contextmanager
     def running(self, properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Contestant]]:
         """All brokers of this run, started on fresh directories."""
-        with contestants.running(self.brokers, self.root, properties) as brokers:
+        with contestants.running(self.brokers, self.root, {**LONG_SESSIONS, **(properties or {})}) as brokers:
             yield brokers
 
     @contextmanager
