@@ -15,6 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from harness.machine import now_text
 from harness.termination import exit_on_sigterm
 
 from bench.contestants import FLOOR, KAFKA, PYBROKER
@@ -23,7 +24,7 @@ from bench.measurements import Measurements
 from bench.parts import FULL_ONLY, PARTS
 from bench.picture import write_picture
 from bench.process_stats import load_average, stolen_seconds
-from bench.report import RunInfo, now_text, print_report, read_json, write_json, write_markdown
+from bench.report import RunInfo, print_report, read_json, write_json, write_markdown
 
 CONTESTANTS = (KAFKA, PYBROKER, FLOOR)
 # More than this share of the processors' time is not the host's usual one, which is some hundredths under any load that
@@ -82,8 +83,10 @@ def begin_again(info: RunInfo, measurements: Measurements, parts: list[str]) -> 
         taken = info.stolen.get(name, 0)
         if name in info.failed:
             why = "which had failed"
+        elif taken > DISTURBED:
+            why = f"of which the host had taken {taken:.1%}"
         else:
-            why = f"of which the host had taken {taken:.1%}" if taken > DISTURBED else "which was asked for"
+            why = "which was asked for"
         info.again[name] = f"{why}, at {now_text()}"
         measurements.forget(name)
     info.failed = [name for name in info.failed if name not in parts]

@@ -6,14 +6,13 @@ import json
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 from harness import results
 from harness.apache_kafka import KAFKA_VERSION
-from harness.machine import machine
+from harness.machine import machine, now_text
 
 from bench.bars import Verdict, headlines, judge
 from bench.contestants import FLOOR, KAFKA, PYBROKER
@@ -23,11 +22,6 @@ from bench.process_stats import load_average
 DIRECTORY = Path(__file__).resolve().parent
 MARKDOWN_PATH = DIRECTORY / "RESULTS.md"
 MARKS = {True: "met", False: "**missed**", None: "–"}
-
-
-def now_text() -> str:
-    """This moment in UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 @dataclass(slots=True)

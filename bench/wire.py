@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from harness.sockets import receive_exactly
+from harness.sockets import receive_frame
 
 from pybroker_protocol import codec
 from pybroker_protocol.messages import (
@@ -155,7 +155,7 @@ def connect(bootstrap: str, timeout_s: float | None = None) -> socket.socket:
 def exchange(connection: socket.socket, request: bytes) -> bytearray:
     """Send a frame and return the reply without its length, blocking."""
     connection.sendall(request)
-    return receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4), "big"))
+    return receive_frame(connection)
 
 
 class Client:

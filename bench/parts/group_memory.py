@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from itertools import islice
 
-from harness.sockets import receive_exactly
+from harness.sockets import receive_frame
 
 from bench.contestants import Contestant, make
 from bench.context import Context
@@ -75,8 +75,7 @@ def commit_all(broker: Contestant) -> None:
         for first in range(0, GROUPS, IN_FLIGHT):
             connection.sendall(b"".join(frames[first : first + IN_FLIGHT]))
             for _ in frames[first : first + IN_FLIGHT]:
-                reply = receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4), "big"))
-                check_commit_reply(reply)
+                check_commit_reply(receive_frame(connection))
 
 
 def commit_frame(number: int, group_id: str) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness.sockets import receive_exactly
+from harness.sockets import receive_frame
 
 from comparator.encoding import Tree, encode_request
 from pybroker.apis import APIS
@@ -99,8 +99,7 @@ class Connection:
     def receive_payload(self) -> bytes | None:
         """The next frame, or ``None`` when the broker has closed the connection; raises ``TimeoutError``."""
         try:
-            length = receive_exactly(self._socket, 4)
-            return bytes(receive_exactly(self._socket, int.from_bytes(length, "big")))
+            return bytes(receive_frame(self._socket))
         except (EOFError, ConnectionResetError):
             return None
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from harness import process_tree, results
 from harness.apache_kafka import ApacheKafka, missing_requirement
 from harness.broker_probe import bootstrap_argument, exit_unless_broker
+from harness.machine import now_text
 from harness.termination import exit_on_sigterm
-from report.parts import PARTS, RAN, Options, Run, Target, now_text, run_parts
+from report.parts import PARTS, RAN, Options, Run, Target, run_parts
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
 from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE

@@ -13,10 +13,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from harness.broker_probe import free_port, wait_until_ready
+from harness.broker_process import BrokerProcess
 from harness.child_process import ChildProcess
 
 KAFKA_VERSION = "4.3.1"
@@ -103,14 +103,14 @@ def run_kafka_tool(
     return result
 
 
-class ApacheKafka:
+class ApacheKafka(BrokerProcess):
     """One Apache Kafka broker; broker and controller in one process, replication factors of one.
 
     ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum.  ``start`` formats the
     directory the first time, so a stopped or killed broker starts again on its data with the same ports.
     """
 
-    host = "127.0.0.1"
+    name = "Apache Kafka"
 
     def __init__(
         self,
@@ -120,23 +120,10 @@ class ApacheKafka:
         jvm_options: Sequence[str] = SERVER_JVM_OPTIONS,
         port: int | None = None,
     ) -> None:
-        self.directory = directory
-        self.data_directory = directory / "data"
-        self.log_path = directory / "broker.log"
-        self.port = port or free_port()
+        super().__init__(directory, port or free_port())
         self._jvm_options = [f"-Xmx{heap_mb}m", *jvm_options]
         self._properties_path = directory / "server.properties"
         self._properties = {**self._default_properties(), **(properties or {})}
-        self._process: ChildProcess | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the broker is not running"
-        return self._process.pid
 
     def start(self, timeout_s: float = 60) -> Self:
         """Start and wait until the broker answers ApiVersions and Metadata."""
@@ -157,20 +144,6 @@ class ApacheKafka:
             self._process.terminate(timeout_s)
             self._process = None
 
-    def kill(self) -> None:
-        """Kill -9; does nothing when it is not running."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _default_properties(self) -> dict[str, str]:
         controller = f"{self.host}:{free_port()}"
         return {
@@ -190,8 +163,3 @@ class ApacheKafka:
         self._properties_path.write_text("".join(lines))
         if not (self.data_directory / "meta.properties").exists():
             run_kafka_tool(STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(self._properties_path))
-
-    def _check_alive(self) -> None:
-        assert self._process is not None
-        if (exit_code := self._process.exit_code) is not None:
-            raise RuntimeError(f"Apache Kafka exited with {exit_code}\n{self._process.log_tail()}")

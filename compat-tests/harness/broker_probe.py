@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from harness.sockets import receive_exactly
+from harness.sockets import receive_frame
 
 METADATA, API_VERSIONS = 3, 18
 CORRELATION_ID = 1
@@ -88,7 +88,7 @@ def _call(connection: socket.socket, api_key: int, api_version: int, body: bytes
     """
     header = struct.pack(">hhih", api_key, api_version, CORRELATION_ID, -1)
     connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-    reply = bytes(receive_exactly(connection, _int32(bytes(receive_exactly(connection, 4)))))
+    reply = bytes(receive_frame(connection))
     if _int32(reply) != CORRELATION_ID:
         raise ValueError("what answers speaks another protocol")
     return reply[4:]

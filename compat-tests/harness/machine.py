@@ -1,11 +1,17 @@
-"""What a report says of the machine that it was made on."""
+"""What a report says of when it was made, and on which machine."""
 
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+
+
+def now_text() -> str:
+    """This moment in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def machine() -> str:

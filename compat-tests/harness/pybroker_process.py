@@ -11,20 +11,20 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from harness.broker_probe import wait_until_ready
+from harness.broker_process import BrokerProcess
 from harness.child_process import ChildProcess
 
 COMMAND = Path(sys.executable).parent / "pybroker"
 READY_LINE = re.compile(r"^pybroker ready on (?P<host>\S+):(?P<port>\d+)$", re.MULTILINE)
 
 
-class PybrokerProcess:
+class PybrokerProcess(BrokerProcess):
     """One pybroker; a stopped or killed one starts again on its data with the same port."""
 
-    host = "127.0.0.1"
+    name = "pybroker"
 
     def __init__(
         self,
@@ -34,23 +34,10 @@ class PybrokerProcess:
         port: int = 0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.directory = directory
-        self.data_directory = directory / "data"
-        self.log_path = directory / "broker.log"
-        self.port = port
+        super().__init__(directory, port)
         self._properties = dict(properties or {})
         self._arguments = list(arguments)
         self._environment = environment
-        self._process: ChildProcess | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the broker is not running"
-        return self._process.pid
 
     def start(self, timeout_s: float = 30) -> Self:
         """Start and wait for the ready line, then for the first replies."""
@@ -75,20 +62,6 @@ class PybrokerProcess:
         if exit_code != 0:
             raise RuntimeError(f"pybroker exited with {exit_code}\n{process.log_tail()}")
 
-    def kill(self) -> None:
-        """Kill -9; does nothing when it is not running."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _command(self) -> list[str]:
         settings = [argument for name, value in self._properties.items() for argument in ("--set", f"{name}={value}")]
         listen = f"{self.host}:{self.port}"
@@ -105,8 +78,3 @@ class PybrokerProcess:
                 return int(found["port"])
             time.sleep(0.005)
         raise TimeoutError(f"pybroker was not ready within {timeout_s} s")
-
-    def _check_alive(self) -> None:
-        assert self._process is not None
-        if (exit_code := self._process.exit_code) is not None:
-            raise RuntimeError(f"pybroker exited with {exit_code}\n{self._process.log_tail()}")

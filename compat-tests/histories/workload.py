@@ -178,8 +178,7 @@ class Workload:
             seed=self.seed,
         )
         command = [sys.executable, "-m", "histories.worker", specification.to_json()]
-        search_path = os.pathsep.join([str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")])
-        return ChildProcess(command, self.directory / f"{name}.log", {"PYTHONPATH": search_path})
+        return ChildProcess(command, self.directory / f"{name}.log")
 
     def _await_workers(self) -> None:
         """On a busy machine it takes long until all of them are at work."""

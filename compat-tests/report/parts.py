@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,11 +144,6 @@ class Run:
     def succeeded(self) -> bool:
         """Whether every part that was started ended well."""
         return all(not part.exit_code for part in self.parts.values())
-
-
-def now_text() -> str:
-    """This moment in UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def run_parts(run: Run, names: Sequence[str], options: Options, logs: Path) -> None:

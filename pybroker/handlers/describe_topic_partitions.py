@@ -28,11 +28,9 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 
 class _Page(NamedTuple):
-    """What one reply may hold: the names in order that may be seen, where the first of them begins, how many
-    partitions; and the names that were asked for and may not be seen."""
+    """What one reply may hold: the names in order, where the first of them begins, how many partitions."""
 
     names: list[str]
-    unauthorized: list[str]
     first_index: int
     partitions_max: int
 
@@ -40,14 +38,19 @@ class _Page(NamedTuple):
 def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps:
     """Describe one page of topics."""
     image, view = ctx.services.metadata.image, ctx.services.metadata.view(ctx.listener)
-    page = yield from _page(ctx, request)
+    page = _page(ctx, request)
     if page is None:
         return _refused(request)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
+    unauthorized: list[DescribeTopicPartitionsResponseTopic] = []
     remaining = page.partitions_max
     cursor = None
     for position, name in enumerate(page.names):
         yield
+        if not ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name):
+            if request.topics:
+                unauthorized.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         if remaining == 0:
             cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
             break
@@ -62,11 +65,10 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Step
         if first + len(rows) < len(topic.partitions):
             cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=first + len(rows))
             break
-    topics += [_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in page.unauthorized]
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics + unauthorized, next_cursor=cursor)
 
 
-def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps:
+def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> _Page | None:
     """The page asked for, or None when the cursor makes no sense."""
     existing = ctx.services.metadata.image.topics_by_name
     cursor: DescribeTopicPartitionsRequestCursor | None = request.cursor
@@ -77,17 +79,10 @@ def _page(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps
         if request.topics and cursor.topic_name not in names:
             return None
         names = {name for name in names if name >= cursor.topic_name}
-    in_order: list[str] = []
-    unauthorized: list[str] = []
-    for name in sorted(names):
-        if ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name):
-            in_order.append(name)
-        elif request.topics:
-            unauthorized.append(name)
-        yield
+    in_order = sorted(names)
     first_index = cursor.partition_index if cursor is not None and in_order[:1] == [cursor.topic_name] else 0
     limit = ctx.services.config.get_int("max.request.partition.size.limit")
-    return _Page(in_order, unauthorized, first_index, max(min(limit, request.response_partition_limit), 1))
+    return _Page(in_order, first_index, max(min(limit, request.response_partition_limit), 1))
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

@@ -56,7 +56,8 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     def done() -> None:
         parked.complete(_response(session, _topics(_news(session, partitions, epoch), by_id)))
 
-    return _start(ctx, request, _permitted(ctx, partitions), parked, done)
+    permitted = partitions if ctx.services.authorizer is None else _permitted(ctx, partitions)
+    return _start(ctx, request, permitted, parked, done)
 
 
 def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
@@ -68,10 +69,12 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
     session, partitions, error = _session(ctx, request, by_id, asked)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
-    permitted: list[FetchPartition] = []
-    for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
-        permitted += _permitted(ctx, list(some))
-        yield
+    permitted = partitions
+    if ctx.services.authorizer is not None:
+        permitted = []
+        for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
+            permitted += _permitted(ctx, some)
+            yield
     is_read = Parked()
     yield _start(ctx, request, permitted, is_read, lambda: is_read.complete(True))
     topics: list[FetchableTopicResponse] = []
@@ -144,10 +147,8 @@ def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool) -> list[F
     return asked
 
 
-def _permitted(ctx: RequestContext, partitions: list[FetchPartition]) -> list[FetchPartition]:
+def _permitted(ctx: RequestContext, partitions: Sequence[FetchPartition]) -> list[FetchPartition]:
     """Those that the client may read, asked anew at each fetch of a session; the others are answered for."""
-    if ctx.services.authorizer is None:
-        return partitions
     permitted = []
     for fetched in partitions:
         if fetched.topic is None or ctx.authorize(AclOperation.READ, Resource.TOPIC, fetched.topic):

@@ -137,7 +137,7 @@ def _answer_by_id(ctx: RequestContext, request: MetadataRequest, topic_ids: Sequ
 def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequence[str]) -> AssembledResponse:
     services = ctx.services
     by_name = services.metadata.image.topics_by_name
-    hidden = [name for name in names if not _may_see(ctx, name)]
+    hidden = {name: None for name in names if not _may_see(ctx, name)}
     if hidden:
         names = [name for name in names if name not in hidden]
     missing = [name for name in names if name not in by_name]
@@ -162,7 +162,7 @@ def _respond_named(
     request: MetadataRequest,
     names: Sequence[str],
     errors: dict[str, int],
-    hidden: Sequence[str],
+    hidden: Iterable[str],
 ) -> AssembledResponse:
     by_name = ctx.services.metadata.image.topics_by_name
     known = [by_name[name] for name in names if name in by_name]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness.sockets import receive_exactly
+from harness.sockets import receive_frame
 
 from bench import compiled, loads
 from bench.compiled import program
@@ -184,7 +184,7 @@ def server(answer: Answer) -> Iterator[str]:
                     number = 0
                     try:
                         while True:
-                            receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4)))
+                            receive_frame(connection)
                             answer(connection, number)
                             number += 1
                     except (EOFError, OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from hypothesis import strategies as st
 
 from tests.history_rules.model import Model
 from tests.history_rules.plants import lost_write
-from tests.source_tree import ROOT
 
 
 @given(seed=st.integers(), seconds=st.floats(1, 1_000), kills=st.integers(0, 50))
@@ -41,7 +39,6 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What ``scripts/histories`` does."""
     return subprocess.run(
         [sys.executable, "-m", "histories", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "compat-tests")},
         capture_output=True,
         text=True,
         timeout=100,
@@ -102,7 +99,7 @@ def test_no_broker_is_told_from_an_anomaly() -> None:
 
 
 def test_sigterm_ends_the_broker_and_the_clients_too(tmp_path: Path) -> None:
-    environment = {"PYTHONPATH": str(ROOT / "compat-tests"), "TMPDIR": str(tmp_path)}
+    environment = {"TMPDIR": str(tmp_path)}
     run = ChildProcess([sys.executable, "-m", "histories", "--seconds", "60"], tmp_path / "log", environment)
     try:
         # Some of the clients are there, and others not yet: a run is as likely to be ended then.
@@ -134,7 +131,6 @@ finally:
 def test_sigterm_waits_for_the_end_of_what_it_must_not_interrupt() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "compat-tests")},
         capture_output=True,
         text=True,
         timeout=60,

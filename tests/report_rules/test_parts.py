@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 from harness import process_tree, results
+from harness.machine import now_text
 from report import parts
 from report.parts import (
     BENCH,
@@ -48,7 +49,7 @@ def write_script(checkout: Path, name: str, body: str) -> None:
 
 
 def new_run() -> Run:
-    return Run("command", "pybroker", parts.now_text())
+    return Run("command", "pybroker", now_text())
 
 
 def run_one(checkout: Path, name: str, options: Options | None = None) -> PartRun:
