@@ -14,4 +14,16 @@ slower than a broker measures itself.  A few loads by hand::
 
 ``python -m bench.loads --help`` has the other loads (fetch, commit, latency).  Without a broker, what a request costs
 in Python alone: ``python -m bench.request_path``, ``commit_path``, ``produce_path``, ``log_append``, ``codec``.
+
+Figures of a virtual machine.  Those of bulk transfers mean little without a look at its memory: a host may take back
+what the guest has free, and each page comes again at the cost of a fault in the host, told as the guest's system time
+(``taken_memory``).  So a file of a measurement's size is written and removed before each
+(``context.back_with_memory``); the part ``absent`` does the opposite.  The share of the processors' time that the host
+took is told for each part.  Small figures swing by half within seconds, the processor time of a request too: compare by
+many short alternations, or by the best of many rounds without sockets (``produce_path``, ``commit_path``).  Where the
+system's congestion control is BBR, it paces loopback as well.
+
+Each reply is read to its error codes, the log is compared with what was acknowledged, and latencies at a fixed rate
+count from when a request was due.  No page measures old commits again: a change's gain depends on the generator of its
+day.
 """

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.compiled import program
-from bench.wire import PRODUCE, reply_frame
+from bench.wire import PRODUCE, reply_to
 from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 TOPIC = "floor"
@@ -66,4 +66,4 @@ def reply() -> bytes:
     )
     topic = TopicProduceResponse(name=TOPIC, partition_responses=[partition])
     response = ProduceResponse(responses=[topic], throttle_time_ms=0)
-    return reply_frame(PRODUCE, response)
+    return reply_to(PRODUCE, response)

@@ -25,12 +25,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from harness.wire import LENGTH
+
 from bench.group_member import MEMBER_ID_REQUIRED, subscription
 from bench.wire import (
     CONSUMER_GROUP_HEARTBEAT,
     HEARTBEAT,
     JOIN_GROUP,
-    LENGTH,
     SYNC_GROUP,
     Client,
     connect,

@@ -23,11 +23,12 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
 from pybroker.env import Env
 from pybroker.net.loop_env import LoopClock, ThreadExecutor
-from pybroker.storage.log import Log
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.validator import AppendRules, validate
+from pybroker.storage.log.log import Log
+from pybroker.storage.manager.log_manager import LogManager
+from pybroker.storage.rules.validator import AppendRules, validate
 from pybroker_protocol.record_codec import build_batch
 
+SEQUENCE_AT = 53  # in a batch
 PRODUCE_VERSION = 13
 TOPIC_ID = b"0123456789abcdef"
 
@@ -96,9 +97,9 @@ def bench_small(log: Log, records: int, value_bytes: int, producer: bool) -> Non
     def append_idempotent() -> None:
         sequence = log.producers.producers[7].batches[-1][1] + 1 if 7 in log.producers.producers else 0
         for i in range(count):
-            log._append(batch, (*header[:11], sequence + i * records, header[12]), 0, -1, print)
+            struct.pack_into(">i", batch, SEQUENCE_AT, sequence + i * records)
+            log.append_internal(batch, 0, print)
 
-    header = struct.unpack_from(">qiibIhiqqqhii", batch)
     timed(f"validate {records} x {value_bytes} B", count, validate_only)
     timed(f"append {kind}{records} x {value_bytes} B", count, append_idempotent if producer else append)
 
@@ -171,10 +172,10 @@ def main() -> None:
         for index, (records, value_bytes, producer) in enumerate([(1, 100, False), (1, 100, True), (10, 1000, False)]):
             log = manager.open("small", TOPIC_ID, index, LogConfig())
             assert log is not None
-            bench_small(log, records, value_bytes, producer)
+            bench_small(log.open(), records, value_bytes, producer)
         large = manager.open("large", TOPIC_ID, 0, LogConfig())
         assert large is not None
-        bench_large(large, completions, 1_000_000, arguments.large_bytes)
+        bench_large(large.open(), completions, 1_000_000, arguments.large_bytes)
         for state in manager._states:
             state.directory.close_executors()
             state.directory.unlock()

@@ -1,4 +1,4 @@
-"""What one small Produce request costs in the broker, without sockets: the ordinary way and the short way.
+"""What one small Produce request costs in the broker, without sockets: the ordinary way and by a front.
 
 Run it with ``.venv/bin/python -m bench.produce_path``.  Frames reach a connection as a transport would hand them over,
 so that the figures are Python, the checks of the batch and the write into the page cache, without system calls of a
@@ -37,7 +37,7 @@ def best_us(connection: Connection, frame: bytes, in_flight: int) -> float:
 async def measure(server: BrokerServer) -> None:
     """Print both ways, one request and five at once."""
     frame = produce_frame(TOPIC, {0: record_batch(1, RECORD_BYTES)})
-    for way in ("ordinary", "short"):
+    for way in ("ordinary", "front"):
         for in_flight in (1, 5):
             connection, _ = connected(server, is_ordinary=way == "ordinary")
             print(f"{way:9} {in_flight} at once {best_us(connection, frame, in_flight):6.2f} µs")

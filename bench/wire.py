@@ -1,31 +1,24 @@
 """Requests for the benchmark: prepared frames for the generators, and a small blocking client for the rest.
 
-Everything is encoded with ``pybroker_protocol``.  Prepared frames are sent as they are, again and again, with one
-correlation id: replies leave in request order, so nobody has to tell them apart.
+Owns: the versions that are measured.  Prepared frames are sent as they are, again and again, with one correlation id:
+replies leave in request order, so nobody has to tell them apart.
 """
 
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from harness.sockets import receive_frame
+from harness import sockets, wire
+from harness.broker_probe import host_and_port
+from harness.wire import read_reply, reply_frame, request_frame
 
-from pybroker_protocol import codec
-from pybroker_protocol.messages import (
-    request_class,
-    request_header_version,
-    response_class,
-    response_header_version,
-)
+from pybroker_protocol.messages import request_class
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from pybroker_protocol.messages.delete_topics import DeleteTopicState
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from pybroker_protocol.messages.offset_commit import OffsetCommitResponse
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -55,8 +48,7 @@ VERSIONS: Mapping[int, int] = {
     INCREMENTAL_ALTER_CONFIGS: 1,
     CONSUMER_GROUP_HEARTBEAT: 1,
 }
-CORRELATION_ID = 1
-LENGTH = struct.Struct(">i")
+CLIENT_ID = "bench"
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ACKS_ALL = -1
@@ -69,32 +61,17 @@ TOPIC_READY_S = 60
 
 def frame(api_key: int, message: Any) -> bytes:
     """A whole request frame, its length first."""
-    version = VERSIONS[api_key]
-    header = RequestHeader(
-        request_api_key=api_key,
-        request_api_version=version,
-        correlation_id=CORRELATION_ID,
-        client_id="bench",
-    )
-    body = codec.encode(header, request_header_version(api_key, version)) + codec.encode(message, version)
-    return LENGTH.pack(len(body)) + body
+    return request_frame(message, VERSIONS[api_key], client_id=CLIENT_ID)
 
 
-def reply_frame(api_key: int, message: Any) -> bytes:
+def reply_to(api_key: int, message: Any) -> bytes:
     """A whole reply frame to a request of ``frame``, its length first."""
-    version = VERSIONS[api_key]
-    header = ResponseHeader(correlation_id=CORRELATION_ID)
-    body = codec.encode(header, response_header_version(api_key, version)) + codec.encode(message, version)
-    return LENGTH.pack(len(body)) + body
+    return reply_frame(api_key, message, VERSIONS[api_key])
 
 
 def decode_reply(api_key: int, reply: Buffer) -> Any:
     """The message in a reply frame without its length."""
-    version = VERSIONS[api_key]
-    view = memoryview(reply)
-    _, start = codec.decoder(ResponseHeader, response_header_version(api_key, version))(view, 0)
-    message, _ = codec.decoder(response_class(api_key), version)(view, start)
-    return message
+    return read_reply(api_key, VERSIONS[api_key], reply)
 
 
 def record_batch(records: int, record_bytes: int) -> bytes:
@@ -145,36 +122,28 @@ def fetch_frame(topic: str, offsets: Mapping[int, int], *, bytes_max: int, wait_
 
 
 def connect(bootstrap: str, timeout_s: float | None = None) -> socket.socket:
-    """A connection to ``HOST:PORT`` without Nagle's delay."""
-    host, _, port = bootstrap.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=timeout_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    """A connection to ``HOST:PORT``."""
+    return sockets.connect(host_and_port(bootstrap), timeout_s)
 
 
 def exchange(connection: socket.socket, request: bytes) -> bytearray:
     """Send a frame and return the reply without its length, blocking."""
     connection.sendall(request)
-    return receive_frame(connection)
+    return sockets.receive_frame(connection)
 
 
-class Client:
+class Client(wire.Client):
     """One blocking connection, for set-up and tear-down."""
 
     def __init__(self, bootstrap: str, timeout_s: float = 120) -> None:
-        self._socket = connect(bootstrap, timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.close()
+        super().__init__(host_and_port(bootstrap), timeout_s, CLIENT_ID)
 
     def call(self, api_key: int, **fields: Any) -> Any:
-        """Send a request of the given fields and return the decoded reply."""
-        return decode_reply(api_key, exchange(self._socket, frame(api_key, request_class(api_key)(**fields))))
+        """Send a request of the given fields and return the decoded reply; ``EOFError`` when there is none."""
+        reply = self.ask(request_class(api_key)(**fields), VERSIONS[api_key])
+        if reply is None:
+            raise EOFError("the broker closed the connection")
+        return reply
 
     def produce(self, topic: str, batches: Mapping[int, bytes]) -> None:
         """Produce one batch to each partition; raises ``RuntimeError`` on any error."""

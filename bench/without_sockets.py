@@ -48,17 +48,17 @@ T = TypeVar("T", bound=CountingTransport)
 
 
 def connected(server: BrokerServer, is_ordinary: bool = False) -> tuple[Connection, CountingTransport]:
-    """A connection of a client; ``is_ordinary`` without the short way of repeated requests."""
+    """A connection of a client; ``is_ordinary`` never learns a front."""
     connection, transport = connected_over(CountingTransport, server)
     if is_ordinary:
-        connection._shortcut_pause = _NEVER
+        connection._fronts._pause = _NEVER
     return connection, transport
 
 
 def connected_over(transport: type[T], server: BrokerServer) -> tuple[Connection, T]:
     """A connection of a client over a transport of one's own."""
     assert server._sockets is not None
-    connection = Connection(server._sockets, server._sockets._listeners[0])
+    connection = Connection(server._sockets.processor, server._sockets.listeners[0].name)
     made = transport(connection)
     connection.connection_made(made)  # type: ignore[arg-type]
     return connection, made
@@ -68,7 +68,7 @@ def receive(connection: Connection, data: bytes) -> None:
     """What the loop does when a socket is readable."""
     connection.get_buffer(-1)[: len(data)] = data
     connection.buffer_updated(len(data))
-    turns = connection._server.turns
+    turns = connection._processor.turns
     while turns.is_full:  # a turn was long, by chance: what is asked meanwhile would wait for the loop, which stands
         turns._next()
 

@@ -7,6 +7,8 @@ disk); a fault of the broker's own is logged each time.
 Invariants: of one kind from one source there is a line at the most, and a count, in ``limits.FOLDED_LOG_MS``; of all
 together no more than ``limits.FOLDED_LOG_KINDS``, and one count for what is beyond; nothing is lost without a count.
 
+Whoever makes a ``FoldedLog`` closes it.
+
 Kafka counterpart: none; its listeners log each refused connection.
 """
 

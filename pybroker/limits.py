@@ -108,7 +108,9 @@ BUSY_POLL_FAILURES = 8
 
 # How much nicer threads that work for long are than the loop's, out of 20.  Where more wants to run than there are
 # processors, a writer of large batches with the loop's own share kept the loop waiting for whole slices of the
-# scheduler: small requests of others had a p99 more than twice as long.
+# scheduler: small requests of others had a p99 more than twice as long.  At 5 they gain less than half of that; where
+# other processes compete as well, large batches lose a tenth at 10.  Shorter slices for the loop (``sched_setattr``)
+# changed nothing.  The flusher is as important as the loop, because acknowledgements wait for it.
 WORKER_NICENESS = 10
 
 # A portion of a thread's work, after which others that wait for the thread have their turn.  A change of turns costs a
@@ -121,7 +123,7 @@ PRODUCE_RUN_REQUESTS = 16
 # OffsetCommit requests of one connection that become one batch: about eighty small ones, far below ``TURN_NS``.  And
 # the longest that a connection remembers, of about forty partitions: that takes some twenty times as much memory.
 COMMIT_RUN_BYTES = 8 << 10
-COMMIT_SHORTCUT_BYTES = 1 << 10
+COMMIT_FRONT_BYTES = 1 << 10
 
 # Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
 PIPELINED_PRODUCE_REQUESTS = 128
@@ -164,9 +166,14 @@ SWEEP_INTERVAL_MS = 2_000
 PURGATORY_TICK_MS = 5
 
 # A fetch of more partitions than this is read in slices, each of about this length, and every one a turn of the loop:
-# opening 10,000 logs takes more than a second.
+# opening 10,000 logs takes more than a second.  The clock is looked at every few of them: one that has to be opened and
+# mapped, and another closed for it, takes 2 ms in a process with thousands of maps.
 FETCH_PARTITIONS_AT_ONCE = 64
+FETCH_PARTITIONS_PER_LOOK = 8
 FETCH_SLICE_MS = 2
+# Records up to so many bytes are copied in such a fetch.  Views of them would keep the maps of segments that were
+# closed for others, and 10,000 maps that end with the reply, all in one turn, take 130 ms.
+FETCH_COPIED_BYTES_MAX = 1 << 10
 
 # Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
 SESSION_PARTITIONS_MAX = 500_000
@@ -311,6 +318,7 @@ WRITER_STEPS_AHEAD = 2
 WRITER_STEPS_PER_TURN = 100
 
 # For so long after a small append one thread makes all the large ones: small requests beside two had twice the p99.
+# Less niceness makes that worse: a thread that is put aside while it holds the interpreter keeps the loop waiting.
 SMALL_APPENDS_REMEMBERED_MS = 1_000
 
 # Larger appends go to a writer thread: a copy of this size into the page cache is what the loop may be held up by.
@@ -346,6 +354,10 @@ UNWRITTEN_PRODUCERS_MAX = 10_000
 
 # So much of a segment the kernel may hold before it is asked to begin to write it: a burst goes to memory, and what is
 # sustained does not pile up until the kernel throttles its writers, nor for the sync at the segment's end.
+# ``sync_file_range`` asks for it, which commits no journal.  To sync each 64 MB instead cost bursts of large batches a
+# third of their rate and small requests beside them their p99, because an append on the loop waits for a journal that
+# is being committed.  Never to ask is as fast for bursts, slower by a seventh once the kernel throttles, and leaves a
+# gigabyte to a roll's sync.  To ask for 32 MB at a time changed nothing.
 WRITE_BACK_BYTES = 256 << 20
 
 # Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
@@ -403,6 +415,7 @@ FLUSH_CHECK_INTERVAL_MS = 1_000
 CLEANED_GROUP_SEGMENTS_MAX = 32
 
 # The cleaner syncs what it writes in portions of this size: more dirty pages, and the kernel throttles all writers.
+# To write portions back without a sync gave a producer beside it nothing.
 CLEANER_SYNC_BYTES = 8 << 20
 
 # The cleaner looks at so many records before it pauses: a thread that shares the interpreter works for 2 ms then, and

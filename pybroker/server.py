@@ -31,7 +31,7 @@ from pybroker.net.socket_server import SocketServer
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from pybroker.coordinators.group.service import GroupCoordinator

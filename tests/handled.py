@@ -10,6 +10,8 @@ from pybroker.handlers.context import Parked
 
 def answer_of(handled: Any) -> Any:
     """The response, or a ``Parked`` where the handler waits for something; a generator is driven to its end."""
+    if isinstance(handled, Parked):
+        return handled.response if handled.completed else handled
     if not isinstance(handled, GeneratorType):
         return handled
     parked = Parked()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import networkx
+import pytest
+
 from tests.source_tree import BROKER, ROOT, WIRE, Import, imports, python_files, relative
 
 # Which part may import which others of the project, besides itself and what everybody may import.
@@ -15,7 +18,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"server", "testing", *BELOW_THE_SERVER},
     "testing": {"server", *BELOW_THE_SERVER},
     "server": BELOW_THE_SERVER,
-    # The shortcuts append to a partition, and commit offsets, that a handler has found before.
+    # The fronts append to a partition, and commit offsets, that a handler has found before.
     "net": {"apis", "handlers", "coordinators", "replication", "storage"},
     "handlers": {"apis", "storage", *SERVICES},
     **{service: {"storage", "cluster"} for service in SERVICES},
@@ -28,6 +31,10 @@ ARROWS: dict[str, set[str]] = {
     "limits": set(),
 }
 
+# Packages in which no file imports itself by way of others, not even for types.
+TOOLS = tuple(sorted(path.parent for path in (ROOT / "compat-tests").glob("*/__init__.py")))
+PACKAGES_WITHOUT_CIRCLES = (BROKER, WIRE, ROOT / "bench", *TOOLS)
+
 # Parts that are decisions alone: no I/O, no clock, no chance.
 PURE_PARTS = (
     "protocol/pybroker_protocol/",
@@ -35,6 +42,7 @@ PURE_PARTS = (
     "pybroker/coordinators/transaction/",
     "pybroker/coordinators/regular_expressions.py",
     "pybroker/cluster/decisions/",
+    "pybroker/storage/rules/",
     "pybroker/handlers/",
     "pybroker/apis.py",
 )
@@ -80,6 +88,30 @@ def test_imports_follow_the_arrows() -> None:
         and target not in {"__version__"}
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def imports_inside(package: Path) -> networkx.DiGraph:
+    """Who imports whom of one package's files, by their names as modules; imports for types count like any other."""
+    graph = networkx.DiGraph()
+    for path in python_files(package):
+        module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+        graph.add_node(module, path=path)
+    for module, path in graph.nodes(data="path"):
+        for imported in imports(path):
+            # ``from package import name`` is the module ``package.name``, or a name in ``package``.
+            for target in (imported.module, imported.module.rpartition(".")[0]):
+                if target in graph:
+                    graph.add_edge(module, target)
+                    break
+    return graph
+
+
+@pytest.mark.parametrize("package", PACKAGES_WITHOUT_CIRCLES, ids=relative)
+def test_imports_form_no_circle(package: Path) -> None:
+    graph = imports_inside(package)
+    assert graph.number_of_edges() > 0, "what is looked at imports something"
+    circles = [sorted(found) for found in networkx.strongly_connected_components(graph) if len(found) > 1]
+    assert not circles, "\n".join(" <-> ".join(circle) for circle in circles)
 
 
 def test_coordinators_do_not_import_one_another() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from comparator.batches import GZIP, LZ4, SNAPPY, ZSTD, Batch, Record, compress, records_section, varint
+from harness.batches import GZIP, LZ4, SNAPPY, ZSTD, Batch, Record, compress, records_section, varint
 
 INT_MAX = 2**31 - 1
 CODECS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}

@@ -1,20 +1,16 @@
 """A raw blocking client: one connection, requests from plain values, replies as plain trees.
 
-Owns: framing, the headers, and turning a decoded reply into nested dicts.  A *tree* is made of dicts (structs, with
-the fields of that version alone), lists and plain values.  It has no retries and no knowledge of the cluster, so that
-every byte a broker sends is seen as it came.
+Owns: the headers, and turning a decoded reply into nested dicts; requests are encoded by ``encoding``.  A *tree* is
+made of dicts (structs, with the fields of that version alone), lists and plain values.  It has no retries and no
+knowledge of the cluster, so that every byte a broker sends is seen as it came.
 """
 
 from __future__ import annotations
 
-import select
-import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from harness.sockets import receive_frame
+from harness.sockets import REPLY_TIMEOUT_S, FrameConnection
 
 from comparator.encoding import Tree, encode_request
 from pybroker.apis import APIS
@@ -37,19 +33,16 @@ __all__ = [
 API_KEYS = {api.name: api.key for api in APIS}
 API_VERSIONS = API_KEYS["ApiVersions"]
 CLIENT_ID = "comparator"
-# Long enough for a machine with more to do: who has not answered by then never will.
-REPLY_TIMEOUT_S = 30.0
 
 CLOSED: Tree = {"connection": "closed without a reply"}
 SILENT: Tree = {"connection": "no reply"}
 
 
-class Connection:
-    """One connection to one broker; replies are read in order, as Kafka sends them."""
+class Connection(FrameConnection):
+    """One connection to one broker."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=REPLY_TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(address)
         self._correlation_id = 0
 
     def send(self, api: str, version: int, fields: Tree) -> int:
@@ -66,12 +59,6 @@ class Connection:
         # A flexible header ends with its (here empty) tagged fields.
         self.send_frame(header + (b"\0" if flexible else b"") + body)
         return self._correlation_id
-
-    def send_frame(self, frame: bytes) -> None:
-        self.send_raw(struct.pack(">i", len(frame)) + frame)
-
-    def send_raw(self, data: bytes) -> None:
-        self._socket.sendall(data)
 
     def receive(self, api: str, version: int, correlation_id: int | None = None) -> Tree:
         """The next reply as a tree, ``CLOSED``, or ``SILENT``.
@@ -95,29 +82,6 @@ class Connection:
         header_length = 5 if flexible and key != API_VERSIONS else 4
         cls = response_class(key)
         return tree_of(decode(cls, version, payload[header_length:]), version)
-
-    def receive_payload(self) -> bytes | None:
-        """The next frame, or ``None`` when the broker has closed the connection; raises ``TimeoutError``."""
-        try:
-            return bytes(receive_frame(self._socket))
-        except (EOFError, ConnectionResetError):
-            return None
-
-    @contextmanager
-    def patience(self, seconds: float) -> Iterator[None]:
-        """Wait for a reply no longer than this."""
-        self._socket.settimeout(seconds)
-        try:
-            yield
-        finally:
-            self._socket.settimeout(REPLY_TIMEOUT_S)
-
-    def has_reply(self) -> bool:
-        """Whether bytes of a reply, or the end of the connection, have come."""
-        return bool(select.select([self._socket], [], [], 0)[0])
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def tree_of(message: Struct, version: int) -> Tree:

@@ -1,24 +1,67 @@
 """pybroker as a process of its own, with the same handles as ``ApacheKafka``.
 
-Owns: start, clean stop and kill -9 of ``pybroker serve`` on a free loopback port, and its log.
+Owns: start, clean stop and kill -9 of ``pybroker serve`` on a free loopback port, and its log; for tests of a command
+itself, a broker whose standard output the test reads.
 The port is read from the line that the command contract promises: ``pybroker ready on HOST:PORT``.
 """
 
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from harness.broker_probe import wait_until_ready
 from harness.broker_process import BrokerProcess
 from harness.child_process import ChildProcess
 
 COMMAND = Path(sys.executable).parent / "pybroker"
-READY_LINE = re.compile(r"^pybroker ready on (?P<host>\S+):(?P<port>\d+)$", re.MULTILINE)
+READY_LINE = re.compile(r"^pybroker ready on (?P<host>\S+):(?P<port>\d+)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A command that serves; its standard output has been read up to the ready line, ``before`` which it said this."""
+
+    process: subprocess.Popen[str]
+    before: str
+    host: str
+    port: int
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 30) -> int:
+        """End it by a signal; its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout_s)
+
+
+@contextmanager
+def serving(command: Sequence[str | Path], stderr: IO[str] | None = None) -> Iterator[Serving]:
+    """Run a command that starts a broker and says so on its standard output; at the end it is killed if it still runs.
+
+    Raises ``RuntimeError`` when it ends without a ready line.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = ""
+            while (ready := READY_LINE.fullmatch(line := process.stdout.readline())) is None:
+                if not line:
+                    raise RuntimeError(f"{command[0]} ended before it was ready: {said}")
+                said += line
+            yield Serving(process, said, ready["host"].strip("[]"), int(ready["port"]))
+        finally:
+            process.kill()
 
 
 class PybrokerProcess(BrokerProcess):

@@ -1,8 +1,28 @@
-"""Reading from a blocking socket."""
+"""Blocking sockets that carry frames of Kafka's protocol.
+
+Owns: reading exactly so much, and a connection that sends and receives frames.  What is in a frame is for others:
+``wire`` speaks pybroker's messages, ``comparator.wire`` has an encoder of its own, ``broker_probe`` needs neither.
+"""
 
 from __future__ import annotations
 
+import select
 import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+# Long enough for a machine with more to do: who has not answered by then never will.
+REPLY_TIMEOUT_S = 30.0
+
+
+def connect(address: tuple[str, int], timeout_s: float | None = None) -> socket.socket:
+    """A connection without Nagle's delay."""
+    connection = socket.create_connection(address, timeout=timeout_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def receive_exactly(connection: socket.socket, size: int) -> bytearray:
@@ -20,3 +40,49 @@ def receive_exactly(connection: socket.socket, size: int) -> bytearray:
 def receive_frame(connection: socket.socket) -> bytearray:
     """The next frame of Kafka's protocol without its length; raises ``EOFError`` when the peer hangs up first."""
     return receive_exactly(connection, int.from_bytes(receive_exactly(connection, 4), "big"))
+
+
+class FrameConnection:
+    """One connection to one broker; replies are read in order, as Kafka sends them."""
+
+    def __init__(self, address: tuple[str, int], timeout_s: float = REPLY_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._socket = connect(address, timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a frame, given without its length."""
+        self.send_raw(struct.pack(">i", len(frame)) + frame)
+
+    def send_raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive_payload(self) -> bytes | None:
+        """The next frame, or ``None`` when the broker has closed the connection; raises ``TimeoutError``."""
+        try:
+            return bytes(receive_frame(self._socket))
+        except (EOFError, ConnectionResetError):
+            return None
+
+    @contextmanager
+    def patience(self, seconds: float) -> Iterator[None]:
+        """Wait for a reply no longer than this."""
+        self._socket.settimeout(seconds)
+        try:
+            yield
+        finally:
+            self._socket.settimeout(self._timeout_s)
+
+    def has_reply(self) -> bool:
+        """Whether bytes of a reply, or the end of the connection, have come."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def close(self) -> None:
+        self._socket.close()

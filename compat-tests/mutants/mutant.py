@@ -1,39 +1,51 @@
-"""A mutant: one behaviour of pybroker, broken by changed source text, and the tests that its trap names.
+"""A mutant: one behaviour of pybroker, broken by changed code, and the tests that its trap names.
 
-Owns: what a mutant is, and how it changes a module's source.  Pure but for reading sources.
+An edit names a place and a fragment of its code, which are compared as syntax: neither the file that the place is in
+nor line breaks, quotes or comments count.  Owns: what a mutant is, and how it changes the syntax trees of modules.
 """
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
-from pathlib import Path
+from textwrap import dedent
 
-PACKAGES = ("pybroker", "pybroker_protocol")
+from mutants.places import BROKER, Definition, NotApplicable, Sources
+
 # Where the tests of the wire stand, below the checkout; a mutant names them without it.
 WIRE_TESTS = "compat-tests/conformance/wire"
 CANARY = f"{WIRE_TESTS}/test_connections.py::test_what_is_produced_is_fetched"
 
 
-class NotApplicable(Exception):
-    """The text that a mutant replaces is not in the module exactly once: the code has changed, the mutant must, too."""
-
-
 @dataclass(frozen=True)
 class Edit:
-    """``old`` stands exactly once in the source of ``module``, and becomes ``new``."""
+    """``old`` stands exactly once in the definition that ``place`` means (see ``places``), and becomes ``new``.
 
-    module: str
+    Both are expressions, or ``old`` is one or more statements that follow one another, and ``new`` any statements: none
+    of them takes ``old`` away.
+    """
+
+    place: str
     old: str
     new: str
 
-    def apply(self, source: str) -> str:
-        """The changed source; raises ``NotApplicable``."""
-        count = source.count(self.old)
-        if count != 1:
-            raise NotApplicable(f"{self.module} has this text {count} times, not once:\n{self.old}")
-        return source.replace(self.old, self.new)
+    def shown(self) -> str:
+        """The change as a diff shows it, below the place where it is."""
+        definition = BROKER.locate(self.place)
+        lines = [f"  {definition.module}.{definition.name}"]
+        for sign, text in (("-", self.old), ("+", self.new)):
+            lines += [f"    {sign} {line}" for line in dedent(text).strip().splitlines()]
+        return "\n".join(lines)
+
+    def apply(self, definition: ast.AST) -> None:
+        """Change the tree of the place; raises ``NotApplicable``."""
+        old, new = _expression(self.old), _expression(self.new)
+        if old is not None and new is not None:
+            found = _replace_expression(definition, old, new)
+        else:
+            found = _replace_statements(definition, _statements(self.old), _statements(self.new))
+        if found != 1:
+            raise NotApplicable(f"{self.place} has this {found} times, not once: {' '.join(self.old.split())}")
 
 
 @dataclass(frozen=True)
@@ -46,42 +58,76 @@ class Mutant:
     tests: tuple[str, ...]
 
     @property
-    def modules(self) -> frozenset[str]:
-        return frozenset(edit.module for edit in self.edits)
-
-    @property
     def node_ids(self) -> list[str]:
         return [f"{WIRE_TESTS}/{test}" for test in self.tests]
 
-    def mutate(self, module: str, source: str) -> str:
-        """The module's source with this mutant's edits, one after the other; raises ``NotApplicable``."""
+    def mutate(self, sources: Sources = BROKER) -> dict[str, ast.Module]:
+        """The trees of the modules that it changes, by their names, with its edits one after the other.
+
+        Raises ``NotApplicable``, also where an edit changes nothing, and ``SyntaxError`` where one is no Python.
+        """
+        trees: dict[str, ast.Module] = {}
         for edit in self.edits:
-            if edit.module == module:
-                source = edit.apply(source)
-        return source
+            definition = sources.locate(edit.place)
+            if definition.module not in trees:
+                trees[definition.module] = ast.parse(definition.path.read_text(), str(definition.path))
+            self._apply(edit, definition, trees[definition.module])
+        return trees
 
-
-def source_path(module: str) -> Path:
-    """Where the source of one of pybroker's modules is; imports no more than the packages above it."""
-    package, _, _ = module.rpartition(".")
-    search = None
-    if package:
-        above = find_spec(package)
-        search = None if above is None else above.submodule_search_locations
-    spec = PathFinder.find_spec(module, search)
-    if spec is None or spec.origin is None:
-        raise NotApplicable(f"there is no module {module}")
-    return Path(spec.origin)
+    def _apply(self, edit: Edit, definition: Definition, tree: ast.Module) -> None:
+        node = definition.node_in(tree)
+        before = ast.dump(node)
+        edit.apply(node)
+        if ast.dump(node) == before:
+            raise NotApplicable(f"{self.name} does not change {edit.place}")
+        ast.fix_missing_locations(tree)
 
 
 def check_applicable(mutant: Mutant) -> None:
-    """Raise ``NotApplicable`` unless every edit changes its module into something that compiles."""
-    for module in sorted(mutant.modules):
-        if module.partition(".")[0] not in PACKAGES:
-            raise NotApplicable(f"{module} is none of pybroker's modules")
-        path = source_path(module)
-        source = path.read_text()
-        mutated = mutant.mutate(module, source)
-        if mutated == source:
-            raise NotApplicable(f"{mutant.name} does not change {module}")
-        compile(mutated, str(path), "exec", dont_inherit=True)
+    """Raise ``NotApplicable`` or ``SyntaxError`` unless a mutant changes the broker into something that compiles."""
+    for module, tree in mutant.mutate().items():
+        compile(tree, module, "exec", dont_inherit=True)
+
+
+def _expression(text: str) -> ast.expr | None:
+    """The expression that a fragment is; ``None`` where it is statements.  It may be broken into lines anywhere."""
+    try:
+        return ast.parse(f"(\n{text}\n)", mode="eval").body if text.strip() else None
+    except SyntaxError:
+        return None
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    """The statements of a fragment, indented as it may be.  ``return`` may stand outside of a function here."""
+    return ast.parse(dedent(text)).body
+
+
+def _replace_expression(tree: ast.AST, old: ast.expr, new: ast.expr) -> int:
+    """Put an expression in the place of others that are alike, and count those."""
+    wanted, count = ast.dump(old), 0
+    for node in ast.walk(tree):
+        for field, value in ast.iter_fields(node):
+            for index, child in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(child, ast.expr) and ast.dump(child) == wanted:
+                    count += 1
+                    if isinstance(value, list):
+                        value[index] = new
+                    else:
+                        setattr(node, field, new)
+    return count
+
+
+def _replace_statements(tree: ast.AST, old: list[ast.stmt], new: list[ast.stmt]) -> int:
+    """Put statements in the place of a run of others that is alike, and count those runs."""
+    wanted = [ast.dump(statement) for statement in old]
+    found = [
+        (body, start)
+        for node in ast.walk(tree)
+        for _, body in ast.iter_fields(node)
+        if isinstance(body, list)
+        for start in range(len(body) - len(old) + 1)
+        if isinstance(body[start], ast.stmt) and [ast.dump(each) for each in body[start : start + len(old)]] == wanted
+    ]
+    for body, start in found[:1]:
+        body[start : start + len(old)] = new or [ast.Pass()]
+    return len(found)

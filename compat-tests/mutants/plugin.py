@@ -54,7 +54,7 @@ class MutantRun:
             self._outcomes.setdefault(item.nodeid, {"when": "call", "kinds": []})
 
     def pytest_sessionfinish(self) -> None:
-        never = sorted(self._finder.mutant.modules - self._finder.imported)
+        never = sorted(self._finder.modules - self._finder.imported)
         found = {"outcomes": self._outcomes, "never_imported": never, "broker_errors": self._errors.messages}
         self._report.write_text(json.dumps(found))
 

@@ -24,7 +24,8 @@ from typing import Any
 from harness import process_tree, results
 
 from mutants.catalogue import MUTANTS, by_name
-from mutants.mutant import CANARY, Mutant, NotApplicable, check_applicable
+from mutants.mutant import CANARY, Mutant, check_applicable
+from mutants.places import NotApplicable
 from mutants.plugin_names import MUTANT, REPORT
 from mutants.verdict import CAUGHT, UNFIT, Verdict, judge
 
@@ -108,10 +109,21 @@ def _run_once(mutant: Mutant) -> Verdict:
 
 
 def show(attempts: Sequence[Verdict]) -> None:
-    """A line for each attempt."""
+    """A line for each attempt; of a mutant that nobody caught also where it is, and what it changes."""
     for verdict in attempts:
         tests = ", ".join(node_id.rpartition("/")[2] for node_id in verdict.caught_by)
         say(f"{verdict.outcome:9} {verdict.seconds:5.1f} s  {verdict.mutant.name:45}  {verdict.reason or tests}")
+    if attempts[-1].outcome != CAUGHT:
+        for edit in attempts[-1].mutant.edits:
+            say(edit.shown())
+
+
+def tell_changes(mutants: Sequence[Mutant]) -> None:
+    """The change of each mutant; of none is any test run."""
+    for mutant in mutants:
+        say(f"{mutant.name}: {mutant.trap}")
+        for edit in mutant.edits:
+            say(edit.shown())
 
 
 def write_results(runs: Iterable[Sequence[Verdict]]) -> None:
@@ -136,6 +148,7 @@ def arguments_of(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description="Can the suite fail?  Break pybroker and see.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutants to run; default: all")
     parser.add_argument("--list", action="store_true", help="name every mutant with its trap, and run none")
+    parser.add_argument("--show", action="store_true", help="show what the mutants change, and run none")
     parser.add_argument("--ci", action="store_true", help=f"run {AT_ONCE_IN_CI} of them, others each day")
     parser.add_argument("--seed", type=int, help="which ones --ci runs; default: the date")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="mutants at a time")
@@ -180,6 +193,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except (KeyError, NotApplicable, SyntaxError) as error:
         say(f"cannot run: {error}")
         return 1
+    if arguments.show:
+        tell_changes(mutants)
+        return 0
     if not tests_pass(mutants):
         say("the tests fail without a mutant")
         return 1

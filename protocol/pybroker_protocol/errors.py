@@ -1,5 +1,8 @@
 """Kafka's error codes, and the one exception for bytes that are not Kafka's protocol.
 
+A member of ``ErrorCode`` costs more to compare and to pack than an int: hot modules keep ``int(ErrorCode.X)`` as
+constants (``storage.results`` for storage).
+
 Kafka counterpart: org.apache.kafka.common.protocol.Errors; the short messages are our own.
 """
 

@@ -120,6 +120,10 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
+# The same as the bare tuple that ``Struct`` makes: an append path has no time for more.
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+
 def read_batch_header(view: Buffer, pos: int = 0) -> BatchHeader:
     """Read the header at ``pos``; ProtocolError if the buffer ends inside of it.
 

@@ -2,6 +2,8 @@
 
 Owns: the event loop, the signals, the ready line, logging to stderr, and the garbage collector's tuning, all of which
 only a process that is ours may touch.  Owns nothing of the broker (``pybroker.server``).
+
+An in-process broker leaves the host's garbage collector alone, so the request path avoids cycles of objects.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Owns: descriptors 0 to 2.  Owns nothing that is printed (``output``, ``broker_process``).  Standard library alone,
 because ``serve`` needs it, too.
+
+All commands run with these descriptors taken (``open_closed_streams``): a closed stdout becomes one that fails when it
+is written to, so that commands which print nothing still work.  ``serve`` goes on where nobody reads its ready line.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
-from pybroker.storage.checkpoints import read_meta_properties
+from pybroker.storage.files.checkpoints import read_meta_properties
 
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
 

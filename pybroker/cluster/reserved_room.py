@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pybroker.limits import RESERVED_ROOM_STEP_BYTES
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 
 
 class ReservedRoom:

@@ -8,6 +8,9 @@ Invariants: one transaction is in flight at a time; each checks the version of t
 once per operation, on the loop, never inside ``submit``, and after the image with the change was applied; an operation
 that was refused, or whose transaction failed, changed nothing.
 
+An operation may be decided in steps (its ``decide`` is then a generator), and its keys are encoded in steps; it is one
+transaction all the same.
+
 Counterpart in Kafka: the event queue and the deferred events of ``QuorumController``.
 """
 

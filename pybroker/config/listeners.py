@@ -14,12 +14,9 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.config.schema import ConfigError
-
-if TYPE_CHECKING:
-    from pybroker.config.broker import BrokerConfig
 
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
 SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
@@ -46,13 +43,23 @@ class Listener(NamedTuple):
         return self.advertised_host, bound_port if self.advertised_port < 0 else self.advertised_port
 
 
+class Settings(Protocol):
+    """What is asked of the broker's settings (``BrokerConfig``)."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+    def get_list(self, name: str) -> tuple[str, ...]: ...
+
+    def get_str(self, name: str) -> str: ...
+
+
 class _Endpoint(NamedTuple):
     name: str
     host: str
     port: int
 
 
-def listeners_of(config: BrokerConfig) -> list[Listener]:
+def listeners_of(config: Settings) -> list[Listener]:
     """The client listeners, in the order configured, all PLAINTEXT; raises ``ConfigError``."""
     controllers = {name.upper() for name in config.get_list("controller.listener.names")}
     protocols = _security_protocols(config.get_str("listener.security.protocol.map"))

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pybroker.config.schema import ConfigError
 from pybroker.config.topic_settings import TOPIC_SETTINGS
-
-if TYPE_CHECKING:
-    from pybroker.config.broker import BrokerConfig
 
 log = logging.getLogger("pybroker.config")
 
@@ -28,6 +25,19 @@ _DEFAULTS: Final[dict[str, Any]] = {
     _ATTRIBUTES[name]: frozenset(setting.default) if name == "cleanup.policy" else setting.default
     for name, setting in TOPIC_SETTINGS.items()
 }
+
+
+class TopicDefaults(Protocol):
+    """What is asked of the broker's settings (``BrokerConfig``)."""
+
+    @property
+    def log_config(self) -> LogConfig:
+        """What a topic without overrides has."""
+        ...
+
+    def topic_defaults(self) -> dict[str, Any]:
+        """What the broker's settings say for topic settings, parsed, by the topic's names."""
+        ...
 
 
 class LogConfig:
@@ -84,7 +94,7 @@ class LogConfig:
         return cls(**attributes)
 
     @classmethod
-    def from_overrides(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+    def from_overrides(cls, overrides: Mapping[str, str], broker: TopicDefaults) -> LogConfig:
         """A topic's overrides over the broker's settings over Kafka's defaults.
 
         Overrides were checked when they were accepted; one that is unknown or bad all the same (a data directory of
@@ -133,7 +143,7 @@ def _parse(name: str, text: str) -> Any:
     return setting.parse(text)
 
 
-def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig | None = None) -> str | None:
+def validate_topic_configs(overrides: Mapping[str, str | None], broker: TopicDefaults | None = None) -> str | None:
     """Why these overrides cannot be accepted (the message for INVALID_CONFIG), or None when they can.
 
     With ``broker`` rules over several settings also see what the broker's settings say.

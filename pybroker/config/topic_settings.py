@@ -64,7 +64,7 @@ _ROWS: Final = (
     ("min.cleanable.dirty.ratio",               DOUBLE,  0.5,           Range(0, 1),  MEDIUM, USED),
     ("cleanup.policy",                          LIST,    ("delete",),   CLEANUP_POLICIES, MEDIUM, USED),
     ("unclean.leader.election.enable",          BOOLEAN, False,         None,         MEDIUM, IDLE),
-    ("min.insync.replicas",                     INT,     1,             POSITIVE,     MEDIUM, IDLE),
+    ("min.insync.replicas",                     INT,     1,             POSITIVE,     MEDIUM, USED),
     ("compression.type",                        STRING,  "producer",    COMPRESSION_TYPES, MEDIUM, USED),
     ("compression.gzip.level",                  INT,     -1,            GZIP_LEVEL,   MEDIUM, IDLE),
     ("compression.lz4.level",                   INT,     9,             Range(1, 17), MEDIUM, IDLE),

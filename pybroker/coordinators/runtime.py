@@ -7,6 +7,8 @@ Partitions are loaded one after another, each in slices of about two millisecond
 is over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
 answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
 
+Operations for all shards reach a loading one once it is loaded; if that load fails they are lost, as in Kafka.
+
 Counterpart in Kafka: ``CoordinatorRuntime``.
 """
 

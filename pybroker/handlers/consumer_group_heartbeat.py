@@ -31,4 +31,4 @@ def handle(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Consu
     ctx.services.groups.consumer_heartbeat(
         request, ctx.api_version, ctx.client_id or "", ctx.client_host, parked.complete
     )
-    return parked.response if parked.completed else parked
+    return parked

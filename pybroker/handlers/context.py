@@ -10,6 +10,10 @@ Whatever walks through as much as a client likes to name shares its work: the ha
 which yields after each element, as a place where others may have their turn; ``answer = yield parked`` goes on when
 that is completed.  What it returns is the handler's answer.  Where there is little to do it is over in its connection's
 share of the turn, and costs next to nothing.  Between two yields a handler must not take long.
+
+A view of a request's bytes dies when the handler returns, unless the handler has called ``hold_request()``.  A handler
+never reorders two requests of one connection, and a Produce handler appends, or takes its place among the appends,
+before it returns.
 """
 
 from __future__ import annotations
@@ -29,6 +33,24 @@ class HeldRequest(Protocol):
     """The bytes of a request that outlive its handler (``ctx.connection.hold_request()``), until ``release()``."""
 
     def release(self) -> None: ...
+
+
+class RequestChannel(Protocol):
+    """What a handler may ask of, and tell, whatever the request came by: a connection."""
+
+    client_software: tuple[str, str]  # name and version, as ApiVersions told them; empty before
+
+    def hold_request(self) -> HeldRequest:
+        """Keep the bytes of the request being served."""
+        ...
+
+    def hold_copy(self, size: int) -> HeldRequest:
+        """Have so many bytes of the request count that are copied."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """The request was no good: close the connection without a reply, with ``reason`` in the log."""
+        ...
 
 
 # What a parked request without a reply completes with: it keeps its place until it is done, and nothing is sent.
@@ -86,14 +108,6 @@ class Parked:
 Steps = Generator[Any, Any, Any]
 
 
-class Authorizer(Protocol):
-    """Who may do what; ``Services.authorizer``.  Kafka: org.apache.kafka.server.authorizer.Authorizer."""
-
-    def allows(self, ctx: RequestContext, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the request's principal may do ``operation`` on the resource, from where it is connected."""
-        ...
-
-
 class RequestContext:
     """One request's surroundings: version, client, listener, principal, and the services of the broker."""
 
@@ -117,7 +131,7 @@ class RequestContext:
     client_host: str  # as Kafka prints it in DescribeGroups: "/127.0.0.1"
     listener: str  # the name of the listener the request came in on, e.g. "PLAINTEXT"
     principal: str  # "User:ANONYMOUS" until security is served
-    connection: Any  # the connection: opaque identity, for per-connection state such as client software names
+    connection: RequestChannel
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether the principal may do ``operation`` on the resource; without an authorizer it may do everything."""

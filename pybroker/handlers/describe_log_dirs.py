@@ -21,7 +21,7 @@ from pybroker_protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.storage.log_dir_description import LogDirDescription
+    from pybroker.storage.manager.log_dir_description import LogDirDescription
 
 
 def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Steps:

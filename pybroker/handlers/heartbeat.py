@@ -18,4 +18,4 @@ def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse 
         return HeartbeatResponse(throttle_time_ms=0, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     parked = Parked()
     ctx.services.groups.heartbeat(request, parked.complete)
-    return parked.response if parked.completed else parked
+    return parked

@@ -20,7 +20,7 @@ from pybroker.replication.partition import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from pybroker.storage.timestamp_lookups import TimestampLookup
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -3,12 +3,18 @@
 Behaviour: a group remembers how far it has read.  2 to 4 may ask for a retention of their own; from 6 the leader
 epoch is kept; from 7 static members (KIP-345); from 9 GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION for a group
 that does not exist; from 10 topics by id (KIP-848).  Topics and partitions that do not exist are refused one by one.
+
+Who may commit is asked in two functions, each of them in one place: ``_refusal_of_group`` and ``_refusal_of_topic``;
+whether the group takes the offsets is ``offset_operations``' to say.  ``handle`` asks them for any request,
+``commit_run`` for those that ``net.commit_front`` recognizes: a rule that is written there holds for both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.offset_operations import offset_commit_error
@@ -24,6 +30,9 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
+
 TOPIC_IDS_VERSION = 10
 
 _key = attrgetter("topic_id", "name")
@@ -34,6 +43,28 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRes
     return _commit(ctx, request) if is_short(request.topics, "partitions") else _commit_many(ctx, request)
 
 
+def commit_run(
+    ctx: RequestContext,
+    commit: RepeatedCommit,
+    image_epoch: int,
+    requests: Sequence[CommittedPositions],
+    done: Callable[[int], None],
+) -> bool:
+    """Commit requests that differ from an accepted one in their positions alone; False if ``handle`` is to answer.
+
+    ``image_epoch``: the metadata by which it was accepted; by others its topics may not be there.  ``done`` gets the
+    one error code of all of them, in the call or later.
+    """
+    services, accepted = ctx.services, commit.request
+    if services.metadata.image.epoch != image_epoch or _refusal_of_group(ctx, accepted.group_id):
+        return False
+    for topic in accepted.topics:
+        if _refusal_of_topic(ctx, topic.name):
+            return False
+    services.groups.commit_offsets_again(commit, requests, done)
+    return True
+
+
 def _commit_many(ctx: RequestContext, request: OffsetCommitRequest) -> Steps:
     """A batch of the coordinator's for each portion."""
     topics = yield from answered_in_portions(request, partial(_commit, ctx), _key)
@@ -41,8 +72,9 @@ def _commit_many(ctx: RequestContext, request: OffsetCommitRequest) -> Steps:
 
 
 def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked:
-    if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
-        return offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refusal = _refusal_of_group(ctx, request.group_id)
+    if refusal:
+        return offset_commit_error(request, refusal)
     refused: list[OffsetCommitResponseTopic] = []
     accepted = []
     for topic in request.topics:
@@ -57,7 +89,7 @@ def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRe
     parked = Parked()
     if not refused:
         ctx.services.groups.commit_offsets(request, ctx.api_version, parked.complete)
-        return parked.response if parked.completed else parked
+        return parked
 
     def done(response: OffsetCommitResponse) -> None:
         merged: dict[tuple[bytes, str], OffsetCommitResponseTopic] = {}
@@ -70,6 +102,20 @@ def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitRe
     return parked
 
 
+def _refusal_of_group(ctx: RequestContext, group_id: str) -> int:
+    """The error of all partitions, or 0, as far as it depends on no topic."""
+    if ctx.services.authorizer is None or ctx.authorize(AclOperation.READ, Resource.GROUP, group_id):
+        return 0
+    return ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _refusal_of_topic(ctx: RequestContext, name: str) -> int:
+    """The error of a topic's partitions, or 0, whether there is such a topic or not."""
+    if ctx.services.authorizer is None or ctx.authorize(AclOperation.READ, Resource.TOPIC, name):
+        return 0
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
 def _resolve(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> int:
     """Fill in the topic's name or its id, whichever the version lacks; returns why it is refused, or 0."""
     image = ctx.services.metadata.image
@@ -77,9 +123,9 @@ def _resolve(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> int:
     known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics_by_name.get(topic.name)
     if by_id and known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    name = topic.name if known is None else known.name
-    if not ctx.authorize(AclOperation.READ, Resource.TOPIC, name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refusal = _refusal_of_topic(ctx, topic.name if known is None else known.name)
+    if refusal:
+        return refusal
     if known is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic.name, topic.topic_id = known.name, known.topic_id

@@ -5,21 +5,26 @@ acks 0 (no reply, an error closes the connection), 1 and -1; topic ids from 13; 
 from 8 (KIP-467).  The first batch of a transaction waits for the transaction coordinator's word, and what comes behind
 it on the connection waits for it: below 12 the coordinator verifies that the client has added the partition, from 12 it
 adds it; TRANSACTION_ABORTABLE from 11 (KIP-890).
+
+Who may produce is asked in three functions, each of them in one place: ``_refusal_of_request``, ``_refusal_of_topic``
+and ``_refusal_of_partition``; when a batch may be appended and acknowledged is the partition's to say, what may stand
+in it the log's.  ``handle`` asks them for any request, ``append_run`` for those that ``net.produce_front``
+recognizes: a rule that is written there holds for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pybroker import limits
 from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
-from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext, Steps
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
+from pybroker.handlers.produce_appends import ProduceAppends
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
@@ -33,100 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.replication.partition import Partition
-    from pybroker.storage.results import AppendResult
 
 _NONE = 0
 _BY_ID = 13
 _ADMIN_CLIENT = "__admin_client"  # the one client id that Kafka lets write into internal topics
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")
+_REQUIRED_ACKS = (-1, 0, 1)
 _REFUSALS = {int(ErrorCode.INVALID_PRODUCER_ID_MAPPING): "One request may write for one transactional producer only"}
-
-
-class Produce:
-    """One request under way: the reply as far as it is known, and how many appends are still at the disk."""
-
-    __slots__ = ("api_version", "copied_bytes", "held", "needs_request", "on_complete", "pending", "response")
-
-    def __init__(self, api_version: int) -> None:
-        self.api_version = api_version
-        self.response = ProduceResponse(responses=[], throttle_time_ms=0)
-        self.pending = 0
-        self.on_complete: Callable[[ProduceResponse], None] | None = None
-        self.held: HeldRequest | None = None
-        self.copied_bytes = 0  # of batches that a log has copied and not written yet
-        self.needs_request = False  # a log reads a batch from the request's bytes till it is done with it
-
-    def append(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
-        """Append a batch; its reply is filled in now or later."""
-
-        def written(result: AppendResult) -> None:
-            fill(reply, result)
-            self.pending -= 1
-            self.complete_if_done()
-
-        result = partition.append_as_leader(records, self.api_version, written)
-        if result is None:
-            self.pending += 1
-            if len(records) > limits.INLINE_WRITE_BYTES_MAX:
-                self.needs_request = True
-            else:
-                self.copied_bytes += len(records)
-        else:
-            fill(reply, result)
-
-    def complete_if_done(self) -> None:
-        """Hand over the response, if somebody waits for it and nothing is missing."""
-        if self.pending:
-            return
-        if self.held is not None:
-            self.held.release()
-            self.held = None
-        if self.on_complete is not None:
-            self.on_complete(self.response)
-
-    def answer(self, ctx: RequestContext, acks: int) -> ProduceResponse | Parked | None:
-        """The handler's answer, once every batch has been handed to its log."""
-        if not self.pending:
-            if acks:
-                return self.response
-            if (reason := reason_to_close(self.response)) is not None:
-                raise CloseConnection(reason)
-            return None
-        if self.held is None:
-            # Also before a connection is closed: a writer thread reads the records from the request.
-            connection = ctx.connection
-            self.held = connection.hold_request() if self.needs_request else connection.hold_copy(self.copied_bytes)
-        return self.wait(ctx, acks)
-
-    def wait(self, ctx: RequestContext, acks: int) -> Parked:
-        """The handler's answer while something is missing; whoever needs the request's bytes till then holds them.
-
-        Also with acks=0: a request that waits without a place among the others would be bounded by nothing.
-        """
-        parked = Parked()
-        if acks:
-            self.on_complete = parked.complete
-            return parked
-        connection = ctx.connection
-
-        def close_on_error(response: ProduceResponse) -> None:
-            if (reason := reason_to_close(response)) is not None:
-                connection.refuse(reason)
-            else:
-                parked.complete(NO_REPLY)
-
-        self.on_complete = close_on_error
-        return parked
-
-
-def reason_to_close(response: ProduceResponse) -> str | None:
-    """acks=0: the client learns of an error by the end of its connection, as in Kafka; None where there is none."""
-    for topic in response.responses:
-        for reply in topic.partition_responses:
-            if reply.error_code:
-                return f"produce with acks=0 to {topic.name}-{reply.index}: error {reply.error_code}"
-    return None
 
 
 # What becomes of a batch whose partition was found.
@@ -135,9 +54,10 @@ _Place = Callable[["Partition", memoryview, PartitionProduceResponse], None]
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Parked | Steps | None:
     """Append every partition's batch; the reply waits for those that go to the writer thread."""
-    produce = Produce(ctx.api_version)
+    produce = ProduceAppends(ctx.api_version, request.acks, request.timeout_ms)
     is_transactional = _has_transactional_records(request)
-    refusal = _refusal(ctx, request, is_transactional)
+    refusal = _refusal_of_transaction(ctx, request) if is_transactional else 0
+    refusal = refusal or _refusal_of_request(ctx, request.acks)
     if _is_long(ctx, request.topic_data):
         return _append_many(ctx, request, refusal, is_transactional, produce)
     if is_transactional and not refusal:
@@ -146,15 +66,32 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
         refusal = _refusal_of_producers(producers_of(_records_of(request.topic_data)))
     if refusal or not is_transactional:
         _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
-        return produce.answer(ctx, request.acks)
+        return produce.answer(ctx)
     places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
     _place_batches(ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place))
     assert request.transactional_id is not None
     transactional = TransactionalProduce(produce, places)
     transactional.start(ctx, request.transactional_id)
     if transactional.is_appended:
-        return produce.answer(ctx, request.acks)
-    return transactional.wait(ctx, request.acks)
+        return produce.answer(ctx)
+    return transactional.wait(ctx)
+
+
+def append_run(
+    ctx: RequestContext, partition: Partition, batches: Sequence[memoryview], required_acks: int
+) -> list[int]:
+    """Append the batches of requests with one each for the same partition: the base offsets of those that succeeded.
+
+    Those are the first ones, as far as they are plain (``Partition.append_run``) and nothing speaks against them; what
+    becomes of the others ``handle`` is to say.
+    """
+    if (
+        _refusal_of_request(ctx, required_acks)
+        or _refusal_of_topic(ctx, partition.topic)
+        or _refusal_of_partition(ctx, partition)
+    ):
+        return []
+    return partition.append_run(batches, required_acks, ctx.api_version)
 
 
 def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
@@ -175,7 +112,7 @@ def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
 
 
 def _append_many(
-    ctx: RequestContext, request: ProduceRequest, refusal: int, is_transactional: bool, produce: Produce
+    ctx: RequestContext, request: ProduceRequest, refusal: int, is_transactional: bool, produce: ProduceAppends
 ) -> Steps:
     """Append over many turns: nothing behind it on its connection is started, so that batches stay in order."""
     held = ctx.connection.hold_request()
@@ -192,10 +129,10 @@ def _append_many(
             produce.held = held
         else:
             held.release()
-    return produce.answer(ctx, request.acks)
+    return produce.answer(ctx)
 
 
-def _append_many_transactional(ctx: RequestContext, request: ProduceRequest, produce: Produce) -> Steps:
+def _append_many_transactional(ctx: RequestContext, request: ProduceRequest, produce: ProduceAppends) -> Steps:
     """The coordinator is asked once, for all of them."""
     from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
 
@@ -219,7 +156,9 @@ def _append_many_transactional(ctx: RequestContext, request: ProduceRequest, pro
         yield
 
 
-def _place_many(ctx: RequestContext, request: ProduceRequest, refusal: int, produce: Produce, place: _Place) -> Steps:
+def _place_many(
+    ctx: RequestContext, request: ProduceRequest, refusal: int, produce: ProduceAppends, place: _Place
+) -> Steps:
     answered = produce.response.responses
     for portion in _portions(request):
         some = ProduceResponse(responses=[], throttle_time_ms=0)
@@ -246,7 +185,7 @@ def _place_batches(
     for topic in topics:
         replies: list[PartitionProduceResponse] = []
         key = topic.topic_id if by_id else topic.name
-        refusal = request_refusal or _refusal_of_topic(ctx, topic, by_id)
+        refusal = request_refusal or _refusal_of_topic(ctx, _name_of(ctx, topic) if by_id else topic.name)
         for data in topic.partition_data:
             reply = PartitionProduceResponse(index=data.index, error_code=_NONE, base_offset=-1)
             replies.append(reply)
@@ -256,11 +195,9 @@ def _place_batches(
                 continue
             partition = replicas.partition(key, data.index)
             if partition is not None:
-                if partition.topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
-                    # What a client wrote there, a coordinator would replay as its own state.
-                    reply.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
-                    continue
-                place(partition, cast(memoryview, data.records) if data.records is not None else _NO_RECORDS, reply)
+                reply.error_code = _refusal_of_partition(ctx, partition)
+                if not reply.error_code:
+                    place(partition, cast(memoryview, data.records) if data.records is not None else _NO_RECORDS, reply)
                 continue
             reply.error_code = replicas.error_of(key, data.index)
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -291,29 +228,37 @@ def _has_transactional_records(request: ProduceRequest) -> bool:
     return False
 
 
-def _refusal(ctx: RequestContext, request: ProduceRequest, is_transactional: bool) -> int:
-    """The error of the whole request, or 0, as far as it does not depend on the batches."""
-    if is_transactional:
-        transactional_id = request.transactional_id
-        if transactional_id is None or not ctx.authorize(
-            AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
-        ):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if request.acks not in (-1, 0, 1):
-        return ErrorCode.INVALID_REQUIRED_ACKS
+def _refusal_of_request(ctx: RequestContext, required_acks: int) -> int:
+    """The error of the whole request, or 0, as far as it depends on no topic."""
+    return 0 if required_acks in _REQUIRED_ACKS else ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def _refusal_of_topic(ctx: RequestContext, name: str | None) -> int:
+    """The error of all batches for a topic, or 0, also for None: an id that nobody has is refused as such."""
+    if ctx.services.authorizer is None or name is None or ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name):
+        return 0
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _refusal_of_partition(ctx: RequestContext, partition: Partition) -> int:
+    """The error of a batch for a partition that is led here, or 0, whatever is in it."""
+    if partition.topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
+        # What a client wrote there, a coordinator would replay as its own state.
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     return 0
 
 
-def _refusal_of_topic(ctx: RequestContext, topic: TopicProduceData, by_id: bool) -> int:
-    """TOPIC_AUTHORIZATION_FAILED, or 0, also of an id that nobody has: that is refused as such."""
-    if ctx.services.authorizer is None:
+def _refusal_of_transaction(ctx: RequestContext, request: ProduceRequest) -> int:
+    """The error of a request with transactional batches, or 0, as far as it does not depend on them."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None and ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
         return 0
-    name: str | None = topic.name
-    if by_id:
-        image = ctx.services.metadata.image.topics_by_id.get(topic.topic_id)
-        name = None if image is None else image.name
-    may_write = name is None or ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name)
-    return 0 if may_write else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _name_of(ctx: RequestContext, topic: TopicProduceData) -> str | None:
+    image = ctx.services.metadata.image.topics_by_id.get(topic.topic_id)
+    return None if image is None else image.name
 
 
 def _refusal_of_producers(producers: set[tuple[int, int]]) -> int:
@@ -333,20 +278,6 @@ def response_of(
     )
     topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[reply])
     return ProduceResponse(responses=[topic], throttle_time_ms=0)
-
-
-def fill(reply: PartitionProduceResponse, result: AppendResult) -> None:
-    """Write the fate of an append into its partition's reply."""
-    reply.error_code = result.error_code
-    reply.base_offset = result.base_offset
-    reply.log_append_time_ms = result.log_append_time_ms
-    reply.log_start_offset = result.log_start_offset
-    if result.error_code:
-        reply.error_message = result.error_message
-        reply.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in result.record_errors
-        ]
 
 
 def _name_leader(ctx: RequestContext, reply: PartitionProduceResponse, topic: str, index: int) -> None:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
-    from pybroker.handlers.context import Authorizer
+    from pybroker.handlers.authorizer import Authorizer
     from pybroker.replication.producer_ids import ProducerIds
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
-    from pybroker.storage.log_manager import LogManager
+    from pybroker.storage.manager.log_manager import LogManager
     from pybroker.telemetry import ClientTelemetry
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pybroker.handlers.context import Parked, RequestContext
-    from pybroker.handlers.produce import Produce
+    from pybroker.handlers.produce_appends import ProduceAppends
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import PartitionErrors
     from pybroker_protocol.messages.produce import PartitionProduceResponse
@@ -49,7 +49,7 @@ class TransactionalProduce:
 
     __slots__ = ("_operation", "_places", "_produce", "is_appended")
 
-    def __init__(self, produce: Produce, places: list[Place]) -> None:
+    def __init__(self, produce: ProduceAppends, places: list[Place]) -> None:
         self._produce = produce
         self._places = places
         self._operation: TransactionOperation = produce_operation(produce.api_version)
@@ -73,7 +73,7 @@ class TransactionalProduce:
             verification = ctx.services.transaction_verification
             verification.verify(producer, batches, self._operation, done, retries=True)
 
-    def wait(self, ctx: RequestContext, acks: int) -> Parked:
+    def wait(self, ctx: RequestContext) -> Parked:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
         produce = self._produce
         records_bytes = sum(len(records) for _, records, _ in self._places)
@@ -82,7 +82,7 @@ class TransactionalProduce:
         else:
             produce.held = ctx.connection.hold_copy(records_bytes)
             self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
-        parked = produce.wait(ctx, acks)
+        parked = produce.wait(ctx)
         parked.holds_back = True
         return parked
 

@@ -61,7 +61,7 @@ def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCo
         parked.complete(response)
 
     ctx.services.groups.commit_transactional_offsets(request, version, done)
-    return parked.response if parked.completed else parked
+    return parked
 
 
 def _accept(

@@ -21,20 +21,21 @@ import logging
 from collections import deque
 from time import monotonic_ns
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker import limits
-from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
+from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestChannel, RequestContext
 from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY
-from pybroker.net.unsent_replies import UnsentReplies
+from pybroker.net.outbox import EncodedReply
+from pybroker.net.unsent_replies import ReplyTaker, UnsentReplies
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from contextlib import AbstractContextManager
 
     from pybroker.env import Cancellable, Env
     from pybroker.handlers.context import HeldRequest, Steps
-    from pybroker.net.connection import Connection
     from pybroker.net.dispatch import ServedApi
 
 log = logging.getLogger(__name__)
@@ -45,13 +46,19 @@ _MOSTLY_SHORT = frozenset((PRODUCE_KEY, FETCH_KEY))
 UNFINISHED: Any = object()
 
 
-class EncodedReply:
-    """A response as the buffers that its encoder made of it; the first is the place of the header."""
+class Requester(ReplyTaker, RequestChannel, Protocol):
+    """What long requests come from: a connection."""
 
-    __slots__ = ("parts",)
+    @property
+    def closed(self) -> bool: ...
 
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts
+    def serving(self, held: HeldRequest | None) -> AbstractContextManager[None]:
+        """While a request goes on, its handler may hold the bytes that are held for it, and nothing is started."""
+        ...
+
+    def close(self) -> None:
+        """The request failed."""
+        ...
 
 
 def decoded_and_handled(api: ServedApi, frame: memoryview, pos: int, context: RequestContext) -> Steps:
@@ -74,6 +81,7 @@ class LongRequest:
         "_frame_bytes",
         "_held",
         "_is_long",
+        "_others",
         "_shares",
         "_steps",
         "_value",
@@ -84,7 +92,16 @@ class LongRequest:
         "place",
     )
 
-    def __init__(self, connection: Connection, api: ServedApi, steps: Steps, frame_bytes: int, is_large: bool) -> None:
+    def __init__(
+        self,
+        others: LongRequests,
+        connection: Requester,
+        api: ServedApi,
+        steps: Steps,
+        frame_bytes: int,
+        is_large: bool,
+    ) -> None:
+        self._others = others
         self.api = api
         self._frame_bytes = frame_bytes
         self.is_large = is_large  # in what it is made of: its frame, or what it has done
@@ -122,15 +139,15 @@ class LongRequest:
             raise CloseConnection(f"the reply cannot be encoded: {error}") from error
         return EncodedReply(parts)
 
-    def begin(self, ends_ns: int) -> Any:
-        """Go on until the connection's share is over; the response, or UNFINISHED after taking a place for it.
+    def begin(self) -> Any:
+        """Go on until the connection's share is over; the response, or UNFINISHED: then ``place`` waits for it.
 
         Raises what the decoder and the handler raise.
         """
         connection = self._connection
-        if not self.is_large or connection.long_requests.may_begin(self.api.api_key):
+        if not self.is_large or self._others.may_begin(self.api.api_key):
             try:
-                self._go_on(ends_ns)
+                self._go_on(monotonic_ns() + limits.TURN_NS)
             except StopIteration as end:
                 return end.value
         self._is_long = True
@@ -144,7 +161,7 @@ class LongRequest:
     def wait_or_queue(self) -> None:
         """Called by the connection when ``place`` is in the order of replies."""
         if self._waits_for is None:
-            self._connection.long_requests.add(self)
+            self._others.add(self)
         else:
             self._waits_for.subscribe(self._resume)
 
@@ -192,13 +209,13 @@ class LongRequest:
         self._waits_for = None
         self._value = value
         if self.advance(monotonic_ns() + limits.TURN_NS):
-            self._connection.long_requests.add(self)
+            self._others.add(self)
 
     def _complete(self, response: Any) -> None:
         self._release()
         self.place.complete(response)
         if self.is_large and not self._connection.closed:
-            self._connection.long_requests.unsent.add(self._connection)
+            self._others.unsent.add(self._connection)
 
     def _release(self) -> None:
         if self._held is not None:

@@ -17,20 +17,45 @@ for what has not come), so that whoever is let read on can finish.  Where that d
 Invariants: bytes counted are at most ``bytes_max``, one frame of each kind, and a small buffer of each connection;
 nobody is closed while nobody waits, nor for a delay that is the account's or the broker's own.
 
+A new way to keep bytes of a request has to count them here (``count_copy``).
+
 Kafka counterpart: SimpleMemoryPool and ``queued.max.request.bytes``, which knows no order and waits for slow frames.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pybroker import limits
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.net.buffers import BufferPool, ReceiveBuffer
-    from pybroker.net.connection import Connection
+
+
+class Receiver(Protocol):
+    """What receives bytes: a connection."""
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def unserved_bytes(self) -> int:
+        """What is received of the next frame, and of those behind it."""
+        ...
+
+    def holds_whole_frame(self) -> bool:
+        """Whether its bytes hold a frame that only waits to be started, or refused: nothing more is read."""
+        ...
+
+    def read_again(self) -> None:
+        """There is room for what it waits for."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """It has to go, and what it sent."""
+        ...
 
 
 class HeldCopy:
@@ -117,13 +142,13 @@ class ReceiveBudget:
         self._env = env
         self._copied_bytes = 0
         self._large_bytes_max = bytes_max - bytes_max // 4
-        self._kept: dict[Connection, _Kept] = {}
+        self._kept: dict[Receiver, _Kept] = {}
         self._kept_by_host: Counter[str] = Counter()
         self._coming_bytes = 0  # counted, and not received yet
         self._large_bytes = 0
         self._coming = [0, 0]  # frames, small and large
-        self._waiting: dict[Connection, _Wait] = {}
-        self._progress: dict[Connection, _Progress] = {}
+        self._waiting: dict[Receiver, _Wait] = {}
+        self._progress: dict[Receiver, _Progress] = {}
         self._serving_soon = False
         self._look_timer: Cancellable | None = None
         self._look_due_ms = 0
@@ -148,7 +173,7 @@ class ReceiveBudget:
         self._changed()
         return buffer
 
-    def take(self, connection: Connection, size: int, is_large: bool) -> ReceiveBuffer:
+    def take(self, connection: Receiver, size: int, is_large: bool) -> ReceiveBuffer:
         """A buffer for the connection's unserved bytes, instead of the one that it may have: that is let go of."""
         buffer = self.pool.take(size)
         before = self._kept.get(connection, _NOTHING)
@@ -167,7 +192,7 @@ class ReceiveBudget:
         self._copied_bytes -= size
         self._changed()
 
-    def _keep(self, connection: Connection, kept: _Kept) -> None:
+    def _keep(self, connection: Receiver, kept: _Kept) -> None:
         """Count the connection's bytes anew."""
         before = self._kept.pop(connection, _NOTHING)
         if kept.capacity:
@@ -195,7 +220,7 @@ class ReceiveBudget:
         """Whether so many bytes more fit, and nobody waits for them."""
         return not self._waiting and self._has_room_for(size, is_large)
 
-    def may_read_on(self, connection: Connection, frame_bytes: int, rest_bytes: int, is_large: bool) -> bool:
+    def may_read_on(self, connection: Receiver, frame_bytes: int, rest_bytes: int, is_large: bool) -> bool:
         """Whether a connection may receive the rest of a frame that is longer than what its buffer has room for.
 
         If not, ``connection.read_again()`` is called when it may.
@@ -209,14 +234,14 @@ class ReceiveBudget:
             self._let_come(connection, growth_bytes, is_large)
         return True
 
-    def on_frame_whole(self, connection: Connection) -> None:
+    def on_frame_whole(self, connection: Receiver) -> None:
         """The connection's frame is whole, or served: nothing is coming, and it is not slow."""
         self._progress.pop(connection, None)
         kept = self._kept.get(connection, _NOTHING)
         if kept.is_coming:
             self._keep(connection, _Kept(kept.capacity, kept.capacity, kept.is_large, False))
 
-    def on_buffer_released(self, connection: Connection) -> None:
+    def on_buffer_released(self, connection: Receiver) -> None:
         """The connection keeps no bytes any more."""
         self._progress.pop(connection, None)
         self._waiting.pop(connection, None)
@@ -231,11 +256,11 @@ class ReceiveBudget:
         beyond = max(self._large_bytes - self._large_bytes_max, 0)
         return self.bytes_counted - beyond + size <= self.bytes_max
 
-    def _let_come(self, connection: Connection, growth_bytes: int, is_large: bool) -> None:
+    def _let_come(self, connection: Receiver, growth_bytes: int, is_large: bool) -> None:
         kept = self._kept[connection]
         self._keep(connection, _Kept(kept.counted_bytes + growth_bytes, kept.capacity, is_large, True))
 
-    def _wait(self, connection: Connection, wait: _Wait) -> None:
+    def _wait(self, connection: Receiver, wait: _Wait) -> None:
         self._progress.pop(connection, None)
         self._waiting.setdefault(connection, wait)
         self._changed()
@@ -269,7 +294,7 @@ class ReceiveBudget:
         is_overdue = wait.is_large and now_ms - wait.since_ms >= limits.FRAME_PATIENCE_MS
         return is_stuck or (is_overdue and self.bytes_counted <= self.bytes_max)
 
-    def _order(self, entry: tuple[Connection, _Wait], now_ms: int) -> tuple[int, int]:
+    def _order(self, entry: tuple[Receiver, _Wait], now_ms: int) -> tuple[int, int]:
         connection, wait = entry
         # By the budget's 64ths, so that a few bytes more do not outweigh a frame that is nearly done.
         share = self._kept_by_host.get(connection.peer_host, 0) * 64 // self.bytes_max
@@ -296,7 +321,7 @@ class ReceiveBudget:
         if self._waiting:
             self._look_later()
 
-    def _slow(self) -> list[Connection]:
+    def _slow(self) -> list[Receiver]:
         now_ms = self._env.clock.monotonic_ms()
         slow = []
         for connection, kept in self._kept.items():

@@ -1,7 +1,8 @@
 """Which connection is served next: those with short turns at once, the others by the time that they have used.
 
-Owns: the share of each turn of the loop that connections with long turns get, and the order in which they get it.
-Does not own a connection's turn, which is the time from bytes to replies (``connection`` measures it).
+Owns: the share of each turn of the loop that connections with long turns get, and the order in which they get it;
+``Turn``, how long the turns of one connection take, from bytes to replies, and what it has had.
+Does not own what is done in a turn (``connection`` says when it begins and ends).
 
 The rule.  A connection whose turns have been short lately (``limits.SHORT_TURN_NS``) is served as soon as its bytes are
 there, and costs this module nothing.  The others have ``limits.TURN_NS`` of each turn of the loop between them, and one
@@ -23,14 +24,67 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from time import monotonic_ns
+from typing import Any, Protocol
 
 from pybroker import limits
 
-if TYPE_CHECKING:
-    from pybroker.net.connection import Connection
-
 log = logging.getLogger(__name__)
+
+_AVERAGE_SHIFT = 2  # the last turn counts for a quarter
+_NEWCOMERS_TURN_NS = limits.SHORT_TURN_NS + 1  # nobody knows yet: with one short turn it is trusted
+
+
+class Turn:
+    """The turns of one connection.  ``Turns`` keeps ``is_awaited`` and ``used_ns``."""
+
+    __slots__ = ("_ends_ns", "average_ns", "is_awaited", "is_cut_short", "is_newcomer", "used_ns")
+
+    def __init__(self) -> None:
+        self.is_newcomer = True  # until its first turn: nobody knows what it asks for
+        self.average_ns = _NEWCOMERS_TURN_NS  # what a turn has taken on the average of the last few
+        self.is_awaited = False
+        self.used_ns = 0
+        self.is_cut_short = False  # frames were left when the turn was over
+        self._ends_ns = 0
+
+    def begin(self) -> int:
+        """Bytes are here to be served; gives back the time, for ``end``."""
+        begun_ns = monotonic_ns()
+        self._ends_ns = begun_ns + limits.TURN_NS
+        self.is_cut_short = False
+        return begun_ns
+
+    def is_over(self) -> bool:
+        """Whether its time is used up: what is left of the requests has to wait."""
+        return monotonic_ns() > self._ends_ns
+
+    def cut_short(self) -> None:
+        """It is over, and requests are left."""
+        self.is_cut_short = True
+
+    def end(self, begun_ns: int, has_served: bool) -> int:
+        """The ns that it took; it does not count where nothing was served: the pieces of a frame are no turns."""
+        used_ns = monotonic_ns() - begun_ns
+        if has_served:
+            self.average_ns += (used_ns - self.average_ns) >> _AVERAGE_SHIFT
+            self.is_newcomer = False
+        return used_ns
+
+
+class TurnTaker(Protocol):
+    """What has turns: a connection."""
+
+    @property
+    def turn(self) -> Turn: ...
+
+    def next_turn(self) -> int:
+        """Its turn has come: serve what waits; gives back what that took in ns."""
+        ...
+
+    def abort(self) -> None:
+        """Its turn failed."""
+        ...
 
 
 class Turns:
@@ -56,28 +110,29 @@ class Turns:
         self._passed_over = False
         self._used_ns = 0  # of this turn of the loop
         self._virtual_ns = 0  # the time that each of those that wait has had, at least
-        self._waiting: list[tuple[int, int, int, Connection]] = []  # a heap; the third: where its time begins
+        self._waiting: list[tuple[int, int, int, TurnTaker]] = []  # a heap; the third: where its time begins
         self._waited = 0  # so that equals are served in the order in which they came
-        self._newcomers: deque[Connection] = deque()
+        self._newcomers: deque[TurnTaker] = deque()
         self._prefers_newcomers = True
 
-    def wait(self, connection: Connection) -> None:
+    def wait(self, connection: TurnTaker) -> None:
         """Call ``connection.next_turn()``, which gives back how many ns it took, when those before it had theirs."""
-        if connection.awaits_turn:
+        turn = connection.turn
+        if turn.is_awaited:
             return
-        connection.awaits_turn = True
-        if connection.is_newcomer:
+        turn.is_awaited = True
+        if turn.is_newcomer:
             self._newcomers.append(connection)
         else:
-            start_ns = max(connection.time_used_ns, self._virtual_ns)
+            start_ns = max(turn.used_ns, self._virtual_ns)
             self._waited += 1
-            heappush(self._waiting, (start_ns + connection.turn_ns, self._waited, start_ns, connection))
+            heappush(self._waiting, (start_ns + turn.average_ns, self._waited, start_ns, connection))
         self.is_full = True
         self._begin()
 
-    def took(self, connection: Connection, used_ns: int) -> None:
+    def took(self, connection: TurnTaker, used_ns: int) -> None:
         """A long turn was taken at once."""
-        start_ns = max(connection.time_used_ns, self._virtual_ns)
+        start_ns = max(connection.turn.used_ns, self._virtual_ns)
         if not self._waiting:
             self._virtual_ns = start_ns
         self._end(connection, start_ns, used_ns)
@@ -85,10 +140,10 @@ class Turns:
             self.is_full = True
         self._begin()
 
-    def _end(self, connection: Connection, start_ns: int, used_ns: int) -> None:
-        connection.time_used_ns = start_ns + used_ns
+    def _end(self, connection: TurnTaker, start_ns: int, used_ns: int) -> None:
+        connection.turn.used_ns = start_ns + used_ns
         self._used_ns += used_ns
-        if connection.is_cut_short:
+        if connection.turn.is_cut_short:
             self.wait(connection)
 
     def _begin(self) -> None:
@@ -117,7 +172,7 @@ class Turns:
             self._prefers_newcomers = True
             _, _, start_ns, connection = heappop(self._waiting)
             self._virtual_ns = max(self._virtual_ns, start_ns)
-        connection.awaits_turn = False
+        connection.turn.is_awaited = False
         try:
             used_ns = connection.next_turn()
         except Exception:  # the others wait for theirs

@@ -13,13 +13,25 @@ Kafka counterpart: none; a reply waits in its channel for as long as its client 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pybroker import limits
 
 if TYPE_CHECKING:
     from pybroker.env import Clock
-    from pybroker.net.connection import Connection
+
+
+class ReplyTaker(Protocol):
+    """What replies are sent over: a connection."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What its peer has yet to take of its replies."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """It has to go, and what it was sent."""
+        ...
 
 
 class _Sent(NamedTuple):
@@ -36,14 +48,14 @@ class UnsentReplies:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sent: dict[Connection, _Sent] = {}
+        self._sent: dict[ReplyTaker, _Sent] = {}
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: ReplyTaker) -> None:
         """A long reply was handed to the connection's transport."""
         if size := connection.unsent_bytes:
             self._sent[connection] = _Sent(size, self._clock.monotonic_ms())
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ReplyTaker) -> None:
         """The connection is gone, and what it was sent."""
         self._sent.pop(connection, None)
 
@@ -65,7 +77,7 @@ class UnsentReplies:
             self.forget(connection)
 
 
-def _is_slow(connection: Connection, sent: _Sent, now_ms: int) -> bool:
+def _is_slow(connection: ReplyTaker, sent: _Sent, now_ms: int) -> bool:
     waited_ms = now_ms - sent.at_ms
     taken_bytes = sent.size - connection.unsent_bytes
     due_bytes = max(sent.size * waited_ms // limits.SLOW_REPLY_MS, limits.SLOW_REPLY_BYTES_PER_S * waited_ms // 1_000)

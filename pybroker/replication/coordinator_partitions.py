@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker.storage.results import EMPTY, ColdRead, ReadResult
+from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.results import EMPTY, ReadResult
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.records import NO_SEQUENCE
 

@@ -20,21 +20,37 @@ Kafka counterpart: ReplicaManager.fetchMessages and DelayedFetch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
-from pybroker.storage.results import ColdRead, ReadResult
+from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.results import ReadResult
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.replication.partition import Partition
-    from pybroker.replication.replica_manager import ReplicaManager
-    from pybroker.storage.log import Log
+    from pybroker.replication.purgatory import Purgatory
+    from pybroker.storage.log.log import Log
 
 _NONE = int(ErrorCode.NONE)
 _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+class Replicas(Protocol):
+    """What a fetch asks of the partitions that are here: ``ReplicaManager``."""
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def purgatory(self) -> Purgatory: ...
+
+    def resolve(self, fetched: FetchPartition) -> Partition | None:
+        """Bind a partition of a fetch to its partition here, or answer it with the error."""
+        ...
 
 
 class FetchOperation:
@@ -57,7 +73,7 @@ class FetchOperation:
 
     def __init__(
         self,
-        replicas: ReplicaManager,
+        replicas: Replicas,
         partitions: list[FetchPartition],
         *,
         min_bytes: int,
@@ -82,7 +98,7 @@ class FetchOperation:
         """Read; wait when there is too little and the client wants to wait."""
         self._read_all(max_wait_ms)
 
-    def on_data(self, partition: Partition) -> None:
+    def try_complete(self, partition: Partition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
         if self._finished:
             return
@@ -166,7 +182,7 @@ class FetchOperation:
         env = self._replicas.env
         end_ms = env.clock.monotonic_ms() + limits.FETCH_SLICE_MS
         while start < len(self._partitions):
-            some = self._partitions[start : start + limits.FETCH_PARTITIONS_AT_ONCE]
+            some = self._partitions[start : start + limits.FETCH_PARTITIONS_PER_LOOK]
             start += len(some)
             total, any_failed = self._read_some(some, total)
             failed = failed or any_failed
@@ -241,6 +257,8 @@ class FetchOperation:
     def _take(self, fetched: FetchPartition, log: Log, result: ReadResult) -> None:
         fetched.error_code = result.error_code
         fetched.records = result.records
+        if self._reading and result.records.nbytes <= limits.FETCH_COPIED_BYTES_MAX:
+            fetched.records = bytes(result.records)
         if self._read_committed and len(result.records):
             aborted = log.aborted_transactions_of(fetched.fetch_offset, result.records)
             if aborted is None:

@@ -1,12 +1,15 @@
 """One partition on this broker: its leader epoch, its high watermark, and who waits for it.
 
-Owns: the partition's role, the rule by which the high watermark moves, the fetches parked on it, and what clients are
-told of its offsets and may delete.
-Does not own bytes (``storage.log``), the wire or time.
+Owns: the partition's role, who may append when (leader, replicas in sync), the rule by which the high watermark moves,
+when a batch is acknowledged, what is parked on the partition, and what clients are told of its offsets and may delete.
+Does not own bytes, nor the rules for records and producers (``storage.log.log``), the wire or time.
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
 consumer sees.  With one replica it is the end of the log as soon as the bytes are written, or synced where
-acknowledgements wait for that.
+acknowledgements wait for that: ``advance_high_watermark`` is the one place that says so, and where followers will have
+a word.
+Clients' batches come in by ``append`` or, many with one write, by ``append_run``; a rule for who may append is asked by
+``_refusal``, once, for both.
 
 Kafka counterpart: kafka.cluster.Partition.
 """
@@ -14,37 +17,78 @@ Kafka counterpart: kafka.cluster.Partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from pybroker.storage.append_run import append_run
+from pybroker.replication.delayed_produce import DelayedProduce
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import TimestampOffset
-from pybroker.storage.timestamp_lookups import TimestampLookup
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.replication.fetch import FetchOperation
-    from pybroker.replication.replica_manager import ReplicaManager
-    from pybroker.storage.log import Log
+    from pybroker.cluster.image import PartitionImage
+    from pybroker.replication.purgatory import Purgatory
+    from pybroker.storage.log.log import Log
+    from pybroker.storage.log.partition_log import PartitionLog
     from pybroker.storage.results import AppendResult, TransactionMarker
 
 AppendDone = Callable[["AppendResult"], None]
+
+# requiredAcks of a producer that wants every replica in sync to have its batch.
+ACKS_ALL = -1
 
 # The timestamps of ListOffsets that are none.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # The offset of DeleteRecords that is none.
 TO_HIGH_WATERMARK = -1
 
+_REFUSALS: dict[int, str] = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "This broker does not lead the partition any more",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas",
+}
+
+
+def advance_high_watermark(log: Log) -> bool:
+    """Move a leader's high watermark to where it may be, also of a log that was just opened; whether it moved."""
+    # Where acknowledgements wait for a sync, nobody reads what a power failure may take back.
+    end_offset = log.committed_end
+    if end_offset <= log.high_watermark:
+        return False
+    log.update_high_watermark(end_offset)
+    return True
+
+
+class DelayedOperation(Protocol):
+    """Something that waits for a partition, in its ``waiting``: a fetch, a produce.  Kafka: DelayedOperation."""
+
+    def try_complete(self, partition: Partition) -> None:
+        """The high watermark has moved, or the partition has changed its role: complete if that is enough."""
+        ...
+
+
+class PartitionOwner(Protocol):
+    """Whoever has all partitions: ``ReplicaManager``."""
+
+    @property
+    def purgatory(self) -> Purgatory: ...
+
+    def mark(self, partition: Partition) -> None:
+        """The partition has more to read: look at what waits for it once, after this turn of the loop."""
+        ...
+
 
 class Partition:
     """A partition that this broker leads."""
 
     __slots__ = (
+        "_in_sync_replicas",
+        "_replicas",
         "gone",
         "high_watermark_listener",
         "index",
+        "is_replicated",
         "leader_epoch",
-        "log",
         "marked",
+        "partition_log",
         "replica_manager",
         "topic",
         "topic_id",
@@ -52,39 +96,87 @@ class Partition:
     )
 
     def __init__(
-        self, replica_manager: ReplicaManager, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: Log
+        self,
+        replica_manager: PartitionOwner,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        state: PartitionImage,
+        partition_log: PartitionLog,
     ) -> None:
         self.replica_manager = replica_manager
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.leader_epoch = leader_epoch
-        self.log = log
+        self.leader_epoch = state.leader_epoch
+        self.on_state(state)
+        self.partition_log = partition_log
         self.gone = False  # deleted, or led by another broker: look it up again
         self.marked = False  # appended to in this turn, its waiting fetches are not looked at yet
-        self.waiting: dict[FetchOperation, None] = {}
+        self.waiting: dict[DelayedOperation, None] = {}
         self.high_watermark_listener: Callable[[int, int], None] | None = None
 
-    def append_as_leader(self, records: memoryview, produce_version: int, done: AppendDone) -> AppendResult | None:
+    @property
+    def log(self) -> Log:
+        """Its open log."""
+        return self.partition_log.opened or self.partition_log.open()
+
+    def on_state(self, state: PartitionImage) -> None:
+        """The image has the partition so, under the leader epoch that it had: who is in sync may be others."""
+        self._replicas = len(state.replicas)
+        self._in_sync_replicas = len(state.isr)
+        self.is_replicated = self._replicas > 1
+
+    # --- appending -------------------------------------------------------------------------------------------------
+
+    def append(
+        self, records: memoryview, required_acks: int, timeout_ms: int, produce_version: int, done: AppendDone
+    ) -> AppendResult | None:
         """Append one batch of a client.  The result now, or None and ``done(result)`` later on the loop.
 
+        With ``required_acks`` 0 or 1 the result is there when the batch is written, with ``ACKS_ALL`` when the high
+        watermark has passed it, or after ``timeout_ms``; with one replica that is at once.  Its error code may be one
+        of the log's, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, or one of ``DelayedProduce``.
         ``records`` is a writable view; its bytes must stay as they are until the result is there.
         """
-        result = self.log.append_as_leader(records, self.leader_epoch, produce_version, self._then(done))
+        error_code = self._refusal(required_acks)
+        if error_code:
+            return self.log.failure(error_code, _REFUSALS[error_code])
+
+        def written(result: AppendResult) -> None:
+            self.on_appended()
+            if required_acks == ACKS_ALL and result.last_offset >= self.log.high_watermark:
+                self._delay(result, timeout_ms, done)
+            else:
+                done(result)
+
+        log = self.partition_log.opened or self.partition_log.open()  # see ``on_appended``
+        result = log.append_as_leader(records, self.leader_epoch, produce_version, written)
         if result is not None:
             self.on_appended()
+            if required_acks == ACKS_ALL and result.last_offset >= log.high_watermark:
+                self._delay(result, timeout_ms, done)
+                return None
         return result
 
-    def append_run(self, batches: Sequence[memoryview], produce_version: int) -> list[int]:
-        """Append the batches of a client as far as they are plain (``storage.append_run``): their base offsets."""
-        base_offsets = append_run(self.log, batches, self.leader_epoch, produce_version)
+    def append_run(self, batches: Sequence[memoryview], required_acks: int, produce_version: int) -> list[int]:
+        """Append the batches of a client as far as they are plain (``storage.log.append_run``): their base offsets.
+
+        What is not appended, be it refused or not plain, may be given to ``append``, which says what is the matter;
+        so may all of them where an acknowledgement waits for other replicas.
+        """
+        if self._refusal(required_acks) or (self.is_replicated and required_acks == ACKS_ALL):
+            return []
+        log = self.partition_log.opened or self.partition_log.open()  # see ``on_appended``
+        base_offsets = log.append_run(batches, self.leader_epoch, produce_version)
         if base_offsets:
             self.on_appended()
         return base_offsets
 
     def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
         """Append a batch that the broker itself built (coordinators)."""
-        result = self.log.append_internal(records, self.leader_epoch, self._then(done))
+        log = self.partition_log.opened or self.partition_log.open()  # see ``on_appended``
+        result = log.append_internal(records, self.leader_epoch, self._then(done))
         if result is not None:
             self.on_appended()
         return result
@@ -98,6 +190,36 @@ class Partition:
             self.on_appended()
         return result
 
+    def _refusal(self, required_acks: int) -> int:
+        """Why no batch may be appended now, whatever is in it; 0 if one may."""
+        if self.gone:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.is_replicated and required_acks == ACKS_ALL and self.is_under_min_isr():
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return 0
+
+    def is_under_min_isr(self) -> bool:
+        """Whether fewer replicas are in sync than ``min.insync.replicas``; no more can be asked for than there are."""
+        return self._in_sync_replicas < min(self.log.config.min_insync_replicas, self._replicas)
+
+    def _delay(self, result: AppendResult, timeout_ms: int, done: AppendDone) -> None:
+        """Have the producer wait for the high watermark; the result of a failure, whose offsets are -1, never does."""
+        delayed = DelayedProduce(self, self.replica_manager.purgatory, result, done)
+        self.waiting[delayed] = None
+        delayed.start(timeout_ms)
+
+    def acknowledgement(self, last_offset: int) -> int | None:
+        """The error code that a batch up to ``last_offset`` is acknowledged with, 0 for none; None: not yet."""
+        if self.gone:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if last_offset >= self.log.high_watermark:
+            return None
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.is_under_min_isr() else 0
+
+    def stop_waiting(self, operation: DelayedOperation) -> None:
+        """The operation waits no longer."""
+        self.waiting.pop(operation, None)
+
     def _then(self, done: AppendDone) -> AppendDone:
         def written(result: AppendResult) -> None:
             self.on_appended()
@@ -107,15 +229,14 @@ class Partition:
 
     def on_appended(self) -> None:
         """The log's end may have moved: so does the high watermark, and whoever waits is looked at after this turn."""
-        log = self.log
-        # Where acknowledgements wait for a sync, nobody reads what a power failure may take back.
-        end_offset = log.recovery_point if log.acks_wait_for_syncs else log.log_end_offset
-        if end_offset > log.high_watermark:
-            log.update_high_watermark(end_offset)
+        log = self.partition_log.opened or self.partition_log.open()  # ``log``, without the call: this is a hot path
+        if advance_high_watermark(log):
             if self.waiting and not self.marked:
                 self.replica_manager.mark(self)
             if self.high_watermark_listener is not None:
                 self.high_watermark_listener(self.index, log.high_watermark)
+
+    # --- what clients are told -------------------------------------------------------------------------------------
 
     def upper_bound(self, read_committed: bool) -> int:
         """The offset that a consumer's fetch stops at."""

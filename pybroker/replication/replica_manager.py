@@ -2,7 +2,7 @@
 
 Owns: which partitions are here (made at first use, so that 10,000 idle ones cost nothing), what the cluster image
 means for them, and the turn-end look at fetches whose partitions were appended to.
-Does not own the logs (``storage.log_manager``), the image (``cluster``) or any request's shape.
+Does not own the logs (``storage.manager.log_manager``), the image (``cluster``) or any request's shape.
 
 Invariants: a partition object is made only for a partition that the image says this broker leads, and that has an open
 log, which stays open as long as the object is in use; when the image says otherwise the object is marked gone, its
@@ -21,7 +21,7 @@ from pybroker.cluster.image import NO_LEADER, UNCHOSEN_DIRECTORIES
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
 from pybroker.replication.fetch_session import FetchSessionCache
-from pybroker.replication.partition import Partition
+from pybroker.replication.partition import Partition, advance_high_watermark
 from pybroker.replication.purgatory import Purgatory
 from pybroker_protocol.errors import ErrorCode
 
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
-    from pybroker.storage.log import Log
-    from pybroker.storage.log_manager import LogManager
+    from pybroker.storage.log.log import Log
+    from pybroker.storage.log.partition_log import PartitionLog
+    from pybroker.storage.manager.log_manager import LogManager
 
 # A topic's name or its id.
 TopicKey = str | bytes
@@ -119,13 +120,13 @@ class ReplicaManager:
         log = self._open_log(topic, index)
         if topic is None or log is None:
             return None
-        partition = Partition(self, topic.name, topic.topic_id, index, topic.partitions[index].leader_epoch, log)
+        partition = Partition(self, topic.name, topic.topic_id, index, topic.partitions[index], log)
         partitions = self._topics.setdefault(topic.topic_id, {})
         partitions[index] = partition
         self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
         return partition
 
-    def _open_log(self, topic: TopicImage | None, index: int) -> Log | None:
+    def _open_log(self, topic: TopicImage | None, index: int) -> PartitionLog | None:
         """The log, open, of a partition that the image says is led here; None where it is not, or cannot be had."""
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
@@ -134,23 +135,24 @@ class ReplicaManager:
             return None
         directory = state.directory(self._broker_id)
         chosen = None if directory in UNCHOSEN_DIRECTORIES else directory
-        log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name), chosen)
-        if log is None:
+        partition_log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name), chosen)
+        if partition_log is None:
             return None
-        log.update_high_watermark(max(log.high_watermark, log.committed_end))
+        log = partition_log.open()
+        advance_high_watermark(log)
         if log.refuses:
             return None  # opening it showed that it cannot be read: it must not look empty
         if log.committed_end < log.log_end_offset:
             # What a process that died had only written is shown once it is synced.
             log.flushes.flush(lambda: self._on_synced(log))
-        return log
+        return partition_log
 
     def _on_synced(self, log: Log) -> None:
         partition = self._topics.get(log.topic, {}).get(log.partition)
         if partition is not None and partition.log is log:
             partition.on_appended()
         else:
-            log.update_high_watermark(max(log.high_watermark, log.committed_end))
+            advance_high_watermark(log)
 
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC, topic), self._config)
@@ -158,7 +160,7 @@ class ReplicaManager:
     # --- appending and waiting -------------------------------------------------------------------------------------
 
     def mark(self, partition: Partition) -> None:
-        """A partition has more to read: look at its waiting fetches once, after this turn of the loop."""
+        """A partition has more to read: look at what waits for it once, after this turn of the loop."""
         partition.marked = True
         if not self._marked:
             self.env.timers.call_soon(self._wake)
@@ -169,14 +171,14 @@ class ReplicaManager:
         self._tell_waiting(marked)
 
     def _tell_waiting(self, partitions: Iterable[Partition]) -> None:
-        """Let the fetches that wait for the partitions look at them; one that fails keeps no other waiting."""
+        """Let whatever waits for the partitions look at them; one that fails keeps no other waiting."""
         for partition in partitions:
             partition.marked = False
             for operation in list(partition.waiting):
                 try:
-                    operation.on_data(partition)
+                    operation.try_complete(partition)
                 except Exception:
-                    logger.exception("a fetch that waits for %s-%d failed", partition.topic, partition.index)
+                    logger.exception("what waits for %s-%d failed", partition.topic, partition.index)
 
     # --- the image -------------------------------------------------------------------------------------------------
 
@@ -219,6 +221,8 @@ class ReplicaManager:
             if state.leader != self._broker_id or state.leader_epoch != partition.leader_epoch:
                 del partitions[index]
                 self._retire(partition)
+            else:
+                partition.on_state(state)
 
     def _retire(self, partition: Partition) -> None:
         partition.gone = True

@@ -1,8 +1,8 @@
 """Asking the transaction coordinator before the first batch of a transaction is appended (KIP-890).
 
 Owns: which batches must be asked for, the question, trying again while the former transaction is being ended, and the
-answer's way into the partition (``storage.verification_state``).  Owns neither transactions (the coordinator) nor the
-rule that an unverified batch is refused (``storage.producer_state``).
+answer's way into the partition (``storage.rules.verification_state``).  Owns neither transactions (the coordinator)
+nor the rule that an unverified batch is refused (``storage.rules.producer_state``).
 
 Clients of the second transaction protocol (Produce 12, TxnOffsetCommit 5) leave it to the broker to add partitions to
 their transactions; those of the first have added them, which is verified here.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker.storage.verification_state import ANY_SEQUENCE, Verification
+from pybroker.storage.rules.verification_state import ANY_SEQUENCE, Verification
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

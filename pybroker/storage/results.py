@@ -6,14 +6,10 @@ Owns the shapes that cross the boundary to the layers above.  Errors travel as K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pybroker_protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from pybroker.storage.log import Log
-    from pybroker.storage.segment import Segment
 
 # Plain numbers: an IntEnum's member costs more to compare and to pack.
 NONE = int(ErrorCode.NONE)
@@ -55,6 +51,15 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
     commit: bool
     transaction_version: int
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction; ``last_offset`` is that of its abort marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
 
 
 class AppendResult:
@@ -113,60 +118,6 @@ class ReadResult:
 
     def __repr__(self) -> str:
         return f"ReadResult(error_code={self.error_code}, {len(self.records)} bytes)"
-
-
-class ColdRead:
-    """A read whose pages are not in memory: ``start(done)`` reads them on the log directory's reader thread.
-
-    ``done(ReadResult)`` runs on the loop later, exactly once.  Until then the segment is pinned.
-    """
-
-    __slots__ = ("_go_on", "_log", "_segment", "_work", "max_bytes")
-
-    def __init__(
-        self,
-        log: Log,
-        segment: Segment,
-        max_bytes: int,
-        work: Callable[[], memoryview | None],
-        go_on: Callable[[], ReadResult | ColdRead] | None,
-    ) -> None:
-        """``go_on()`` reads the next segment, where this one turns out to have nothing."""
-        self._log = log
-        self._segment = segment
-        self._work = work
-        self._go_on = go_on
-        self.max_bytes = max_bytes
-
-    def start(self, done: Callable[[ReadResult], None]) -> None:
-        """Submit the read.  A failing disk answers KAFKA_STORAGE_ERROR, bytes that are no batch CORRUPT_MESSAGE."""
-        segment = self._segment
-        segment.pins += 1
-        try:
-            segment.open()  # It may have been evicted since.
-        except OSError as error:
-            segment.unpin()
-            self._log.read_failed(error)
-            self._log.environment.env.timers.call_soon(done, ReadResult(KAFKA_STORAGE_ERROR, EMPTY))
-            return
-
-        def finished(records: memoryview | None, error: BaseException | None) -> None:
-            segment.unpin()
-            if error is not None:
-                self._log.read_failed(error)
-                done(ReadResult(KAFKA_STORAGE_ERROR, EMPTY))
-            elif records is None:
-                done(ReadResult(CORRUPT_MESSAGE, EMPTY))
-            elif not records and self._go_on is not None:
-                more = self._go_on()
-                if isinstance(more, ColdRead):
-                    more.start(done)
-                else:
-                    done(more)
-            else:
-                done(ReadResult(NONE, records))
-
-        self._log.directory.reader.submit(self._work, finished)
 
 
 class TimestampOffset:

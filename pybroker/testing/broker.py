@@ -9,6 +9,10 @@ setting; after ``stop`` no thread, file or port is left; a blocking client on th
 broker, because the broker does not run there.  A broker whose last log dir fails says so in the log and stops serving.
 A broker belongs to the process that started it: a fork of it can only forget it.  One that was never stopped is stopped
 at the interpreter's exit.
+
+The thread is itself started from another thread, because of Ctrl-C.  ``async with`` starts and stops on a worker with
+one thread, so that the stop of a cancelled entry comes behind its start; cancelling the ``started`` future gives the
+start up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Hostile and broken peers: the right error or a closed connection, bounded memory, nobody else disturbed."""
+"""Hostile and broken peers: the right error or a closed connection, bounded memory, nobody else disturbed.
+
+Frames are written by hand: no client would send them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker.limits import BUFFER_POOL_BYTES
@@ -20,7 +24,6 @@ from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pybroker_protocol.messages.metadata import MetadataRequest
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 FRAME_BYTES_MAX = 4 << 20
@@ -179,7 +182,7 @@ def test_unfinished_frames_stop_growing_at_the_budget_and_others_are_still_serve
         assert broker._server is not None
         assert broker._server._sockets is not None
         # Beside the budget one frame may be finished, whose buffer is there twice while it grows.
-        assert broker._server._sockets.budget.bytes_counted <= QUEUED_BYTES_MAX + 2 * FRAME_BYTES_MAX
+        assert broker._server._sockets.processor.budget.bytes_counted <= QUEUED_BYTES_MAX + 2 * FRAME_BYTES_MAX
         # Buffers that were outgrown stay in the pool, and the allocator keeps fragments.  Whole frames are 160 MiB.
         assert anonymous_bytes() - before < QUEUED_BYTES_MAX + BUFFER_POOL_BYTES + (48 << 20)
     finally:

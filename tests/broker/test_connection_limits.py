@@ -34,13 +34,13 @@ def is_closed(connection: socket.socket) -> bool:
 )
 def test_newcomer_over_the_bound_is_closed_until_somebody_leaves(settings: dict[str, str]) -> None:
     with Broker(settings) as broker:
-        server = broker._running()._sockets
-        assert server is not None
+        sockets = broker._running()._sockets
+        assert sockets is not None
         kept = [connect(broker) for _ in range(2)]
         with connect(broker) as over:
             assert is_closed(over)
         kept.pop().close()
-        wait_until(lambda: len(server._connections) == 1, "the one that left is forgotten")
+        wait_until(lambda: len(sockets.processor.connections) == 1, "the one that left is forgotten")
         kept.append(connect(broker))
         kept[-1].sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
         assert len(kept[-1].recv(4)) == 4
@@ -49,7 +49,7 @@ def test_newcomer_over_the_bound_is_closed_until_somebody_leaves(settings: dict[
 
 
 def test_connections_leave_descriptors_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.net.socket_server.os_file.raise_open_files_limit", lambda: 4)
+    monkeypatch.setattr("pybroker.net.connection_quotas.os_file.raise_open_files_limit", lambda: 4)
     with Broker() as broker:
         kept = [connect(broker) for _ in range(3)]
         with connect(broker) as over:
@@ -68,8 +68,8 @@ def test_peer_that_takes_nothing_of_its_replies_is_closed(monkeypatch: pytest.Mo
     monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 20)
     monkeypatch.setattr(limits, "WRITE_STALL_MS", 200)
     with Broker() as broker, connect(broker) as stalled:
-        server = broker._running()._sockets
-        assert server is not None
+        sockets = broker._running()._sockets
+        assert sockets is not None
         request = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff" * 1_000
         stalled.setblocking(False)
 
@@ -80,6 +80,6 @@ def test_peer_that_takes_nothing_of_its_replies_is_closed(monkeypatch: pytest.Mo
                 pass
             except ConnectionError:
                 return True
-            return not server._connections
+            return not sockets.processor.connections
 
         wait_until(flood, "the stalled connection is closed")

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
 
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import batches
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, produce_request
 
 TOPIC = "crash"

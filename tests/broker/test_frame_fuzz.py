@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
+from harness.sockets import connect
+from harness.wire import request_frame
 
 from pybroker.apis import APIS
-from pybroker_protocol import codec, messages
-from tests.broker.batches import batch
+from pybroker_protocol import messages
 from tests.broker.wire_client import WireClient
 from tests.protocol.random_messages import random_message
 
@@ -45,9 +47,7 @@ def made_frames(chance: random.Random) -> Iterator[bytes]:
     for api in APIS:
         cls = messages.request_class(api.key)
         for version in range(api.versions[0], api.versions[1] + 1):
-            body = codec.encode(random_message(chance, cls, version), version)
-            tags = b"\0" if codec.is_flexible(cls, version) else b""
-            yield struct.pack(">hhih", api.key, version, 7, 4) + b"fuzz" + tags + body
+            yield request_frame(random_message(chance, cls, version), version, correlation_id=7)[4:]
 
 
 def mutated(chance: random.Random, frame: bytes, corpus: list[bytes]) -> bytes:
@@ -88,7 +88,7 @@ def throw(address: tuple[str, int], frames: Iterator[bytes]) -> None:
     connection: socket.socket | None = None
     for frame in frames:
         if connection is None:
-            connection = socket.create_connection(address, timeout=15)
+            connection = connect(address, 15)
         try:
             connection.settimeout(15)
             connection.sendall(struct.pack(">i", len(frame)) + frame)

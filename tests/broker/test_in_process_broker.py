@@ -21,17 +21,17 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from harness.batches import batch
 from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.config.schema import ConfigError
 from pybroker.server import BrokerServer
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
 from pybroker.testing import broker as in_process
 from pybroker.testing.broker import Setting
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, produce_request
 from tests.new_threads import NewThreads
 

@@ -10,15 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from pybroker.testing import Broker
-from pybroker_protocol import codec
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 PATIENCE_S = 30
@@ -70,15 +69,16 @@ def connect(broker: Broker) -> WireClient:
 
 
 def send(client: WireClient, request: ProduceRequest) -> None:
-    client.connection.send_bytes(0, VERSION, codec.encode(request, VERSION), True)
+    client.post(request, version=VERSION)
 
 
 def served(broker: Broker, count: int) -> list[ServedConnection]:
     """The broker's side of all connections, once there are ``count``."""
     sockets = broker._running()._sockets
     assert sockets is not None
-    wait_until(lambda: len(sockets._connections) == count, f"{count} connections")
-    return list(sockets._connections)
+    known: set[Any] = sockets.processor.connections
+    wait_until(lambda: len(known) == count, f"{count} connections")
+    return list(known)
 
 
 def large_batch(fill: bytes) -> bytes:
@@ -93,7 +93,7 @@ def test_a_write_that_fails_later_closes_the_connection_and_says_why(
         send(client, produce_request(TOPIC, large_batch(b"a"), acks=0))
         assert writer.begun.wait(PATIENCE_S)
         writer.go_on.set()
-        assert client.connection.receive_payload() is None
+        assert client.receive_payload() is None
     assert f"produce with acks=0 to {TOPIC}-0: error" in caplog.text
 
 
@@ -127,9 +127,11 @@ def test_an_error_of_one_partition_spares_the_bytes_that_are_still_being_written
         send(client, request)
         assert writer.begun.wait(PATIENCE_S)
         send(other, produce_request(TOPIC, large_batch(b"z"), acks=0))
-        wait_until(lambda: all(connection._waiting for connection in served(broker, 2)), "both requests are here")
+        wait_until(
+            lambda: all(connection._replies.waiting for connection in served(broker, 2)), "both requests are here"
+        )
         writer.go_on.set()
-        assert client.connection.receive_payload() is None
+        assert client.receive_payload() is None
     with connect(broker) as reader:
         data = reader.fetch(TOPIC, 0, partition_max_bytes=4 * LARGE, max_bytes=4 * LARGE)
     records = bytes(data.responses[0].partitions[0].records or b"")
@@ -155,7 +157,7 @@ def test_a_client_that_writes_faster_than_the_disk_is_read_no_further(
         try:
             wait_until(
                 lambda: (
-                    partition.log.next_offset >= ahead and connection._reading_paused and not connection.awaits_turn
+                    partition.log.next_offset >= ahead and connection._reading_paused and not connection.turn.is_awaited
                 ),
                 "the broker reads no further",
             )

@@ -12,7 +12,7 @@ import pytest
 from harness.waiting import wait_until
 
 from pybroker import limits
-from pybroker.storage import timestamp_lookup
+from pybroker.storage.log import timestamp_search
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -62,7 +62,7 @@ class Searches:
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> Searches:
     searches = Searches()
-    monkeypatch.setattr(timestamp_lookup, "first_record_since", searches.first_record_since)
+    monkeypatch.setattr(timestamp_search, "first_record_since", searches.first_record_since)
     return searches
 
 
@@ -121,7 +121,7 @@ def test_others_are_served_beside_them(broker: Broker, searches: Searches) -> No
             assert not probe.ask(DescribeLogDirsRequest(topics=None), DESCRIBE).results[0].error_code
     assert searches.ended == 0
     for client in clients:
-        client.connection.close()
+        client.close()
     wait_until(lambda: not searches.under_way, "all are given up")
 
 
@@ -133,7 +133,7 @@ def test_they_end_when_their_clients_go_whatever_those_have_sent(broker: Broker,
     wait_until(lambda: searches.begun >= len(clients), "each has one")
     assert searches.begun == len(clients)
     for client in clients:
-        client.connection.close()
+        client.close()
 
     def is_over() -> bool:
         sweep(broker)
@@ -160,4 +160,4 @@ def test_a_stop_waits_for_none_of_them(broker: Broker, searches: Searches) -> No
     broker.stop()
     assert searches.under_way == 0
     for client in clients:
-        client.connection.close()
+        client.close()

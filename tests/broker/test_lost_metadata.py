@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.batches import batch
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.sqlite_store import FILE_NAME
-from pybroker.storage.metadata_mark import MARK_FILE, read_mark
+from pybroker.storage.files.metadata_mark import MARK_FILE, read_mark
 from pybroker.testing import Broker
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
 TOPICS = 20

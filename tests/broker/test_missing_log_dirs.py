@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
@@ -24,7 +25,6 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
 TOPIC = "t"

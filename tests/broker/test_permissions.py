@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -36,7 +37,6 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pybroker_protocol.messages.update_features import UpdateFeaturesRequest
 from pybroker_protocol.uuids import ZERO_UUID
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, fetch_request
 
 TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -51,7 +51,7 @@ class Denying:
     def __init__(self) -> None:
         self.denied: set[Permission] = set()
 
-    def allows(self, ctx: RequestContext, operation: int, resource_type: int, name: str) -> bool:
+    def allows(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int, name: str) -> bool:
         """See ``Authorizer``."""
         assert ctx.principal == "User:ANONYMOUS"
         return (operation, resource_type, name) not in self.denied
@@ -174,7 +174,7 @@ def test_produce_and_fetch_by_id_ask_for_the_name(
 def test_refused_batch_is_not_written(wire: WireClient, authorizer: Denying) -> None:
     end = wire.produce(SEEN, batch(b"a")).base_offset + 1
     authorizer.deny(AclOperation.WRITE, SEEN)
-    for _ in range(3):  # the like of which was served before, also the short way
+    for _ in range(3):  # the like of which was served before, also by a front
         assert wire.produce(SEEN, batch(b"a")).error_code == TOPIC_FAILED
     authorizer.denied.clear()
     assert wire.produce(SEEN, batch(b"a")).base_offset == end

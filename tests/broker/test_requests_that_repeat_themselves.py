@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from harness.batches import batch
 
 from pybroker import limits
 from pybroker.testing import Broker
@@ -20,7 +21,6 @@ from pybroker_protocol.messages.offset_fetch import (
 )
 from pybroker_protocol.messages.produce import ProduceRequest, TopicProduceData
 from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
 LATEST = -1

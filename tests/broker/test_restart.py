@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from harness.batches import batch
 
 from pybroker.net.socket_server import SocketServer
 from pybroker.testing import Broker
 from pybroker_protocol.messages.metadata import MetadataRequest
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
@@ -12,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness.pybroker_process import COMMAND
+from harness.broker_probe import free_port
+from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import wait_until
 
 from pybroker.cli import serve
@@ -23,7 +23,6 @@ from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 
-READY = re.compile(r"pybroker ready on (?P<host>.+):(?P<port>\d+)\n")
 PATIENCE_S = 30
 
 # What a broker that serves nobody yet, and has no internal topics, has no use for: packages with all that is in them.
@@ -44,21 +43,13 @@ HANDLERS_AT_START = {"pybroker.handlers.context", "pybroker.handlers.services"}
 
 
 @contextmanager
-def serving(data_dir: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+def serve_on(data_dir: Path, *arguments: str) -> Iterator[Serving]:
+    """The command, whose first line is the ready line; what it complains of is in ``stderr.log`` beside its data."""
     listen = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")
     command = [str(COMMAND), "serve", *listen, "--data-dir", str(data_dir), *arguments]
-    with (
-        open(data_dir.parent / "stderr.log", "w") as stderr,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            ready = READY.fullmatch(line)
-            assert ready, f"not a ready line: {line!r}"
-            yield process, ready["host"].strip("[]"), int(ready["port"])
-        finally:
-            process.kill()
+    with open(data_dir.parent / "stderr.log", "w") as stderr, serving(command, stderr) as served:
+        assert served.before == ""
+        yield served
 
 
 def refusal(data_dir: Path, *arguments: str) -> str:
@@ -73,18 +64,17 @@ def refusal(data_dir: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_it_cleanly_with_exit_code_0(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(tmp_path / "data") as (process, host, port):
-        with WireClient((host, port)) as client:
+    with serve_on(tmp_path / "data") as served:
+        with WireClient((served.host, served.port)) as client:
             client.ask(MetadataRequest(topics=None), 1)
-            process.send_signal(number)
-            assert process.wait(PATIENCE_S) == 0
-        assert process.stdout is not None
-        assert process.stdout.read() == ""
+            assert served.stop(number) == 0
+        assert served.process.stdout is not None
+        assert served.process.stdout.read() == ""
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 def test_second_process_on_the_same_directory_is_refused_with_a_clear_error(tmp_path: Path) -> None:
-    with serving(tmp_path / "data"):
+    with serve_on(tmp_path / "data"):
         message = refusal(tmp_path / "data")
     assert "locked" in message
     assert str(tmp_path / "data") in message
@@ -97,13 +87,13 @@ def test_unknown_setting_is_refused_and_names_the_nearest(tmp_path: Path) -> Non
 def test_unknown_setting_in_a_file_is_a_warning(tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("log.retenton.ms=1\nnum.partitions=3\n")
-    with serving(tmp_path / "data", "--config", str(properties)):
+    with serve_on(tmp_path / "data", "--config", str(properties)):
         pass
     assert "log.retenton.ms" in (tmp_path / "stderr.log").read_text()
 
 
 def test_setting_without_meaning_is_named_in_one_line(tmp_path: Path) -> None:
-    with serving(tmp_path / "data", "--set", "num.io.threads=3", "--set", "num.network.threads=3"):
+    with serve_on(tmp_path / "data", "--set", "num.io.threads=3", "--set", "num.network.threads=3"):
         pass
     lines = [line for line in (tmp_path / "stderr.log").read_text().splitlines() if "num.io.threads" in line]
     assert len(lines) == 1
@@ -141,8 +131,7 @@ def test_setting_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
 def test_broker_serves_without_a_standard_stream(tmp_path: Path, stream: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    port = free_port()
     listen = ("--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"), "--dev")
     command = ["bash", "-c", f'exec "$0" "$@" {stream}>&-', str(COMMAND), "serve", *listen]
     with subprocess.Popen(command) as process:
@@ -153,8 +142,7 @@ def test_broker_serves_without_a_standard_stream(tmp_path: Path, stream: int) ->
 
 
 def test_broker_serves_though_nobody_reads_its_ready_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    port = free_port()
     command = [str(COMMAND), "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data"), "--dev"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -183,7 +171,8 @@ def answers_and_ends(process: subprocess.Popen[bytes], port: int) -> None:
 
 def test_each_listener_is_answered_with_its_own_addresses(tmp_path: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--listen", "localhost:0", "--dev")
-    with serving(tmp_path / "data", *arguments) as (_, host, port), WireClient((host, port)) as client:
+    with serve_on(tmp_path / "data", *arguments) as served, WireClient((served.host, served.port)) as client:
+        port = served.port
         (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
         assert (broker.host, broker.port) == ("127.0.0.1", port)
         (described,) = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 0).brokers
@@ -196,7 +185,8 @@ def test_each_listener_is_answered_with_its_own_addresses(tmp_path: Path) -> Non
 def test_ipv6_listener_is_served_and_advertised(tmp_path: Path) -> None:
     if not socket.has_ipv6 or not Path("/proc/net/if_inet6").read_text().strip():
         pytest.skip("this machine has no IPv6")
-    with serving(tmp_path / "data", "--listen", "[::1]:0") as (_, host, port):
+    with serve_on(tmp_path / "data", "--listen", "[::1]:0") as served:
+        host, port = served.host, served.port
         assert host == "::1"
         with WireClient((host, port)) as client:
             (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
@@ -204,16 +194,16 @@ def test_ipv6_listener_is_served_and_advertised(tmp_path: Path) -> None:
 
 
 def test_wildcard_is_never_advertised(tmp_path: Path) -> None:
-    with serving(tmp_path / "data", "--listen", "0.0.0.0:0") as (_, host, port):
-        assert host not in ("0.0.0.0", "")
-        with WireClient(("127.0.0.1", port)) as client:
+    with serve_on(tmp_path / "data", "--listen", "0.0.0.0:0") as served:
+        assert served.host not in ("0.0.0.0", "")
+        with WireClient(("127.0.0.1", served.port)) as client:
             (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
             assert broker.host not in ("0.0.0.0", "")
 
 
 def test_nothing_heavy_is_imported_before_the_broker_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
-    with serving(tmp_path / "data"):
+    with serve_on(tmp_path / "data"):
         report = (tmp_path / "stderr.log").read_text()
     imported = {line.rpartition("|")[2].strip() for line in report.splitlines() if line.startswith("import time:")}
     assert {"pybroker.server", *HANDLERS_AT_START} <= imported

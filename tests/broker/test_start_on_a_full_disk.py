@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
 
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
 TOPICS, PARTITIONS, KILLS = 10, 5, 3

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker import limits
@@ -29,7 +30,6 @@ from pybroker_protocol.messages.write_txn_markers import (
 )
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import batches
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 PRODUCER = 7_000
@@ -183,9 +183,9 @@ def latest(wire: WireClient, topic: str, isolation_level: int) -> int:
 
 
 def test_committed_reader_stops_at_an_open_transaction(wire: WireClient, topic: str, coordinator: Coordinator) -> None:
-    wire.produce(topic, batch(b"before", timestamp_ms=NOW_MS))
+    wire.produce(topic, batch(b"before", base_timestamp_ms=NOW_MS))
     assert produce(wire, transactional(topic)).base_offset == 1
-    wire.produce(topic, batch(b"after", timestamp_ms=NOW_MS))
+    wire.produce(topic, batch(b"after", base_timestamp_ms=NOW_MS))
     data = committed(wire, topic)
     assert base_offsets(data) == [0]
     assert (data.high_watermark, data.last_stable_offset, data.aborted_transactions) == (3, 1, [])
@@ -199,10 +199,10 @@ def test_committed_reader_stops_at_an_open_transaction(wire: WireClient, topic: 
 def test_aborted_transaction_is_named_to_those_who_read_it_and_to_nobody_else(
     wire: WireClient, topic: str, coordinator: Coordinator
 ) -> None:
-    wire.produce(topic, batch(b"before", timestamp_ms=NOW_MS))
+    wire.produce(topic, batch(b"before", base_timestamp_ms=NOW_MS))
     produce(wire, transactional(topic))
     assert end(wire, topic, False) == 0
-    wire.produce(topic, batch(b"after", timestamp_ms=NOW_MS))
+    wire.produce(topic, batch(b"after", base_timestamp_ms=NOW_MS))
     data = committed(wire, topic)
     assert data.aborted_transactions is not None
     assert [(one.producer_id, one.first_offset) for one in data.aborted_transactions] == [(PRODUCER, 1)]
@@ -223,7 +223,7 @@ def test_waiting_committed_fetch_is_answered_when_the_transaction_ends_and_not_b
         assert partition is not None
         wait_until(lambda: bool(partition.waiting), "the fetch waits")
         produce(wire, transactional(topic, 1))
-        wire.produce(topic, batch(b"plain", timestamp_ms=NOW_MS))
+        wire.produce(topic, batch(b"plain", base_timestamp_ms=NOW_MS))
         assert partition.waiting
         end(wire, topic, True)
         assert base_offsets(fetched(reader.receive())) == [0, 1, 2, 3]
@@ -365,12 +365,12 @@ def test_nothing_of_the_connection_overtakes_a_batch_that_waits_for_the_coordina
 ) -> None:
     coordinator.holds = True
     wire.send(transactional(topic, value=bytes(size)), 12)
-    wire.send(produce_request(topic, batch(b"plain", timestamp_ms=NOW_MS)), 9)
+    wire.send(produce_request(topic, batch(b"plain", base_timestamp_ms=NOW_MS)), 9)
     wire.send(transactional(topic, 1, value=bytes(size)), 12)
     wire.send(fetch_request(topic, 0), 12)
     wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
     with WireClient((broker.host, broker.port)) as other:
-        assert other.produce(topic, batch(b"of another connection", timestamp_ms=NOW_MS)).base_offset == 0
+        assert other.produce(topic, batch(b"of another connection", base_timestamp_ms=NOW_MS)).base_offset == 0
     assert len(coordinator.asked) == 1
     let_go_on(broker, coordinator)
     assert wire.receive().responses[0].partition_responses[0].base_offset == 1
@@ -410,19 +410,13 @@ def test_without_acks_the_error_of_the_verification_closes_the_connection(
     coordinator.holds, coordinator.error_code = True, error_code
     with WireClient((broker.host, broker.port)) as silent:
         request = transactional(topic, acks=0)
-        silent.connection.send_bytes(0, 12, _encoded(request), True)
+        silent.post(request, version=12)
         wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
         let_go_on(broker, coordinator)
         if error_code:
-            assert silent.connection.receive_payload() is None
+            assert silent.receive_payload() is None
         else:
             wait_until(lambda: latest(wire, topic, 0) == 1, "the batch is appended")
-
-
-def _encoded(request: ProduceRequest) -> bytes:
-    from pybroker_protocol import codec
-
-    return codec.encode(request, 12)
 
 
 # --- markers ---------------------------------------------------------------------------------------------------------
@@ -499,15 +493,15 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
         nonlocal turn
         turn += 1
 
-    append = Partition.append_as_leader
+    append = Partition.append
 
     def counted(self: Partition, *arguments: Any) -> Any:
         if self.topic == name:
             appended_in[turn] += 1
-            self.replica_manager.env.timers.call_soon(next_turn)
+            broker._running().services.env.timers.call_soon(next_turn)
         return append(self, *arguments)
 
-    monkeypatch.setattr(Partition, "append_as_leader", counted)
+    monkeypatch.setattr(Partition, "append", counted)
     request = transactional(name, acks=acks) if is_transactional else produce_request(name, batch(b"v"), acks=acks)
     (data,) = request.topic_data[0].partition_data
     request.topic_data[0].partition_data = [

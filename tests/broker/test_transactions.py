@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from harness.broker_probe import free_port
 from harness.waiting import wait_until
 
 from pybroker.testing import Broker
@@ -233,9 +233,7 @@ def transform_up_to(broker: Broker, topic: str, results: str, last: int, attempt
 
 
 def test_a_transaction_goes_on_after_the_broker_was_restarted(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     first = Broker(data_dir=tmp_path, listen=address).start()
     first.create_topic("t", partitions=2)
     producer = producer_of(first, "x")

@@ -1,13 +1,11 @@
-"""A raw client for tests: message objects over one connection, framed by the comparator's ``Connection``."""
+"""A raw client for tests against a broker: message objects over one connection, and the requests they send most."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from comparator.wire import API_VERSIONS, Connection
+from harness.wire import Client
 
-from pybroker_protocol import codec
-from pybroker_protocol.messages import response_class
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pybroker_protocol.messages.produce import (
@@ -17,43 +15,10 @@ from pybroker_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from pybroker_protocol.schema import Request
 
 
-class WireClient:
-    """One connection; replies come in the order of the requests, and may be read later than sent."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.connection = Connection(address)
-        self._expected: list[tuple[type[Any], int, bool]] = []
-
-    def __enter__(self) -> WireClient:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.connection.close()
-
-    def send(self, request: Request, version: int) -> None:
-        """Send and remember which reply will come."""
-        cls = type(request)
-        flexible = codec.is_flexible(cls, version)
-        key = cls.__declaration__.key
-        assert key is not None
-        self.connection.send_bytes(key, version, codec.encode(request, version), flexible)
-        self._expected.append((response_class(key), version, flexible and key != API_VERSIONS))
-
-    def receive(self) -> Any:
-        """The reply to the oldest unanswered request; ``None`` when the broker closed the connection."""
-        cls, version, flexible = self._expected.pop(0)
-        payload = self.connection.receive_payload()
-        if payload is None:
-            return None
-        return codec.decode(cls, version, payload[5 if flexible else 4 :])
-
-    def ask(self, request: Request, version: int) -> Any:
-        """Send one request and wait for its reply."""
-        self.send(request, version)
-        return self.receive()
+class WireClient(Client):
+    """A connection that also makes topics, produces and fetches."""
 
     def create_topic(self, name: str) -> None:
         """Make a topic with the broker's defaults; it is there when this returns."""

@@ -15,7 +15,7 @@ from pybroker.cluster.metadata_store import Transaction
 from pybroker.cluster.reserved_room import ReservedRoom
 from pybroker.cluster.sqlite_store import FILE_NAME, ROOM_SUFFIX, SqliteStore
 from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_STEP_BYTES
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 
 from .fakes import ManualLoop, fake_env
 

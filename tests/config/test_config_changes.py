@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from harness.batches import batch
+
 from pybroker.config.connections import OVERRIDES
 from pybroker.config.resources import APPEND, BROKER, CLIENT_METRICS, SET, TOPIC
 from pybroker.testing import Broker
@@ -17,7 +19,6 @@ from pybroker_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient
 
 TELEMETRY_KEYS = {71, 72}

@@ -23,6 +23,7 @@ from pybroker.config.resources import (
     Synonym,
 )
 from pybroker.config.schema import INT, PASSWORD, UNKNOWN
+from pybroker.config.topic_settings import TOPIC_SETTINGS
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -87,7 +88,7 @@ def test_cleanup_policy_keeps_its_order() -> None:
 def test_internal_settings_are_described_only_where_they_are_set() -> None:
     configs = Configs()
     names = {entry.name for entry in configs.service.describe(TOPIC, TOPIC_NAME).entries}
-    assert len(names) == 34
+    assert names == {name for name, setting in TOPIC_SETTINGS.items() if not setting.internal}
     assert "internal.segment.bytes" not in names
     configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("internal.segment.bytes", "1000"))
     assert configs.entry(TOPIC, TOPIC_NAME, "internal.segment.bytes").value == "1000"
@@ -226,7 +227,7 @@ def test_every_version_describes_the_keys_asked_for(version: int) -> None:
 @pytest.mark.parametrize("keys", [None, []])
 def test_no_keys_means_all(keys: list[str] | None) -> None:
     result = only_result(Configs().call("describe_configs", request(TOPIC, TOPIC_NAME, keys), 4))
-    assert len(result.configs) == 34
+    assert {config.name for config in result.configs} == set(TOPIC_SETTINGS) - {"internal.segment.bytes"}
 
 
 def test_synonyms_are_sent_only_when_asked_for() -> None:

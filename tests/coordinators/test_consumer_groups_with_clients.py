@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from harness.pybroker_process import PybrokerProcess
 
 from pybroker.testing import Broker
+from tests.coordinators.polling import WAIT_S, poll_until
 
 PARTITIONS = 6
-WAIT_S = 40.0
 # Members of a test do not wait for five seconds between heartbeats.
 SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -47,19 +47,6 @@ def consumer(bootstrap: str, protocol: str = "consumer", **settings: object) -> 
             **settings,
         }
     )
-
-
-def poll_until(consumers: list[Consumer], condition: Callable[[], bool]) -> list[bytes | None]:
-    """Poll all consumers until the condition holds; returns what they read."""
-    values: list[bytes | None] = []
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, [member.assignment() for member in consumers]
-        for member in consumers:
-            message = member.poll(0.02)
-            if message is not None and message.error() is None:
-                values.append(message.value())
-    return values
 
 
 def divided(consumers: list[Consumer], partitions: int = PARTITIONS) -> bool:

@@ -94,7 +94,7 @@ class Desk:
     def context(self, version: int) -> RequestContext:
         ctx = RequestContext()
         ctx.services = SimpleNamespace(  # type: ignore[assignment]
-            authorizer=None,
+            authorizer=self,
             groups=self.cluster.groups,
             metadata=self.cluster.metadata,
             auto_topic_creation=self.auto_topics,
@@ -104,10 +104,8 @@ class Desk:
         ctx.listener, ctx.principal = "OUTSIDE", "User:ANONYMOUS"
         return ctx
 
-    def ask(self, handler: str, request: Any, version: int, monkeypatch: pytest.MonkeyPatch | None = None) -> Any:
+    def ask(self, handler: str, request: Any, version: int) -> Any:
         """The response as a client of the version reads it, PARKED while there is none."""
-        if monkeypatch is not None:
-            monkeypatch.setattr(RequestContext, "authorize", self.authorize)
         handled = answer_of(
             import_module(f"pybroker.handlers.{handler}").handle(self.context(version), round_trip(request, version))
         )
@@ -118,7 +116,7 @@ class Desk:
         assert isinstance(handled, messages.response_class(ROWS[handler].key))
         return round_trip(handled, version)
 
-    def authorize(self, operation: int, resource: int, _name: str) -> bool:
+    def allows(self, _request: Any, operation: int, resource: int, _name: str) -> bool:
         return (operation, resource) not in self.denied
 
 
@@ -464,22 +462,20 @@ REFUSED: dict[str, tuple[Any, AclOperation]] = {
 
 
 @pytest.mark.parametrize("handler", list(REFUSED))
-def test_group_that_the_client_may_not_use_is_refused(
-    desk: Desk, handler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_that_the_client_may_not_use_is_refused(desk: Desk, handler: str) -> None:
     request, operation = REFUSED[handler]
     desk.denied = {(operation, Resource.GROUP)}
-    response = desk.ask(handler, request, ROWS[handler].versions[1], monkeypatch)
+    response = desk.ask(handler, request, ROWS[handler].versions[1])
     assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_groups_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk) -> None:
     told = ErrorCode.GROUP_AUTHORIZATION_FAILED
     desk.cluster.commit(1)
     desk.denied = {
         (operation, Resource.GROUP) for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE)
     }
-    committed = desk.ask("offset_commit", commit_request(9, 0), 9, monkeypatch)
+    committed = desk.ask("offset_commit", commit_request(9, 0), 9)
     assert committed.topics[0].partitions[0].error_code == told
     assert fetched(desk.ask("offset_fetch", fetch_request(9, {"t": [0]}), 9), 9) == (told, {})
     assert desk.ask("describe_groups", DescribeGroupsRequest(groups=["g"]), 6).groups[0].error_code == told
@@ -489,11 +485,11 @@ def test_groups_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk, m
     assert desk.ask("list_groups", ListGroupsRequest(states_filter=[], types_filter=[]), 5).groups == []
 
 
-def test_topics_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_the_client_may_not_see_are_refused_one_by_one(desk: Desk) -> None:
     told = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     desk.cluster.commit(1)
     desk.denied = {(AclOperation.READ, Resource.TOPIC), (AclOperation.DESCRIBE, Resource.TOPIC)}
-    committed = desk.ask("offset_commit", commit_request(9, 0), 9, monkeypatch)
+    committed = desk.ask("offset_commit", commit_request(9, 0), 9)
     assert committed.topics[0].partitions[0].error_code == told
     assert fetched(desk.ask("offset_fetch", fetch_request(9, {"t": [0]}), 9), 9) == (0, {("t", 0): (-1, told)})
     assert fetched(desk.ask("offset_fetch", fetch_request(9, None), 9), 9) == (0, {})

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pybroker.testing import Broker
+from tests.coordinators.polling import WAIT_S, poll_until
 
 PARTITIONS = 4
-WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -34,19 +33,6 @@ def consumer(broker: Broker, **settings: object) -> Consumer:
             **settings,
         }
     )
-
-
-def poll_until(consumers: list[Consumer], condition: Callable[[], bool]) -> list[bytes | None]:
-    """Poll all consumers until the condition holds; returns what they read."""
-    values: list[bytes | None] = []
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, [member.assignment() for member in consumers]
-        for member in consumers:
-            message = member.poll(0.02)
-            if message is not None and message.error() is None:
-                values.append(message.value())
-    return values
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])

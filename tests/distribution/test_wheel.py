@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness.pybroker_process import serving
 
 from tests.distribution.environments import Environment, environment_with
 from tests.docs.pages import examples
@@ -70,13 +71,9 @@ def test_a_base_install_is_small_and_serves(wheel: Path, tmp_path: Path) -> None
     assert environment.size_mb() <= BASE_MB_MAX
     program, data = str(environment.folder / "bin" / "pybroker"), str(tmp_path / "data")
     command = [program, "serve", "--listen", "127.0.0.1:0", "--data-dir", data]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            assert "pybroker ready on 127.0.0.1:" in process.stdout.readline()
-        finally:
-            process.terminate()
-        assert process.wait(30) == 0
+    with serving(command) as served:
+        assert served.host == "127.0.0.1"
+        assert served.stop() == 0
 
 
 def test_what_needs_an_extra_ends_in_a_line_without_it(wheel: Path, tmp_path: Path) -> None:

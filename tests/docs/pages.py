@@ -36,3 +36,9 @@ def examples(language: str, page: Path | None = None) -> list[Example]:
         for match in _BLOCK.finditer(path.read_text())
         if match[1] == language
     ]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page may name behind its `#`."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

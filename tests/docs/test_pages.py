@@ -16,12 +16,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from harness.pybroker_process import serving
 
-from tests.docs.pages import ADDRESS, PAGES, Example, examples
+from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples
 from tests.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
-STARTS_WITHIN_S = 30
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 
 
@@ -40,12 +40,6 @@ def test_generated_tables_are_up_to_date(page: str) -> None:
     assert docs_script().filled(page, text) == text, "run .venv/bin/python scripts/docs.py"
 
 
-def anchors(page: Path) -> set[str]:
-    """What a link to a heading of the page may name behind its `#`."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
 def test_every_link_leads_somewhere() -> None:
     broken = []
     for page in PAGES:
@@ -61,12 +55,9 @@ def test_every_link_leads_somewhere() -> None:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of the broker that ``scripts/run`` starts, with another port and directory for the test's sake."""
     own = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path_factory.mktemp("data")))
-    with subprocess.Popen([ROOT / "scripts" / "run", *own], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        ready = next((line for line in process.stdout if "pybroker ready on" in line), "")
-        yield ready.split()[-1] if ready else pytest.fail("scripts/run starts no broker")
-        process.terminate()
-        assert process.wait(STARTS_WITHIN_S) == 0
+    with serving([ROOT / "scripts" / "run", *own]) as served:
+        yield served.bootstrap
+        assert served.stop() == 0
 
 
 def pasted(code: str) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of connections share: shortcuts from the first request or none, sweeps by hand, a wire by pieces."""
+"""What the tests of connections share: fronts from the first request or none, sweeps by hand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from comparator.wire import Connection
+from harness.sockets import FrameConnection
 from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
+from pybroker.net.fronts import Fronts
+from pybroker.net.processor import Processor
 from pybroker.net.socket_server import SocketServer
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
@@ -19,14 +21,14 @@ UNKNOWN_TOPIC_ID = bytes(15) + b"\x77"
 
 
 @pytest.fixture
-def shortcuts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.net.connection._SHORTCUT_PAUSE", 0)
+def fronts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.net.fronts._PAUSE", 0)
 
 
 @pytest.fixture
-def without_shortcuts() -> Iterator[pytest.MonkeyPatch]:
+def without_fronts() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServedConnection, "_learn_shortcut", lambda *_: None)
+        patch.setattr(Fronts, "learn", lambda *_: None)
         yield patch
 
 
@@ -37,9 +39,19 @@ def no_sweep_but_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sockets_of(broker: Broker) -> SocketServer:
-    server = broker._running()._sockets
-    assert server is not None
-    return server
+    sockets = broker._running()._sockets
+    assert sockets is not None
+    return sockets
+
+
+def processor_of(broker: Broker) -> Processor:
+    return sockets_of(broker).processor
+
+
+def connections_of(broker: Broker) -> set[ServedConnection]:
+    """The broker's sides of all connections that it knows of now."""
+    known: set[ServedConnection] = broker._call(lambda _, done: done(set(processor_of(broker).connections)))
+    return known
 
 
 def sweep(broker: Broker, times: int = 1) -> None:
@@ -47,10 +59,11 @@ def sweep(broker: Broker, times: int = 1) -> None:
 
     def look(server: BrokerServer, done: Callable[[Any], None]) -> None:
         assert server._sockets is not None
+        processor = server._sockets.processor
         for _ in range(times):
-            assert server._sockets._sweep_timer is not None
-            server._sockets._sweep_timer.cancel()
-            server._sockets._sweep()
+            assert processor._sweep_timer is not None
+            processor._sweep_timer.cancel()
+            processor._sweep()
         done(None)
 
     broker._call(look)
@@ -62,29 +75,13 @@ def topic_id(broker: Broker, topic: str) -> bytes:
     return UNKNOWN_TOPIC_ID if known is None else known.topic_id
 
 
-class Wire(Connection):
-    """A connection that sends what was posted meanwhile in one piece."""
-
-    posted: list[bytes] | None = None
-
-    def send_raw(self, data: bytes) -> None:
-        if self.posted is None:
-            super().send_raw(data)
-        else:
-            self.posted.append(data)
-
-    def send_posted(self) -> None:
-        posted, self.posted = self.posted or [], None
-        self.send_raw(b"".join(posted))
-
-
-def served_side(broker: Broker, wire: Connection) -> ServedConnection:
+def served_side(broker: Broker, wire: FrameConnection) -> ServedConnection:
     """What the broker knows of a client's connection, as soon as it does."""
-    server, address = sockets_of(broker), wire._socket.getsockname()
+    address = wire._socket.getsockname()
     found: list[ServedConnection] = []
 
     def is_accepted() -> bool:
-        known: set[ServedConnection] = broker._call(lambda _, done: done(set(server._connections)))
+        known = connections_of(broker)
         found[:] = [served for served in known if served._transport.get_extra_info("peername") == address]
         return bool(found)
 

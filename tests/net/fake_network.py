@@ -18,7 +18,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.handlers.services import Services
 from pybroker.net.connection import Connection
-from pybroker.net.socket_server import Listener, SocketServer
+from pybroker.net.processor import Processor
 
 READ_BYTES = 256 << 10  # what a socket brings at once
 API_KEY = 3
@@ -168,20 +168,20 @@ class FakeApi:
 
 
 class FakeNetwork:
-    """A ``SocketServer`` with connections that tests make, and no listener."""
+    """A ``Processor`` with connections that tests make, and no listener."""
 
     def __init__(self, patch: pytest.MonkeyPatch, settings: dict[str, str] | None = None) -> None:
         self.loop = FakeLoop()
-        patch.setattr("pybroker.net.connection.monotonic_ns", self.loop.monotonic_ns)
+        patch.setattr("pybroker.net.turns.monotonic_ns", self.loop.monotonic_ns)
         patch.setattr("pybroker.net.long_requests.monotonic_ns", self.loop.monotonic_ns)
         config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
-        self.server = SocketServer(self.loop.env(), Services(), config)
+        self.processor = Processor(self.loop.env(), Services(), config)
         self.transports: list[FakeTransport] = []
         self.serve(self._hold_the_loop)
 
     def serve(self, handle: Callable[[Any, memoryview], Any], api_key: int = API_KEY) -> None:
         """Have requests of the key handled so."""
-        self.server.dispatcher.served[api_key << 16] = FakeApi(handle, api_key)  # type: ignore[assignment]
+        self.processor.dispatcher.served[api_key << 16] = FakeApi(handle, api_key)  # type: ignore[assignment]
 
     def _hold_the_loop(self, _: Any, request: memoryview) -> bytes:
         self.loop.now_ns += int.from_bytes(request[:4], "big") * 1_000
@@ -189,7 +189,7 @@ class FakeNetwork:
 
     def connect(self, host: str = "10.0.0.1") -> FakeTransport:
         transport = FakeTransport(host)
-        transport.connection = Connection(self.server, Listener("PLAINTEXT", "", 0))
+        transport.connection = Connection(self.processor, "PLAINTEXT")
         transport.connection.connection_made(transport)  # type: ignore[arg-type]
         self.transports.append(transport)
         return transport

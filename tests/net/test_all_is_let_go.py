@@ -9,7 +9,7 @@ import pytest
 
 from pybroker import limits
 from pybroker.handlers.context import CloseConnection, Parked, Steps
-from pybroker.net.connection import Connection
+from pybroker.net.fronts import Fronts
 from tests.net.fake_network import API_KEY, FakeNetwork, FakeTransport, frame, post
 
 KB = 1 << 10
@@ -82,12 +82,12 @@ class Handlers:
 def test_nothing_is_kept_once_all_are_gone(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     settings = dict.fromkeys(("queued.max.request.bytes", "socket.request.max.bytes"), str(8 << 20))
     network, random = FakeNetwork(monkeypatch, settings), Random(seed)
-    monkeypatch.setattr(Connection, "_learn_shortcut", lambda *_: None)
+    monkeypatch.setattr(Fronts, "learn", lambda *_: None)
     handlers = Handlers(network, random)
     for api_key in (0, API_KEY):
         network.serve(handlers.handle, api_key)
-    server = network.server
-    counted = server.budget.bytes_counted
+    processor = network.processor
+    counted = processor.budget.bytes_counted
     clients: list[FakeTransport] = []
     for _ in range(300):
         clients = [client for client in clients if not client.closing]
@@ -110,11 +110,11 @@ def test_nothing_is_kept_once_all_are_gone(monkeypatch: pytest.MonkeyPatch, seed
     handlers.complete_some(1)
     for _ in range(50):
         network.turn()
-    assert server.budget.bytes_counted == counted
-    assert not server._connections
-    assert not server.long_requests._ready
-    assert not server.long_requests._waiting
-    assert server.long_requests._places == limits.LARGE_REQUESTS_AT_ONCE
-    assert not server.long_requests.unsent._sent
-    assert not server.turns._waiting
-    assert not server.turns._newcomers
+    assert processor.budget.bytes_counted == counted
+    assert not processor.connections
+    assert not processor.long_requests._ready
+    assert not processor.long_requests._waiting
+    assert processor.long_requests._places == limits.LARGE_REQUESTS_AT_ONCE
+    assert not processor.long_requests.unsent._sent
+    assert not processor.turns._waiting
+    assert not processor.turns._newcomers

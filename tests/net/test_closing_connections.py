@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from comparator.wire import Connection
+from harness.batches import batch
 from harness.waiting import wait_until
+from harness.wire import Client
 
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.testing import Broker
-from pybroker_protocol import codec
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, fetch_request
-from tests.net.conftest import served_side, sockets_of, sweep
+from tests.net.conftest import processor_of, served_side, sweep
 
 FETCH = 1
 KERNEL_BYTES = 64 << 10
@@ -32,7 +31,7 @@ def broker(no_sweep_but_ours: None) -> Iterator[Broker]:
         yield running
 
 
-class SlowReader(Connection):
+class SlowReader(Client):
     """A client whose kernel takes little of a reply that it does not read."""
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -46,7 +45,7 @@ def refused_with_a_reply_unsent(broker: Broker) -> Iterator[tuple[SlowReader, Se
     reader = SlowReader((broker.host, broker.port))
     try:
         served = served_side(broker, reader)
-        reader.send_bytes(FETCH, 12, codec.encode(fetch_request("t", 0), 12), flexible=True)
+        reader.post(fetch_request("t", 0), version=12)
         reader.send_raw(NO_FRAME)
         wait_until(lambda: served.closed, "the broker closes the connection")
         assert served._transport.get_write_buffer_size() > 0
@@ -67,4 +66,4 @@ def test_connection_closed_a_moment_ago_still_sends_its_replies(broker: Broker) 
 def test_peer_that_leaves_its_replies_is_given_up_after_a_whole_sweep(broker: Broker) -> None:
     with refused_with_a_reply_unsent(broker) as (_, served):
         sweep(broker, 2)
-        wait_until(lambda: served not in sockets_of(broker)._connections, "the connection is forgotten")
+        wait_until(lambda: served not in processor_of(broker).connections, "the connection is forgotten")

@@ -34,8 +34,8 @@ def test_wait_that_cannot_be_given_up_keeps_no_closed_connection(
     network.turn()
     client.close()
     network.turn()
-    assert not network.server._connections
-    assert not network.server._connections_by_host
+    assert not network.processor.connections
+    assert not network.processor._quotas._by_host
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -68,7 +68,7 @@ def test_connection_that_cannot_be_looked_after_keeps_no_other_from_it(
 
     monkeypatch.setattr("pybroker.net.connection.Connection.look_after", look_after)
     for _ in range(2):
-        network.server._sweep()
+        network.processor._sweep()
     assert len(looked_after) == 2 * 2
     assert "ZeroDivisionError" in caplog.text
 
@@ -114,7 +114,7 @@ def test_long_request_whose_wait_cannot_be_given_up_lets_go_of_its_bytes(
         yield parked
 
     network.serve(wait, API_KEY)
-    budget = network.server.budget
+    budget = network.processor.budget
     before = budget.bytes_counted
     client = network.connect()
     post(client, frame(bytes(limits.WHOLE_FRAME_BYTES)))

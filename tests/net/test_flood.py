@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
+from harness.batches import batch
 
 from pybroker import limits
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
-from tests.broker.batches import batch
 from tests.broker.test_bad_input import anonymous_bytes, frame, header
 from tests.broker.wire_client import WireClient, produce_request
-from tests.net.conftest import sockets_of
+from tests.net.conftest import processor_of
 
 MB = 1 << 20
 CONNECTIONS = 50
@@ -39,7 +39,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_flood_that_reads_no_replies_takes_no_more_than_the_budget_and_others_are_served(broker: Broker) -> None:
-    budget = sockets_of(broker).budget
+    budget = processor_of(broker).budget
     with ExitStack() as stack:
         honest = stack.enter_context(WireClient((broker.host, broker.port)))
         assert honest.produce("honest", batch(b"first")).error_code == ErrorCode.NONE

@@ -90,7 +90,7 @@ def test_hosts_without_end_cause_no_lines_without_end(network: FakeNetwork, line
 
 def test_end_tells_what_is_counted(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:
     refuse(network, 5)
-    network.server.folded_log.close()
+    network.processor.folded_log.close()
     assert "4 more" in lines[-1].getMessage()
     network.pass_ms(2 * limits.FOLDED_LOG_MS)
     assert len(lines) == 2

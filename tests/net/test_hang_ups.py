@@ -8,7 +8,6 @@ from socket import SHUT_WR, socket, socketpair
 import pytest
 
 from pybroker.handlers.context import Parked
-from pybroker.net.socket_server import SocketServer
 from tests.net.fake_network import API_KEY, FakeNetwork, FakeTransport, frame, post
 
 PRODUCE = 0
@@ -45,8 +44,7 @@ def sockets() -> Iterator[tuple[socket, socket]]:
 
 
 def look_after(network: FakeNetwork) -> None:
-    server: SocketServer = network.server
-    for connection in list(server._connections):
+    for connection in list(network.processor.connections):
         connection.look_after(-1)
 
 

@@ -58,7 +58,7 @@ def test_sends_are_buffered_by_the_kernel_as_set_or_as_little_as_keeps_them_in_t
     setting: str | None, expected: int
 ) -> None:
     with Broker({} if setting is None else {"socket.send.buffer.bytes": setting}) as broker:
-        (listener,) = sockets_of(broker)._listeners
+        (listener,) = sockets_of(broker).listeners
         assert listener.server is not None
         (listening,) = listener.server.sockets
         assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == kernel_bytes(socket.SO_SNDBUF, expected)
@@ -71,7 +71,7 @@ def test_free_port_at_every_address_is_the_same_one_at_each(loop_factory: LoopFa
     with Broker(listen=":0", loop_factory=loop_factory) as broker:
         for address in ("127.0.0.1", "::1"):
             socket.create_connection((address, broker.port), timeout=15).close()
-        (listener,) = sockets_of(broker)._listeners
+        (listener,) = sockets_of(broker).listeners
         assert listener.server is not None
         assert {sock.getsockname()[1] for sock in listener.server.sockets} == {broker.port}
 

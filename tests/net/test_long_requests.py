@@ -12,15 +12,16 @@ from harness.waiting import wait_until
 from pybroker import limits
 from pybroker.coordinators.group.responses import described_group_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.net import connection as connection_module
 from pybroker.net import long_requests as long_requests_module
+from pybroker.net import requests as requests_module
 from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY, ServedApi
+from pybroker.net.fronts import Fronts
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.broker.wire_client import WireClient
-from tests.net.conftest import sockets_of
+from tests.net.conftest import processor_of
 from tests.net.fake_network import API_KEY, FakeNetwork, frame, post, replies
 
 KEY, VERSION = 15, 5
@@ -64,7 +65,7 @@ def handler(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Handler:
     stands_in = Handler()
 
     def replace(server: Any, done: Any) -> None:
-        api: ServedApi = server._sockets.dispatcher.resolve(KEY << 16 | VERSION)
+        api: ServedApi = server._sockets.processor.dispatcher.resolve(KEY << 16 | VERSION)
         api.handle = stands_in.handle
         done(None)
 
@@ -105,14 +106,14 @@ def test_replies_keep_their_order_behind_a_long_request(client: WireClient, hand
 def test_a_reply_to_what_was_one_long_step_is_encoded_in_steps(
     broker: Broker, client: WireClient, handler: Handler
 ) -> None:
-    api = sockets_of(broker).dispatcher.resolve(KEY << 16 | VERSION)
+    api = processor_of(broker).dispatcher.resolve(KEY << 16 | VERSION)
     encode, encoded = api.encode_in_steps, []
 
     def encode_in_steps(response: Any, parts: list[Any]) -> Generator[int, None, None]:
         encoded.append(response)
         yield from encode(response, parts)
 
-    sockets_of(broker).dispatcher.served[KEY << 16 | VERSION] = api
+    processor_of(broker).dispatcher.served[KEY << 16 | VERSION] = api
     api.handle = handler.handle
     api._encode_in_steps = encode_in_steps
     assert groups_of(client.ask(describe(), VERSION)) == []
@@ -148,17 +149,17 @@ def test_nothing_goes_on_for_a_client_that_is_gone(broker: Broker, client: WireC
     parked.on_abandon = lambda: gone.append(True)
     client.send(describe("a"), VERSION)
     wait_until(lambda: handler.steps > 0, "the handler waits")
-    client.connection.close()
+    client.close()
     wait_until(lambda: bool(gone) and handler.ended == 1, "the handler is ended, and so is what it waited for")
 
 
 def test_the_bytes_of_a_large_frame_are_let_go(broker: Broker, client: WireClient, handler: Handler) -> None:
-    pool = sockets_of(broker).budget.pool
+    pool = processor_of(broker).budget.pool
     in_use = pool.bytes_in_use
     client.ask(long_request(), VERSION)
     wait_until(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free")
     client.send(long_request(), VERSION)
-    client.connection.close()
+    client.close()
     wait_until(lambda: pool.bytes_in_use == in_use, "the frame's buffer is free, although nobody waits any more")
 
 
@@ -187,13 +188,13 @@ def test_few_large_requests_are_decoded_at_once(
         under_way -= 1
         return answer
 
-    monkeypatch.setattr(connection_module, "decoded_and_handled", counted)
+    monkeypatch.setattr(requests_module, "decoded_and_handled", counted)
     request = long_request()
     for each in clients:
         each.send(request, VERSION)
     for each in clients:
         assert groups_of(each.receive()) == request.groups
-        each.connection.close()
+        each.close()
     assert 0 < most <= limits.LARGE_REQUESTS_AT_ONCE
 
 
@@ -219,7 +220,7 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = FakeNetwork(monkeypatch)
-    crowd, budget = Crowd(network, 3), network.server.budget
+    crowd, budget = Crowd(network, 3), network.processor.budget
     network.serve(crowd.handle)
     counted = budget.bytes_counted
     begun_max = limits.CROWD_OF_LONG_REQUESTS + limits.LARGE_REQUESTS_AT_ONCE + limits.LARGE_REQUESTS_BEGUN_MAX
@@ -235,12 +236,12 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
     assert limits.CROWD_OF_LONG_REQUESTS < crowd.most <= begun_max
     assert 2 * begun_max * size <= most_counted <= counted + 3 * len(clients) * size
     assert budget.bytes_counted == counted
-    assert network.server.long_requests.whole_frame_bytes == limits.WHOLE_FRAME_BYTES
+    assert network.processor.long_requests.whole_frame_bytes == limits.WHOLE_FRAME_BYTES
 
 
 @pytest.mark.parametrize(("api_key", "size"), [(PRODUCE_KEY, 100_000), (FETCH_KEY, 100_000), (API_KEY, 1_000)])
 def test_what_is_mostly_short_waits_for_no_crowd(monkeypatch: pytest.MonkeyPatch, api_key: int, size: int) -> None:
-    monkeypatch.setattr(connection_module.Connection, "_learn_shortcut", lambda *_: None)
+    monkeypatch.setattr(Fronts, "learn", lambda *_: None)
     network = FakeNetwork(monkeypatch)
     network.serve(lambda _ctx, _request: b"", api_key)
     network.serve(Crowd(network, 1_000).handle, KEY)
@@ -253,7 +254,7 @@ def test_what_is_mostly_short_waits_for_no_crowd(monkeypatch: pytest.MonkeyPatch
         post(client, frame(bytes(limits.WHOLE_FRAME_BYTES // 2), KEY))
     for _ in range(len(crowd)):
         network.turn()
-    assert len(network.server.long_requests._waiting) > limits.LARGE_REQUESTS_BEGUN_MAX
+    assert len(network.processor.long_requests._waiting) > limits.LARGE_REQUESTS_BEGUN_MAX
     post(honest, frame(bytes(size), api_key))
     network.turn()
     assert replies(honest) == before + 1

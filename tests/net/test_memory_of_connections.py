@@ -7,28 +7,27 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from comparator.wire import Connection
+from harness.batches import batch
 from harness.waiting import wait_until
+from harness.wire import Client
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
-from pybroker.net.socket_server import SocketServer
-from pybroker.storage import os_file
+from pybroker.net.processor import Processor
+from pybroker.storage.files import os_file
 from pybroker.testing import Broker
-from pybroker_protocol import codec
 from pybroker_protocol.messages.produce import PartitionProduceData
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, produce_request
-from tests.net.conftest import sockets_of
+from tests.net.conftest import processor_of
 
 CLIENTS = 5
 PATIENCE_S = 30
 SYNCED = {"pybroker.fsync.enable": True, "pybroker.fsync.before.ack": True}
 
 
-def alive(server: SocketServer) -> int:
-    """The connections of this server that exist, whether it knows of them or not."""
-    return sum(isinstance(found, ServedConnection) and found._server is server for found in gc.get_objects())
+def alive(processor: Processor) -> int:
+    """The connections of this processor that exist, whether it knows of them or not."""
+    return sum(isinstance(found, ServedConnection) and found._processor is processor for found in gc.get_objects())
 
 
 def test_closed_connection_leaves_no_cycle() -> None:
@@ -37,15 +36,13 @@ def test_closed_connection_leaves_no_cycle() -> None:
         gc.collect()
         gc.disable()
         try:
-            client = Connection((broker.host, broker.port))
+            client = Client((broker.host, broker.port))
             for _ in range(3):
-                client.send_bytes(0, 9, codec.encode(produce_request("t", batch(b"v")), 9), True)
-                assert client.receive_payload() is not None
-            server = broker._running()._sockets
-            assert server is not None
-            assert alive(server) == 1
+                assert client.ask(produce_request("t", batch(b"v")), 9) is not None
+            processor = processor_of(broker)
+            assert alive(processor) == 1
             client.close()
-            wait_until(lambda: alive(server) == 0, "the connection to be forgotten")
+            wait_until(lambda: alive(processor) == 0, "the connection to be forgotten")
         finally:
             gc.enable()
 
@@ -66,9 +63,8 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         stack.callback(go_on.set)
         clients = [stack.enter_context(WireClient((broker.host, broker.port))) for _ in range(CLIENTS)]
         assert [client.produce("t", batch(b"first")).base_offset for client in clients] == list(range(CLIENTS))
-        server = broker._running()._sockets
-        assert server is not None
-        assert server.budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        budget = processor_of(broker).budget
+        assert budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
         monkeypatch.setattr(os_file, "fdatasync", slow_fdatasync)
         for client in clients:
             client.send(produce_request("t", batch(b"second"), acks=acks), 9)
@@ -78,7 +74,7 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         log = partition.log
         wait_until(lambda: log.log_end_offset == 2 * CLIENTS, "all are written")
         assert log.recovery_point == CLIENTS
-        assert server.budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        assert budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
         go_on.set()
         wait_until(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")
 
@@ -91,7 +87,7 @@ def test_produce_to_many_partitions_lets_go_of_its_bytes_once_they_are_stored(fi
     request.topic_data[0].partition_data += [more] * limits.PARTITIONS_AT_ONCE
     with Broker(SYNCED) as broker, WireClient((broker.host, broker.port)) as client:
         broker.create_topic("t")
-        budget = sockets_of(broker).budget
+        budget = processor_of(broker).budget
         client.produce("t", batch(b"first"))
         before = budget.bytes_counted
         client.send(request, 9)

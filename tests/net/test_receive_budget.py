@@ -43,7 +43,7 @@ def bound(network: FakeNetwork) -> int:
 def turns(network: FakeNetwork, count: int = 30) -> None:
     for _ in range(count):
         network.turn()
-        assert network.server.budget.bytes_counted <= bound(network)
+        assert network.processor.budget.bytes_counted <= bound(network)
 
 
 def later(network: FakeNetwork, ms: int) -> None:
@@ -103,7 +103,7 @@ def test_flood_that_the_disk_does_not_keep_up_with_stays_in_the_account(
         for _ in range(requests):
             post(client, frame(bytes(size), PRODUCE_KEY))
     turns(network, 300)
-    assert network.server.budget.bytes_counted <= BUDGET_BYTES + CROWD * limits.FRAME_BUFFER_MIN_BYTES + 3 * MB
+    assert network.processor.budget.bytes_counted <= BUDGET_BYTES + CROWD * limits.FRAME_BUFFER_MIN_BYTES + 3 * MB
     honest = network.connect("10.0.0.2")
     post(honest, work(0))
     turns(network, 5)
@@ -112,7 +112,7 @@ def test_flood_that_the_disk_does_not_keep_up_with_stays_in_the_account(
         assert disk.waiting, "nobody waits for nothing"
         disk.write(5)
         turns(network, 10)
-    assert network.server.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+    assert network.processor.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
 
 
 def test_who_pipelines_waits_for_the_others_before_the_account_is_full(network: FakeNetwork) -> None:
@@ -170,7 +170,7 @@ def test_reconnecting_gains_nothing(network: FakeNetwork) -> None:
 
 def test_frame_that_lacks_least_reads_on_first(network: FakeNetwork) -> None:
     disk = Disk(network, hold_the_request)
-    while network.server.budget.may_take(300_000, is_large=False):
+    while network.processor.budget.may_take(300_000, is_large=False):
         post(network.connect("10.0.0.9"), frame(bytes(MB), PRODUCE_KEY))
         turns(network, 10)
     clients = [network.connect() for _ in range(3)]
@@ -192,7 +192,7 @@ def test_frame_that_lacks_least_reads_on_first(network: FakeNetwork) -> None:
 
 def test_host_that_keeps_least_reads_on_first(network: FakeNetwork) -> None:
     disk = Disk(network, hold_the_request)
-    while network.server.budget.may_take(4 * MB, is_large=False):
+    while network.processor.budget.may_take(4 * MB, is_large=False):
         post(network.connect("10.0.0.9"), frame(bytes(MB), PRODUCE_KEY))
         turns(network, 10)
     crowd = [network.connect() for _ in range(CROWD)]
@@ -215,7 +215,7 @@ def test_frames_that_fill_the_account_together_are_finished_one_after_another(ne
         post(client, work(0, FRAME_BYTES_MAX - 100))
     turns(network, 2_000)
     assert [replies(client) for client in clients] == [1] * len(clients)
-    assert network.server.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+    assert network.processor.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
 
 
 def test_largest_frame_has_its_turn_where_small_ones_come_without_end(network: FakeNetwork) -> None:
@@ -252,7 +252,7 @@ def test_nobody_is_closed_while_nobody_waits(network: FakeNetwork) -> None:
 def shortage(network: FakeNetwork) -> tuple[FakeTransport, bytes, FakeTransport, Disk]:
     """A peer that may read on, the end of its frame, one that waits for the place, and what fills the rest."""
     disk = Disk(network, hold_the_request)
-    while network.server.budget.may_take(3 * MB, is_large=False):
+    while network.processor.budget.may_take(3 * MB, is_large=False):
         post(network.connect("10.0.0.9"), frame(bytes(MB), PRODUCE_KEY))
         turns(network, 10)
     reading, waiting = network.connect(), network.connect()
@@ -370,4 +370,4 @@ def test_every_frame_is_served_and_every_byte_given_back_whatever_comes_in_which
             turns(network, 20)
         turns(network, 300)
         assert [replies(client) for client in clients] == asked
-        assert network.server.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+        assert network.processor.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES

@@ -171,7 +171,7 @@ def test_frame_of_a_forbidden_length_is_refused_though_it_is_not_our_turn(networ
         pipeline(client, 3)
     network.turn()
     bad = network.connect()
-    post(bad, (network.server.frame_bytes_max + 1).to_bytes(4, "big"), b"x" * 100)
+    post(bad, (network.processor.framing.frame_bytes_max + 1).to_bytes(4, "big"), b"x" * 100)
     network.turn()
     for _ in range(20):
         network.turn()
@@ -192,4 +192,4 @@ def test_every_request_is_answered_in_order_whatever_the_turns_are(data: st.Data
         for _ in range(200):
             network.turn()
         assert [replies(client) for client in clients] == [len(lengths_us) for lengths_us in asked]
-        assert not network.server.turns._waiting
+        assert not network.processor.turns._waiting

@@ -88,10 +88,10 @@ def test_who_takes_nothing_is_closed_when_another_waits_for_room(network: FakeNe
 
 
 def test_nothing_is_kept_of_who_is_gone(network: FakeNetwork, stalled: FakeTransport) -> None:
-    assert stalled.connection in network.server.long_requests.unsent._sent
+    assert stalled.connection in network.processor.long_requests.unsent._sent
     stalled.close()
     network.turn()
-    assert not network.server.long_requests.unsent._sent
+    assert not network.processor.long_requests.unsent._sent
 
 
 def test_who_takes_enough_is_waited_for(network: FakeNetwork, stalled: FakeTransport) -> None:

@@ -12,7 +12,7 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.manager.log_manager import LogManager
 from pybroker_protocol.record_codec import build_batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage

@@ -18,9 +18,9 @@ from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.partition import MAX_TIMESTAMP, Partition
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
-from pybroker.storage import retention, timestamp_lookup
+from pybroker.storage.files.segment import Segment
+from pybroker.storage.log import retention, timestamp_search
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
-from pybroker.storage.segment import Segment
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -61,7 +61,7 @@ class Waiting:
         self.told = 0
         self.fails = fails
 
-    def on_data(self, partition: Partition) -> None:
+    def try_complete(self, partition: Partition) -> None:
         self.told += 1
         if self.fails:
             raise RuntimeError("one fetch among many")
@@ -74,7 +74,7 @@ def led(replicas: ReplicaManager, index: int) -> Partition:
 
 
 def produce(replicas: ReplicaManager, index: int) -> None:
-    result = led(replicas, index).append_as_leader(memoryview(batch([b"v"])), 13, lambda _: None)
+    result = led(replicas, index).append(memoryview(batch([b"v"])), -1, 1_000, 13, lambda _: None)
     assert result is not None
     assert result.error_code == 0
 
@@ -120,7 +120,7 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return newest(segment)
 
-    monkeypatch.setattr(timestamp_lookup, "newest_timestamp", newest_timestamp)
+    monkeypatch.setattr(timestamp_search, "newest_timestamp", newest_timestamp)
     for timestamp in (0, MAX_TIMESTAMP):
         asked = [
             ListOffsetsPartition(partition_index=i, timestamp=timestamp, current_leader_epoch=-1) for i in range(COUNT)

@@ -11,7 +11,6 @@ from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.partition import Partition
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage.log_rolling import roll
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
@@ -79,14 +78,14 @@ class Fetch:
 def produce(world: FakeWorld, partition: Partition, count: int = 1, data: bytearray = BATCH) -> None:
     """Append a batch so many times, and let the turn end that looks at waiting fetches."""
     for _ in range(count):
-        result = partition.append_as_leader(memoryview(bytearray(data)), 13, lambda result: None)
+        result = partition.append(memoryview(bytearray(data)), -1, 1_000, 13, lambda result: None)
         assert result is not None
         assert result.error_code == 0
     world.advance(0)
 
 
 def roll_segment(partition: Partition) -> None:
-    roll(partition.log)
+    partition.log.roll()
     assert partition.log.active.base_offset == partition.log.log_end_offset
 
 

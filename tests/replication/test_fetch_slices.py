@@ -13,8 +13,9 @@ from pybroker.cluster.image import ClusterImage
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage.log import Log
-from pybroker.storage.results import ColdRead, ReadResult
+from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.log.log import Log
+from pybroker.storage.results import ReadResult
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
@@ -32,7 +33,8 @@ def world() -> FakeWorld:
 @pytest.fixture
 def replicas(tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicaManager]:
     """A topic of ten partitions, which a fetch reads two in a turn."""
-    monkeypatch.setattr(limits, "FETCH_PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "FETCH_PARTITIONS_AT_ONCE", 4)
+    monkeypatch.setattr(limits, "FETCH_PARTITIONS_PER_LOOK", 2)
     monkeypatch.setattr(limits, "FETCH_SLICE_MS", 0)
     storage = Storage(tmp_path / "data", world)
     yield leader_of(world, storage, COUNT)
@@ -62,7 +64,7 @@ class Fetch:
 def produce(replicas: ReplicaManager, index: int) -> None:
     partition = replicas.partition("t", index)
     assert partition is not None
-    result = partition.append_as_leader(memoryview(batch([b"v"])), 13, lambda result: None)
+    result = partition.append(memoryview(batch([b"v"])), -1, 1_000, 13, lambda result: None)
     assert result is not None
     assert result.error_code == 0
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 
+from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker.replication.fetch import FetchOperation
 from pybroker.testing import Broker
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.broker.batches import batch
 from tests.broker.wire_client import WireClient, fetch_request
 
 CLIENTS = 5
@@ -38,4 +38,4 @@ def test_fetch_that_was_answered_does_not_stay_until_its_longest_wait_is_over() 
                 assert client.receive().responses[0].partitions[0].high_watermark == 1
             wait_until(lambda: operations() == before, "no fetch is left")
         for client in clients:
-            client.connection.close()
+            client.close()

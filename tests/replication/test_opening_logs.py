@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from pybroker import limits
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage import log_loader
+from pybroker.storage.log import log_loader
 from pybroker_protocol.errors import ErrorCode
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
@@ -39,7 +40,7 @@ def start(tmp_path: Path, world: FakeWorld) -> Iterator[Start]:
         started.append(storage)
         named = [(name.replace("_", "."), str(value)) for name, value in settings.items()]
         config = BrokerConfig.load(settings=named)
-        return storage, leader_of(world, storage, 2, config)
+        return storage, leader_of(world, storage, 4, config)
 
     yield make
     for storage in started:
@@ -78,12 +79,12 @@ def test_partition_that_retention_has_looked_at_shows_its_log_and_is_open_while_
     world.advance(CHECK_MS)
     looked_at = storage.manager.get("t", 0)
     assert looked_at is not None
-    assert not looked_at.is_open
+    assert not looked_at.opened
     partition = replicas.partition("t", 0)
     assert partition is not None
-    assert partition.log is looked_at
+    assert partition.partition_log is looked_at
     world.advance(2 * CHECK_MS)
-    assert partition.log.is_open
+    assert looked_at.opened is partition.log
     assert partition.upper_bound(read_committed=False) == 5
 
 
@@ -100,7 +101,7 @@ def test_changed_settings_reach_logs_that_nobody_uses(start: Start, world: FakeW
     replicas.on_broker_config()
     assert log.config.retention_ms == 1000
     world.advance(CHECK_MS)
-    assert log.log_start_offset == 5
+    assert log.open().log_start_offset == 5
 
 
 def test_what_a_killed_process_had_only_written_is_shown_when_it_is_synced_where_every_message_is(
@@ -109,7 +110,7 @@ def test_what_a_killed_process_had_only_written_is_shown_when_it_is_synced_where
     first, replicas = start(log_flush_interval_messages=1)
     partition = replicas.partition("t", 0)
     assert partition is not None
-    assert partition.append_as_leader(memoryview(batch()), 13, lambda _result: None) is None
+    assert partition.append(memoryview(batch()), -1, 1_000, 13, lambda _result: None) is None
     assert partition.upper_bound(read_committed=False) == 0
     first.kill()
     _, replicas = start(log_flush_interval_messages=1)
@@ -121,3 +122,46 @@ def test_what_a_killed_process_had_only_written_is_shown_when_it_is_synced_where
     world.run()
     assert partition.upper_bound(read_committed=False) == 1
     assert heard == [1]
+
+
+@pytest.mark.parametrize("unforeseen", [MemoryError, ValueError])
+def test_log_that_could_not_be_opened_by_an_unforeseen_error_is_opened_the_next_time(
+    start: Start, monkeypatch: pytest.MonkeyPatch, unforeseen: type[Exception]
+) -> None:
+    first, _ = start()
+    Client(first.log()).fill(5)
+    first.close()
+    storage, _ = start()
+
+    def fail(_directory: Path) -> Any:
+        raise unforeseen
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_loader, "segment_files", fail)
+        with pytest.raises(unforeseen):
+            storage.log()
+    log = storage.log()
+    assert log.log_end_offset == 5
+    assert Client(log).send_now().base_offset == 5
+
+
+def test_no_log_is_opened_for_retention_after_the_stop(
+    start: Start, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PARTITIONS_PER_TURN", 1)
+    first, _ = start()
+    for index in range(4):
+        Client(first.log(partition=index)).fill(1)
+    first.close()
+    storage, replicas = start()
+    used = [replicas.partition("t", index) for index in (2, 3)]
+    for partition in used:
+        assert partition is not None
+        Client(partition.log).fill(1)
+    housekeeping = storage.manager._housekeeping
+    housekeeping.check_retention()
+    housekeeping.checkpoint_high_watermarks()  # a second task that takes several turns
+    storage.close()
+    looked_at = storage.manager.logs()
+    world.advance(CHECK_MS)
+    assert storage.manager.logs() == looked_at

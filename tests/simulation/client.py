@@ -1,6 +1,6 @@
 """A simulated client's way to the broker: requests over one connection, retries, time-outs.
 
-Owns: framing, correlation, reconnecting, FindCoordinator's patience.  Owns no protocol of any client (``actors``).
+Owns: correlation, reconnecting, FindCoordinator's patience.  Owns no protocol of any client (``actors``).
 
 Invariant: replies come in the order of their requests; anything else is a violation.
 """
@@ -12,14 +12,13 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pybroker_protocol import codec, messages
+from harness.wire import WrongReply, api_key_of, read_reply, request_frame
+
 from pybroker_protocol.schema import Request
 from tests.simulation.model import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.network import Link, Network
-
-API_VERSIONS = 18
 
 
 class Disconnected(Exception):
@@ -34,7 +33,7 @@ class ClientConnection:
         self.closed = False
         self._scheduler = network.scheduler
         self._correlation_id = 0
-        self._expected: deque[tuple[int, type[Any], int, bool, asyncio.Future[Any], Any]] = deque()
+        self._expected: deque[tuple[int, int, int, asyncio.Future[Any], Any]] = deque()
         self._received = bytearray()
         self._link: Link | None = network.connect(self)
         if self._link is None:
@@ -44,25 +43,17 @@ class ClientConnection:
     def send(self, request: Request, version: int, timeout_ms: int = 10_000) -> asyncio.Future[Any]:
         """Send; the future gets the response, or ``Disconnected``."""
         cls = type(request)
-        key = cls.__declaration__.key
-        assert key is not None
-        flexible = codec.is_flexible(cls, version)
         self._correlation_id += 1
-        raw = self.name.encode()
-        header = struct.pack(f">hhih{len(raw)}s", key, version, self._correlation_id, len(raw), raw)
-        body = header + (b"\0" if flexible else b"") + codec.encode(request, version)
+        frame = request_frame(request, version, self._correlation_id, self.name)
         future = self._scheduler.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self.closed or self._link is None:
             future.set_exception(Disconnected("closed"))
             return future
         timer = self._scheduler.call_later(timeout_ms / 1000, self._timed_out, future)
-        reply_class = messages.response_class(key)
-        self._expected.append(
-            (self._correlation_id, reply_class, version, flexible and key != API_VERSIONS, future, timer)
-        )
+        self._expected.append((self._correlation_id, api_key_of(cls), version, future, timer))
         self._scheduler.trace(self.name, f"-> {cls.__name__} v{version} #{self._correlation_id}")
-        self._link.send_up(struct.pack(">i", len(body)) + body)
+        self._link.send_up(frame)
         return future
 
     def _timed_out(self, future: asyncio.Future[Any]) -> None:
@@ -92,14 +83,15 @@ class ClientConnection:
     def _reply(self, frame: bytes) -> None:
         if not self._expected:
             raise Violation("replies in order", f"{self.name} got a reply to nothing")
-        correlation_id, cls, version, flexible, future, timer = self._expected.popleft()
-        got = struct.unpack_from(">i", frame)[0]
-        if got != correlation_id:
-            raise Violation("replies in order", f"{self.name} got reply {got}, expected {correlation_id}")
+        correlation_id, api_key, version, future, timer = self._expected.popleft()
+        try:
+            response = read_reply(api_key, version, frame, correlation_id)
+        except WrongReply as wrong:
+            raise Violation("replies in order", f"{self.name}: {wrong}") from None
         timer.cancel()
-        response = codec.decode(cls, version, frame[5 if flexible else 4 :])
         errors = ",".join(str(code) for code in _errors_in(response))
-        self._scheduler.trace(self.name, f"<- {cls.__name__} #{got}{' error ' + errors if errors else ''}")
+        told = f"<- {type(response).__name__} #{correlation_id}"
+        self._scheduler.trace(self.name, f"{told} error {errors}" if errors else told)
         if not future.done():
             future.set_result(response)
 

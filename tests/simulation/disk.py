@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from tests.simulation.scheduler import ProcessDied
 
 _real_open, _real_fsync, _real_pwrite, _real_ftruncate = os.open, os.fsync, os.pwrite, os.ftruncate

@@ -14,7 +14,8 @@ from tests.simulation.model import Batch, LogModel, Model, batches_of, check, re
 
 if TYPE_CHECKING:
     from pybroker.server import BrokerServer
-    from pybroker.storage.log import Log
+    from pybroker.storage.log.log import Log
+    from pybroker.storage.log.partition_log import PartitionLog
 
 _ORDER = "last stable offset <= high watermark <= log end"
 
@@ -26,23 +27,24 @@ class Observer:
         self._model = model
         self._data_dir = data_dir
         self._places: dict[LogModel, tuple[int, int]] = {}  # the segment and the position that are read next
-        self._seen: dict[Log, tuple[int, int, int]] = {}
+        self._seen: dict[PartitionLog, tuple[int, int, int]] = {}
 
     def look(self, server: BrokerServer | None) -> None:
         """Check every log that is open."""
         logs: Any = server and server._logs
         if not logs:
             return
-        for log in logs._logs.values():
-            if not log.is_open:
+        for partition_log in logs._logs.values():
+            log = partition_log.opened
+            if log is None:
                 continue
             end, high, stable = log.log_end_offset, log.high_watermark, log.last_stable_offset
-            if self._seen.get(log) != (end, high, stable):
-                self._look_at(log, end, high, stable)
+            if self._seen.get(partition_log) != (end, high, stable):
+                self._look_at(partition_log, log, end, high, stable)
 
-    def _look_at(self, log: Log, end: int, high: int, stable: int) -> None:
+    def _look_at(self, partition_log: PartitionLog, log: Log, end: int, high: int, stable: int) -> None:
         name = f"{log.topic}-{log.partition}"
-        before = self._seen.get(log, (0, 0, 0))
+        before = self._seen.get(partition_log, (0, 0, 0))
         check(
             log.log_start_offset <= stable <= high <= end <= log.next_offset,
             _ORDER,
@@ -61,7 +63,7 @@ class Observer:
             "the last stable offset stays below every open transaction",
             f"{name}: last stable offset {stable}, a transaction is open from {model.first_open_offset} on",
         )
-        self._seen[log] = (end, high, stable)
+        self._seen[partition_log] = (end, high, stable)
 
     def _read_on(self, directory: Path, model: LogModel, end: int) -> None:
         base, position = self._places.get(model, (-1, 0))

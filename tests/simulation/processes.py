@@ -18,8 +18,8 @@ from unittest.mock import patch
 from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
-from pybroker.net import connection as connection_module
 from pybroker.net import long_requests as long_requests_module
+from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
 from pybroker.server import BrokerServer
 from tests.simulation.disk import Disk
@@ -149,7 +149,7 @@ class Process:
             with ExitStack() as stack:
                 stack.enter_context(self.disk.installed())
                 stack.enter_context(patch.object(server_module, "loop_env", self._env))
-                for module in (connection_module, long_requests_module):
+                for module in (turns_module, long_requests_module):
                     stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
                 yield
         finally:
@@ -240,9 +240,8 @@ def _close_descriptors(server: Any) -> None:
     if logs is not None:
         logs._closed = True
         for log in logs.logs():
-            if log.is_open:
-                with suppress(OSError):
-                    log.close_files()
+            with suppress(OSError):
+                log.close_files()
         for state in logs._states:
             state.directory.unlock()
     if server._controller is not None and server._controller._store._connection is not None:

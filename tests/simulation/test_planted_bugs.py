@@ -14,9 +14,9 @@ from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinator
 from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.cleaner.batch_filter import BatchFilter
-from pybroker.storage.flush_queue import _Plan
-from pybroker.storage.log import Log
-from pybroker.storage.producer_state import ProducerStateManager
+from pybroker.storage.log.flush_queue import _Plan
+from pybroker.storage.log.log import Log
+from pybroker.storage.rules.producer_state import ProducerStateManager
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_columns import RecordColumns
 from pybroker_protocol.records import BatchHeader

@@ -71,7 +71,7 @@ def test_many_seeds_violate_no_invariant() -> None:
 
 
 def test_a_run_leaves_the_loggers_of_the_broker_as_they_were() -> None:
-    logger = logging.getLogger("pybroker.storage.log_dir")
+    logger = logging.getLogger("pybroker.storage.dirs.log_dir")
     simulation = Simulation(8)
     with simulation._installed():
         assert not logger.isEnabledFor(logging.WARNING)

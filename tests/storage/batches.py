@@ -1,34 +1,20 @@
-"""Record batches for tests, built by hand from the format's description, apart from the code under test."""
+"""Record batches for tests of logs, which take values or (key, value) and want buffers that can be stamped.
+
+The format is ``harness.batches``', apart from the code under test.
+"""
 
 from __future__ import annotations
 
-import gzip
 import struct
 from collections.abc import Sequence
 
 from crc32c import crc32c
+from harness import batches
+from harness.batches import Batch
+
+_CODEC_MASK = 7
 
 Record = tuple[bytes | None, bytes | None]
-
-
-def varint(value: int) -> bytes:
-    """A zig-zag varint."""
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def encode_record(delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None) -> bytes:
-    """One record of format 2 without headers."""
-    body = b"\0" + varint(timestamp_delta) + varint(delta)
-    for field in (key, value):
-        body += varint(-1) if field is None else varint(len(field)) + field
-    body += varint(0)
-    return varint(len(body)) + body
 
 
 def batch(
@@ -49,33 +35,32 @@ def batch(
 ) -> bytearray:
     """One batch, as a producer would send it; the keyword arguments may make it a bad one."""
     stamps = list(timestamps) if timestamps is not None else [timestamp] * len(values)
-    records = b""
-    for i, item in enumerate(values):
-        key, value = item if isinstance(item, tuple) else (None, item)
-        records += encode_record(i, stamps[i] - stamps[0], key, value)
-    if attributes & 7 == 1:
-        records = gzip.compress(records)
-    tail = struct.pack(
-        ">hiqqqhii",
-        attributes,
-        len(values) - 1 if last_offset_delta is None else last_offset_delta,
-        stamps[0] if stamps else timestamp,
-        max(stamps) if stamps else timestamp,
-        producer_id,
-        producer_epoch,
-        sequence,
-        len(values) if count is None else count,
+    first = stamps[0] if stamps else timestamp
+    pairs = [item if isinstance(item, tuple) else (None, item) for item in values]
+    made = Batch(
+        records=[
+            batches.Record(key=key, value=value, timestamp_delta_ms=stamp - first)
+            for (key, value), stamp in zip(pairs, stamps, strict=True)
+        ],
+        base_offset=base_offset,
+        base_timestamp_ms=first,
+        partition_leader_epoch=leader_epoch,
+        magic=magic,
+        codec=attributes & _CODEC_MASK,
+        flags=attributes & ~_CODEC_MASK,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        last_offset_delta=last_offset_delta,
+        record_count=count,
+        crc=crc,
     )
-    tail += records
-    checksum = crc32c(tail) if crc is None else crc
-    return bytearray(struct.pack(">qiibI", base_offset, 9 + len(tail), leader_epoch, magic, checksum) + tail)
+    return bytearray(made.encode())
 
 
 def end_marker(producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int = 0) -> bytearray:
     """The control batch that ends a transaction."""
-    key = struct.pack(">hh", 0, int(commit))
-    value = struct.pack(">hi", 0, coordinator_epoch)
-    return batch([(key, value)], attributes=0x30, producer_id=producer_id, producer_epoch=producer_epoch)
+    return bytearray(batches.end_marker(producer_id, producer_epoch, commit, coordinator_epoch))
 
 
 def parse(data: bytes | memoryview) -> list[tuple[int, int, bytes]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.loop_env import loop_env
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.manager.log_manager import LogManager
 from tests.storage.batches import batch
 from tests.storage.logs import TOPIC_ID, small_config
 
@@ -21,8 +21,11 @@ async def main(directory: str, seed: int) -> None:
     env = loop_env()
     manager = LogManager(env, BrokerConfig.load(data_dir=directory), on_all_dirs_failed=lambda: None)
     manager.start()
-    log = manager.open("t", TOPIC_ID, 0, small_config(internal_segment_bytes=2 << 20, index_interval_bytes=4096))
-    assert log is not None
+    partition_log = manager.open(
+        "t", TOPIC_ID, 0, small_config(internal_segment_bytes=2 << 20, index_interval_bytes=4096)
+    )
+    assert partition_log is not None
+    log = partition_log.open()
     random = Random(seed)
     in_flight = 0
     number = 0

@@ -7,9 +7,10 @@ from typing import Any, TypedDict
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
-from pybroker.storage.log import Log
-from pybroker.storage.log_dir_description import LogDirDescription
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.partition_log import PartitionLog
+from pybroker.storage.manager.log_dir_description import LogDirDescription
+from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import AppendResult, ReadResult, TopicPartition
 from tests.storage.batches import batch, end_marker, parse
 from tests.storage.fake_env import FakeWorld
@@ -51,10 +52,23 @@ class Storage:
         self.all_failed += 1
 
     def log(self, topic: str = "t", partition: int = 0, topic_id: bytes = TOPIC_ID, **attributes: Any) -> Log:
-        """The partition's log, with small segments unless the settings say otherwise."""
+        """The partition's log, opened, with small segments unless the settings say otherwise."""
+        return self.partition_log(topic, partition, topic_id, **attributes).open()
+
+    def partition_log(
+        self, topic: str = "t", partition: int = 0, topic_id: bytes = TOPIC_ID, **attributes: Any
+    ) -> PartitionLog:
+        """The same, whether it is open or not."""
         log = self.manager.open(topic, topic_id, partition, small_config(**attributes))
         assert log is not None
         return log
+
+    def park(self, log: Log) -> Log:
+        """Park the partition's log, if it is idle, and open it again."""
+        partition_log = self.manager.get(log.topic, log.partition)
+        assert partition_log is not None
+        partition_log.park()
+        return partition_log.open()
 
     def describe(self, *wanted: TopicPartition) -> list[LogDirDescription]:
         """What DescribeLogDirs tells of some partitions, or of all."""
@@ -76,8 +90,7 @@ class Storage:
         for timer in self.world.timers.pending:
             timer.cancel()
         for log in self.manager.logs():
-            if log.is_open:
-                log.close_files()
+            log.close_files()
         for state in self.manager._states:
             state.directory._executors.clear()
             state.directory.unlock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pybroker.storage.append_queue import OnComplete
+from pybroker.storage.log.append_queue import OnComplete
 from pybroker.storage.results import AppendResult
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld

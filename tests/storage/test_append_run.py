@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker import limits
-from pybroker.storage import os_file
-from pybroker.storage.append_run import append_run
-from pybroker.storage.log import Log
+from pybroker.storage.files import os_file
+from pybroker.storage.log.append_run import append_run
+from pybroker.storage.log.log import Log
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage, read_all

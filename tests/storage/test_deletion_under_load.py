@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pybroker import limits
-from pybroker.storage import checkpoints, os_file
-from pybroker.storage.partition_places import PartitionPlaces
+from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.manager.partition_places import PartitionPlaces
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.fake_env import FakeWorld

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage import checkpoints, log_loader, os_file
+from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.log import log_loader
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
 from tests.storage.batches import batch, end_marker
 from tests.storage.fake_env import FakeWorld
@@ -305,21 +306,24 @@ def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for
     expected = read_all(log)
     files = {path.name: path.read_bytes() for path in log.path.glob("*.log")}
     world.run()
-    log.park()
+    partition_log = storage.partition_log()
+    partition_log.park()
     with no_descriptors():
+        log = client.log = partition_log.open()
         assert client.send_now().error_code == KAFKA_STORAGE_ERROR
         assert read_now(log, 0, 100, 60).error_code == KAFKA_STORAGE_ERROR
         refused = log.append_internal(batch(), 0, client.later.append)
         assert refused is not None
         assert refused.error_code == KAFKA_STORAGE_ERROR
         world.advance(400_000)
-        assert storage.log() is log
+        log = client.log = storage.log()
         assert log.apply_retention() == 0
         assert log.refuses
     assert storage.all_failed == 0
     assert {path.name: path.read_bytes() for path in log.path.glob("*.log")} == files
     assert client.send_now().error_code == KAFKA_STORAGE_ERROR, "it was not asked for again"
-    assert read_all(storage.log()) == expected
+    log = client.log = storage.log()
+    assert read_all(log) == expected
     assert (log.log_start_offset, log.high_watermark) == (3, 60)
     assert client.send_now().base_offset == 60
 

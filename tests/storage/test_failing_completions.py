@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage.append_queue import OnComplete
-from pybroker.storage.log import Log
+from pybroker.storage.log.append_queue import OnComplete
+from pybroker.storage.log.log import Log
 from pybroker.storage.results import AppendResult
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld

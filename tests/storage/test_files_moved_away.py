@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
@@ -111,8 +111,10 @@ def test_file_whose_descriptor_was_closed_is_looked_for_too(storage: Storage, wo
 def test_partition_that_was_parked_does_not_begin_anew(storage: Storage, world: FakeWorld, lose: Lose) -> None:
     client = Client(storage.log())
     assert send(client, world) == 0
-    client.log.park()
-    lose(client.log.path)
+    partition_log = storage.partition_log()
+    partition_log.park()
+    lose(partition_log.path)
+    client.log = partition_log.open()
     if lose is replace_by_copy:
         assert client.log.log_end_offset == 1
     else:
@@ -152,7 +154,7 @@ def test_looks_leave_alone_what_the_broker_itself_removes_or_replaces(
     clients["rolled"].log.roll()
     clients["rolled"].log.increment_log_start_offset(80)
     assert clients["rolled"].log.apply_retention()
-    clients["parked"].log.park()
+    clients["parked"].log = storage.park(clients["parked"].log)
     storage.manager.delete("deleted", b"deleted".ljust(16), 10)
     world.advance(CHECKPOINT_INTERVAL_MS)
     assert [send(client, world) for name, client in clients.items() if name != "deleted"] == [0] * 4

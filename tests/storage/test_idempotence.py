@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from pybroker.storage.producer_snapshot import decode_snapshot, encode_snapshot, latest_snapshot, write_snapshot
-from pybroker.storage.producer_state import ProducerStateEntry, ProducerStateManager
+from pybroker.storage.log.producer_snapshot import decode_snapshot, encode_snapshot, latest_snapshot, write_snapshot
 from pybroker.storage.results import (
     DUPLICATE_SEQUENCE_NUMBER,
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
+from pybroker.storage.rules.producer_state import ProducerStateEntry, ProducerStateManager
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage.log import Log
+from pybroker.storage.files.time_index import TimeIndex
+from pybroker.storage.log.log import Log
 from pybroker.storage.results import TimestampOffset
-from pybroker.storage.time_index import TimeIndex
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage, read_all
 

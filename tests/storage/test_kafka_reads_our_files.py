@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.cli.log_files import read_producer_snapshot, read_transaction_index
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker.storage.results import StorageError
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage

@@ -15,9 +15,9 @@ from pybroker import limits
 from pybroker.handlers import describe_log_dirs
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.services import Services
-from pybroker.storage import log_dir_description
-from pybroker.storage.log_dir_description import LogDirDescription
-from pybroker.storage.log_loader import SegmentFile, segment_files
+from pybroker.storage.files.directory_listing import ListedSegment, segment_files
+from pybroker.storage.manager import log_dir_description
+from pybroker.storage.manager.log_dir_description import LogDirDescription
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from pybroker_protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -41,7 +41,7 @@ class Looks:
         self.failing: dict[str, int] = {}
         monkeypatch.setattr(log_dir_description, "segment_files", self.segment_files)
 
-    def segment_files(self, path: Path) -> list[SegmentFile]:
+    def segment_files(self, path: Path) -> list[ListedSegment]:
         self.at.append(path.name)
         code = self.failing.get(path.name)
         if code is not None:

@@ -8,10 +8,11 @@ from typing import Any, TypedDict
 
 import pytest
 
-from pybroker.storage import retention
-from pybroker.storage.log import Log
+from pybroker.storage.log import retention
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.partition_log import PartitionLog
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampOffset
-from pybroker.storage.timestamp_lookups import TimestampLookup
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now, small_config
@@ -270,12 +271,15 @@ def test_retention_reaches_partitions_that_nobody_touched_since_the_start(storag
     log.update_high_watermark(100)
     storage.close()
     again = Storage(storage.path, world)
-    again.manager.open_unused = lambda topic, partition: again.log(topic, partition, retention_bytes=1, retention_ms=-1)
+    again.manager.open_unused = lambda topic, partition: again.partition_log(
+        topic, partition, retention_bytes=1, retention_ms=-1
+    )
     world.advance(300_001)
     idle = again.manager.get("t", 0)
     assert idle is not None
-    assert not idle.is_open
-    assert 0 < idle.log_start_offset < idle.log_end_offset == 100
+    assert idle.opened is None
+    log = idle.open()
+    assert 0 < log.log_start_offset < log.log_end_offset == 100
     again.kill()
 
 
@@ -296,11 +300,11 @@ class Unused:
         self.times_opened = 0
         storage.manager.open_unused = self._open
 
-    def _open(self, topic: str, partition: int) -> Log:
+    def _open(self, topic: str, partition: int) -> PartitionLog:
         self.times_opened += 1
-        return self.storage.log(topic, partition, **self.attributes)
+        return self.storage.partition_log(topic, partition, **self.attributes)
 
-    def log_after(self, looks: int) -> Log:
+    def log_after(self, looks: int) -> PartitionLog:
         """The log when retention has looked at it so many times more."""
         for _ in range(looks):
             self.world.advance(CHECK_MS)
@@ -319,15 +323,15 @@ def test_retention_reaches_an_unused_partition_whenever_something_expires_and_op
     log.update_high_watermark(60)
     first.close()
     unused = Unused(make_storage(), world, retention_ms=2 * CHECK_MS)
-    log = unused.log_after(2)
-    assert (log.is_open, unused.times_opened, log.log_start_offset) == (False, 1, 0)
-    log.park()
-    assert 0 < unused.log_after(1).log_start_offset <= 30
-    log.park()
-    assert unused.log_after(3).log_start_offset <= 30
-    log.park()
+    idle = unused.log_after(2)
+    assert (idle.opened, unused.times_opened, idle.open().log_start_offset) == (None, 1, 0)
+    idle.park()
+    assert 0 < unused.log_after(1).open().log_start_offset <= 30
+    idle.park()
+    assert unused.log_after(3).open().log_start_offset <= 30
+    idle.park()
     assert unused.times_opened == 2
-    assert unused.log_after(1).log_start_offset == 60
+    assert unused.log_after(1).open().log_start_offset == 60
     assert unused.times_opened == 3
 
 
@@ -336,13 +340,13 @@ def test_retention_looks_at_an_unused_partition_again_when_a_setting_has_changed
 ) -> None:
     first = make_storage()
     Client(first.log()).fill(60, timestamp=world.clock.now)
-    first.manager.logs()[0].update_high_watermark(60)
+    first.manager.logs()[0].open().update_high_watermark(60)
     first.close()
     unused = Unused(make_storage(), world, retention_ms=-1)
-    log = unused.log_after(3)
-    assert (log.is_open, unused.times_opened) == (False, 1)
-    log.update_config(small_config(retention_ms=1))
-    assert unused.log_after(1).log_start_offset == 60
+    idle = unused.log_after(3)
+    assert (idle.opened, unused.times_opened) == (None, 1)
+    idle.update_config(small_config(retention_ms=1))
+    assert unused.log_after(1).open().log_start_offset == 60
 
 
 def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_again(
@@ -356,10 +360,10 @@ def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_aga
     log.update_high_watermark(60)
     first.close()
     unused = Unused(make_storage(), world, retention_ms=3 * CHECK_MS, **policies)
-    log = unused.log_after(3)
-    assert (log.is_open, log.log_start_offset) == (False, 0)
-    log.park()
-    assert unused.log_after(1).log_start_offset == 60
+    idle = unused.log_after(3)
+    assert (idle.opened, idle.open().log_start_offset) == (None, 0)
+    idle.park()
+    assert unused.log_after(1).open().log_start_offset == 60
 
 
 def test_retention_that_fails_for_one_partition_goes_on_with_the_others_and_comes_again(
@@ -400,15 +404,6 @@ def test_periodic_task_that_fails_runs_again(
     assert caplog.records
 
 
-def test_only_a_log_that_is_not_open_pays_for_opening_itself(storage: Storage) -> None:
-    log = storage.log()
-    for _ in range(2):
-        assert hasattr(type(log), "__getattr__")
-        assert log.next_offset == 0
-        assert not hasattr(type(log), "__getattr__")
-        log.park()
-
-
 def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
     log = storage.log()
     client = Client(log, leader_epoch=2)
@@ -417,9 +412,11 @@ def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
     log.update_high_watermark(20)
     expected = read_all(log)
     storage.world.run()
-    log.park()
-    assert not log.is_open
+    parked = storage.partition_log()
+    parked.park()
+    assert parked.opened is None
     assert len(storage.manager._environment.segments) == 0
+    log = client.log = parked.open()
     assert (log.high_watermark, log.log_end_offset, read_all(log)) == (20, 30, expected)
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=28).is_duplicate
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=30).base_offset == 30

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.storage import checkpoints
-from pybroker.storage.log import Log
-from pybroker.storage.log_manager import LogManager
+from pybroker.storage.files import checkpoints
+from pybroker.storage.log.log import Log
+from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, StorageError
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 from tests.storage.fake_env import FakeWorld
@@ -286,7 +286,7 @@ def test_second_broker_on_the_directory_is_refused(storage: Storage) -> None:
     import sys
 
     code = (
-        "import sys; from pathlib import Path; from pybroker.storage import os_file;"
+        "import sys; from pathlib import Path; from pybroker.storage.files import os_file;"
         "sys.exit(0 if os_file.lock_file(Path(sys.argv[1])) is None else 1)"
     )
     command = [sys.executable, "-c", code, str(storage.path / ".lock")]
@@ -316,7 +316,7 @@ def test_describe_counts_bytes_of_open_and_unopened_logs(make_storage: MakeStora
     size = storage.log(partition=0).size_bytes
     storage.close()
     again = make_storage()
-    again.log(partition=1).open()
+    again.log(partition=1)
     (described,) = again.describe()
     assert sorted((p.topic, p.index, p.size_bytes) for p in described.partitions) == [("t", 0, size), ("t", 1, size)]
     assert 0 < described.usable_bytes <= described.total_bytes
@@ -339,4 +339,4 @@ def test_ten_thousand_partitions_start_without_being_opened(make_storage: MakeSt
     storage.close()
     again = make_storage()
     logs = [again.manager.open("many", TOPIC_ID, partition, small_config()) for partition in range(10_000)]
-    assert not any(log.is_open for log in logs if log is not None)
+    assert all(log is not None and log.opened is None for log in logs)

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pybroker.storage import append_queue as append_module
-from pybroker.storage import log as log_module
-from pybroker.storage import os_file
-from pybroker.storage.log import Log
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, ColdRead, ReadResult
+from pybroker.storage.files import os_file
+from pybroker.storage.log import append_queue as append_module
+from pybroker.storage.log import leader_append as leader_module
+from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.log.log import Log
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, ReadResult
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, ModelSettings, Storage, read_all
@@ -37,7 +38,7 @@ class LogMachine(RuleBasedStateMachine):
         self.topics = 0
         self.lives = 0
         self.patched = pytest.MonkeyPatch()
-        for module in (append_module, log_module):  # so that small batches, too, take the way through the thread
+        for module in (append_module, leader_module):  # so that small batches, too, take the way through the thread
             self.patched.setattr(module, "INLINE_WRITE_BYTES_MAX", 600)
         self.in_flight: list[tuple[bytes, int]] = []
 
@@ -162,7 +163,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.increment_log_start_offset(self.start_offset) == 0
         self.log.apply_retention()
         del self.model[:drop]
-        self.storage.manager._checkpoint_offsets()
+        self.storage.manager._housekeeping.checkpoint_offsets()
         self.world.run()
 
     @rule()
@@ -175,8 +176,8 @@ class LogMachine(RuleBasedStateMachine):
     def checkpoint(self, delivered: bool) -> None:
         self.settle()
         self.log.update_high_watermark(self.end_offset)
-        self.storage.manager._checkpoint_offsets()
-        self.storage.manager._checkpoint_high_watermarks()
+        self.storage.manager._housekeeping.checkpoint_offsets()
+        self.storage.manager._housekeeping.checkpoint_high_watermarks()
         flusher = next((flusher for name, flusher in self.world.executors.items() if "-flusher-" in name), None)
         if delivered:
             self.world.run()
@@ -191,7 +192,7 @@ class LogMachine(RuleBasedStateMachine):
         self.settle()
         self.log.update_high_watermark(self.end_offset)
         assert self.log.increment_log_start_offset(self.model[-1][0]) == 0
-        self.storage.manager._checkpoint_offsets()
+        self.storage.manager._housekeeping.checkpoint_offsets()
         self.world.run()
         self.storage.manager.delete("t", self.topics.to_bytes(16, "big"), 10)
         if flusher_works:

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from pybroker import limits
-from pybroker.storage import log_reader, os_file
-from pybroker.storage import segment as segment_module
+from pybroker.storage.files import os_file
+from pybroker.storage.files import segment_file as segment_module
+from pybroker.storage.log import log_reader
+from pybroker.storage.log.cold_read import ColdRead
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     KAFKA_STORAGE_ERROR,
     OFFSET_OUT_OF_RANGE,
-    ColdRead,
     ReadResult,
 )
 from tests.storage.batches import batch, parse

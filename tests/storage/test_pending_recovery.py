@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pybroker import limits
-from pybroker.storage import os_file, recovery
-from pybroker.storage.recovery import Recovered
+from pybroker.storage.files import os_file
+from pybroker.storage.log import recovery
+from pybroker.storage.log.recovery import Recovered
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
@@ -103,7 +104,7 @@ def test_clean_stop_recovers_what_nobody_touched_before_it_leaves_its_mark(
     crashed: Path, make_storage: MakeStorage, recovered: list[str]
 ) -> None:
     storage = make_storage()
-    storage.log(partition=1).open()
+    storage.log(partition=1)
     storage.close()
     assert len(recovered) == PARTITIONS
     assert torn(crashed) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from comparator.lying_records import CODECS, lying_batches
 
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker.storage.results import INVALID_RECORD, AppendResult
 from pybroker_protocol.record_codec import decode_records
 from tests.storage.fake_env import FakeWorld

@@ -11,10 +11,11 @@ from zlib import crc32
 
 import pytest
 
-from pybroker.storage import os_file, recovery
-from pybroker.storage.log import Log
-from pybroker.storage.offset_index import OffsetIndex
-from pybroker.storage.producer_state import ProducerStateEntry
+from pybroker.storage.files import os_file
+from pybroker.storage.files.offset_index import OffsetIndex
+from pybroker.storage.log import recovery
+from pybroker.storage.log.log import Log
+from pybroker.storage.rules.producer_state import ProducerStateEntry
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all, read_now
@@ -58,8 +59,7 @@ def test_start_after_a_clean_stop_reads_no_segment(make_storage: MakeStorage, mo
 
     monkeypatch.setattr(os_file, "open_for_append", refuse)
     monkeypatch.setattr(os_file, "pread", refuse)
-    log = make_storage().log()
-    assert not log.is_open
+    assert make_storage().partition_log().opened is None
 
 
 def test_appends_go_on_after_a_restart(make_storage: MakeStorage) -> None:
@@ -133,7 +133,7 @@ def test_recovery_does_not_read_below_the_recovery_point(make_storage: MakeStora
     Client(log).fill(100)
     world.run()
     assert log.recovery_point >= log.active.base_offset
-    storage.manager._checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_offsets()
     world.run()
     storage.kill()
     first = log.path / "00000000000000000000.log"
@@ -157,7 +157,7 @@ def test_indexes_are_rebuilt_by_recovery_as_they_were(make_storage: MakeStorage)
         (log.path / name).write_bytes(b"\0\1garbage")
     (storage.path / ".kafka_cleanshutdown").unlink()
     (storage.path / "recovery-point-offset-checkpoint").unlink()
-    make_storage().log().open()
+    make_storage().log()
     assert {name: (log.path / name).read_bytes() for name in files} == files
 
 
@@ -238,7 +238,7 @@ def test_logs_of_old_message_formats_are_refused_not_cut(
     old = bytes(8) + len(message).to_bytes(4, "big") + message
     path.write_bytes(old)
     again = make_storage()
-    again.log().open()
+    again.log()
     assert again.all_failed
     assert "messages of format 0 or 1" in caplog.text
     assert path.read_bytes() == old
@@ -255,7 +255,7 @@ def test_interrupted_swap_of_compacted_segments_is_finished(make_storage: MakeSt
     (log.path / "00000000000000000000.index.swap").write_bytes(b"")
     (log.path / f"{second.base_offset:020d}.log.deleted").write_bytes(b"old")
     (log.path / f"{second.base_offset:020d}.log.cleaned").write_bytes(b"half")
-    make_storage().log().open()
+    make_storage().log()
     assert first.path().read_bytes() == compacted
     assert not [path for path in log.path.iterdir() if path.suffix in {".swap", ".deleted", ".cleaned"}]
 
@@ -283,7 +283,7 @@ def test_random_crashes_lose_nothing_acknowledged(tmp_path: Path, seed: int) -> 
             if random.random() < 0.1:
                 world.run()
         if random.random() < 0.3:
-            storage.manager._checkpoint_offsets()
+            storage.manager._housekeeping.checkpoint_offsets()
             world.run()
         if random.random() < 0.2:
             storage.close()

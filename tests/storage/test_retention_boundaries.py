@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage import recovery
-from pybroker.storage.log import Log
-from pybroker.storage.recovery import SegmentScan
-from pybroker.storage.retention import expired_segments, retention_due_ms
-from pybroker.storage.segment import RELATIVE_OFFSET_MAX
+from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX
+from pybroker.storage.files.segment_scan import SegmentScan
+from pybroker.storage.log import recovery
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.retention import expired_segments, retention_due_ms
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, small_config

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pybroker import limits
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
@@ -48,7 +48,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     storage = Storage(path, world)
     log = fill(storage)
     expected = answers(log)
-    storage.manager._checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_offsets()
     world.run()
     storage.kill()
     (path / "recovery-point-offset-checkpoint").unlink()
@@ -84,8 +84,7 @@ def test_start_on_a_full_disk_serves_reads_and_heals(
     assert answers(log) == expected
     client = Client(log, leader_epoch=9)
     assert client.send_now(values=[b"refused"]).error_code == KAFKA_STORAGE_ERROR
-    log.park()
-    assert answers(storage.log()) == expected
+    assert answers(storage.park(log)) == expected
     assert not storage.all_failed
     storage.kill()
 
@@ -126,7 +125,6 @@ def test_log_whose_aborted_transactions_cannot_be_written_down_is_refused_until_
     disk.is_full = True
     storage = Storage(path, world)
     log = storage.log()
-    log.open()
     assert log.refuses
     assert not storage.all_failed
     disk.is_full = False

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pybroker import limits
-from pybroker.storage import os_file
-from pybroker.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
-from pybroker.storage.log_dir import CLEAN_SHUTDOWN_FILE
+from pybroker.storage.dirs.log_dir import CLEAN_SHUTDOWN_FILE
+from pybroker.storage.files import os_file
+from pybroker.storage.files.checkpoints import RECOVERY_POINT_CHECKPOINT
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 

@@ -13,9 +13,9 @@ from pybroker import limits
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.services import Services
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.timestamp_lookup import Found, TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
-from pybroker.storage.timestamp_lookups import Found, TimestampLookup
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -144,7 +144,7 @@ def test_request_has_one_search_under_way_and_is_answered_once_its_last_has_ende
     for index, value in enumerate([LARGE, b"small", LARGE, LARGE]):
         partition = replicas.partition("t", index)
         assert partition is not None
-        partition.append_as_leader(memoryview(batch([value, b"v"], timestamps=[NOW, NOW + 5])), 13, lambda _: None)
+        partition.append(memoryview(batch([value, b"v"], timestamps=[NOW, NOW + 5])), -1, 1_000, 13, lambda _: None)
     replicas.partition("t", 3).log.update_high_watermark(1)  # type: ignore[union-attr]
     asked = [ListOffsetsPartition(partition_index=i, timestamp=NOW + 1, current_leader_epoch=-1) for i in range(5)]
     request = ListOffsetsRequest(

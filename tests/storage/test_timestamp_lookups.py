@@ -13,9 +13,9 @@ import pytest
 from crc32c import crc32c
 
 from pybroker import limits
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
-from pybroker.storage.timestamp_lookups import TimestampLookup
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeExecutor, FakeWorld
 from tests.storage.logs import Client, Storage

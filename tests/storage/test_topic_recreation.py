@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage import checkpoints
-from pybroker.storage.log import Log
+from pybroker.storage.files import checkpoints
+from pybroker.storage.log.log import Log
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
@@ -36,8 +36,8 @@ def checkpointed_log(storage: Storage, topic: str = "t", start: int = 30) -> Log
     assert log.increment_log_start_offset(start) == 0
     log.flushes.flush()
     storage.world.run()
-    storage.manager._checkpoint_offsets()
-    storage.manager._checkpoint_high_watermarks()
+    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_high_watermarks()
     storage.world.run()
     assert [offsets[topic, 0] for offsets in on_disk(storage)] == [50, start, 50]
     return log
@@ -97,7 +97,7 @@ def test_checkpoint_that_was_on_its_way_does_not_come_after_the_one_without_the_
     storage = make_storage()
     log = checkpointed_log(storage)
     assert log.increment_log_start_offset(40) == 0
-    storage.manager._checkpoint_offsets()  # waits for the flusher
+    storage.manager._housekeeping.checkpoint_offsets()  # waits for the flusher
     storage.manager.delete("t", TOPIC_ID, 10)
     Client(storage.log(topic_id=ANOTHER_ID)).fill(20)
     world.executor("flusher").work()
@@ -140,7 +140,7 @@ def test_topic_that_is_deleted_twice_between_two_checkpoints_leaves_nothing(
     Client(log).fill(50)
     log.update_high_watermark(50)
     log.increment_log_start_offset(45)
-    storage.manager._checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_offsets()
     world.executor("flusher").work()  # its completion is not delivered
     storage.manager.delete("t", ANOTHER_ID, 10)
     Client(storage.log()).fill(20)
@@ -190,9 +190,9 @@ def test_offsets_that_a_crash_took_are_not_given_out_again_after_retention_has_l
         file.truncate(0)
     (storage.path / checkpoints.RECOVERY_POINT_CHECKPOINT).unlink()
     again = make_storage()
-    again.manager.open_unused = again.log
-    again.manager._check_retention()
-    again.manager._checkpoint_offsets()
+    again.manager.open_unused = again.partition_log
+    again.manager._housekeeping.check_retention()
+    again.manager._housekeeping.checkpoint_offsets()
     world.run()
     again.kill()
     assert make_storage().log().log_end_offset == 30

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.storage.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
-from pybroker.storage.results import CORRUPT_MESSAGE, NONE, ColdRead, ReadResult
-from pybroker.storage.segment import Segment
+from pybroker.storage.files.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
+from pybroker.storage.files.segment import Segment
+from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.results import CORRUPT_MESSAGE, NONE, ReadResult
 from pybroker_protocol.records import HEADER_BYTES
 from tests.storage.batches import parse
 from tests.storage.fake_env import FakeWorld

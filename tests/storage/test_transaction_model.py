@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker.storage.results import (
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
@@ -253,7 +253,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def park(self) -> None:
-        self.log.park()
+        self.log = self.client.log = self.storage.park(self.log)
         self.log.update_high_watermark(self.end_offset)
 
     @rule(data=st.data())

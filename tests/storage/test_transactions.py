@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.limits import TRANSACTION_VERIFICATIONS_PER_PARTITION
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from pybroker.storage.results import (
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
@@ -205,18 +205,19 @@ def test_transaction_decided_below_the_high_watermark_holds_no_reader_back_after
     assert (client.log.high_watermark, client.log.last_stable_offset) == (2, 2)
 
 
-def test_parked_log_finds_its_open_transaction_again(client: Client) -> None:
+def test_parked_log_finds_its_open_transaction_again(storage: Storage, client: Client) -> None:
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
     client.log.update_high_watermark(1)
-    client.log.park()
-    assert not client.log.is_open
-    assert client.log.last_stable_offset == 0
+    opened_again = storage.park(client.log)
+    assert opened_again is not client.log
+    assert opened_again.last_stable_offset == 0
 
 
-def test_log_is_not_parked_while_the_coordinator_is_asked(client: Client) -> None:
+def test_log_is_not_parked_while_the_coordinator_is_asked(storage: Storage, client: Client) -> None:
     client.log.producers.verifications.begin(1, 0, 0, False, 0)
-    client.log.park()
-    assert client.log.is_open
+    partition_log = storage.partition_log()
+    partition_log.park()
+    assert partition_log.opened is client.log
 
 
 def test_verifications_are_bounded(client: Client) -> None:

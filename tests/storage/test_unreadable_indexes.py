@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage import os_file
-from pybroker.storage.log import Log
+from pybroker.storage.files import os_file
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
-from pybroker.storage.timestamp_lookups import TimestampLookup
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_now
 
@@ -50,8 +50,8 @@ def log(storage: Storage, world: FakeWorld) -> Log:
         client.send_now(values=[bytes(100)], timestamp=world.clock.now + i)
     log.update_high_watermark(RECORDS)
     world.run()
-    log.park()
-    assert len(storage.log().segments) > 2
+    log = storage.park(log)
+    assert len(log.segments) > 2
     return log
 
 

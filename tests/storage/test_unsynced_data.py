@@ -11,8 +11,9 @@ from typing import Any, TypedDict
 import pytest
 
 from pybroker import limits
+from pybroker.cluster.image import PartitionImage
 from pybroker.replication.partition import Partition
-from pybroker.storage import os_file
+from pybroker.storage.files import os_file
 from tests.storage.batches import end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read
@@ -136,17 +137,20 @@ def test_consumers_see_no_more_than_what_acknowledgements_stand_for(
     flush_messages: int,
     shown: list[int],
 ) -> None:
-    log = make_storage(pybroker_fsync_before_ack=fsync_before_ack).log(flush_messages=flush_messages)
+    partition_log = make_storage(pybroker_fsync_before_ack=fsync_before_ack).partition_log(
+        flush_messages=flush_messages
+    )
+    log = partition_log.open()
     replicas: Any = SimpleNamespace(mark=lambda partition: None)
-    partition = Partition(replicas, "t", TOPIC_ID, 0, 0, log)
+    partition = Partition(replicas, "t", TOPIC_ID, 0, PartitionImage((1,), (1,), 1), partition_log)
     client = Client(log)
     records = [memoryview(_batch()) for _ in range(3)]
-    partition.append_as_leader(records[0], 13, client.later.append)
+    partition.append(records[0], -1, 1_000, 13, client.later.append)
     waits = fsync_before_ack or flush_messages == 1
     if waits:
         world.executor("flusher").work()
-    partition.append_as_leader(records[1], 13, client.later.append)
-    partition.append_as_leader(records[2], 13, client.later.append)
+    partition.append(records[1], -1, 1_000, 13, client.later.append)
+    partition.append(records[2], -1, 1_000, 13, client.later.append)
     if waits:
         world.executor("flusher").deliver()
     found = [log.high_watermark]
@@ -203,13 +207,13 @@ def test_transaction_indexes_made_anew_for_synced_data_are_synced(
     log.append_end_transaction(bytes(end_marker(7, 0, commit=False)), 0, 1, 0, client.later.append)
     log.flushes.flush()
     world.run()
-    storage.manager._checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_offsets()
     world.run()
     assert log.recovery_point == log.log_end_offset
     storage.kill()
     log.active.txn_index.path.unlink()
     synced.clear()
-    make_storage(pybroker_fsync_before_ack=fsync_before_ack).log().open()
+    make_storage(pybroker_fsync_before_ack=fsync_before_ack).log()
     assert "00000000000000000000.txnindex" in synced
 
 

@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from pybroker import limits
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
-from pybroker.storage import append_run, os_file, segment
-from pybroker.storage.log import Log
+from pybroker.storage.files import os_file, segment_file
+from pybroker.storage.log import append_run
+from pybroker.storage.log.log import Log
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage
@@ -23,7 +24,7 @@ SEGMENT_BYTES = 1 << 20
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """File, start and length of each range that the kernel was asked to begin to write."""
     ranges: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(segment, "WRITE_BACK_BYTES", DUE)
+    monkeypatch.setattr(segment_file, "WRITE_BACK_BYTES", DUE)
 
     def begin_write_back(fd: int, start: int, length: int) -> None:
         ranges.append((os.path.basename(os.readlink(f"/proc/self/fd/{fd}")), start, length))

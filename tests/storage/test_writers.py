@@ -12,7 +12,7 @@ import pytest
 
 from pybroker import limits
 from pybroker.env import WorkGivenUp
-from pybroker.storage.writers import Lane, Writers
+from pybroker.storage.dirs.writers import Lane, Writers
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeExecutor, FakeWorld
 from tests.storage.logs import Client, Storage, read_all

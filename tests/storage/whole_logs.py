@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pybroker.storage.log import Log
-from pybroker.storage.timestamp_lookups import TimestampLookup
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from tests.storage.logs import Client, Storage, read_all
 
 TIME = 1_700_000_000_000

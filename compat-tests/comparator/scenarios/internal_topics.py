@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from comparator.batches import batch
+from harness.batches import batch
+
 from comparator.broker import Broker
 from comparator.registry import scenario
 

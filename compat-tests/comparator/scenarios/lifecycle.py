@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from comparator.batches import batch
+from harness.batches import batch
+
 from comparator.broker import Broker
 from comparator.encoding import Tree
 from comparator.registry import scenario

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from comparator.batches import BASE_TIMESTAMP_MS, GZIP, Batch, Record
+from harness.batches import BASE_TIMESTAMP_MS, GZIP, Batch, Record
+
 from comparator.broker import Broker
 from comparator.registry import scenario
 

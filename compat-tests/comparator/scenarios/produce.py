@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from comparator.batches import (
+from harness.batches import (
     BASE_TIMESTAMP_MS,
     CONTROL_FLAG,
     GZIP,
@@ -16,9 +16,10 @@ from comparator.batches import (
     Batch,
     Record,
     batch,
-    control_batch,
+    end_marker,
     legacy_message_set,
 )
+
 from comparator.broker import Broker
 from comparator.lying_records import CODECS, lying_batches
 from comparator.registry import scenario
@@ -176,7 +177,7 @@ def broken_batches(broker: Broker) -> None:
         "base offset 42": Batch(base_offset=42).encode(),
         "leader epoch 7": Batch(partition_leader_epoch=7).encode(),
         "control flag": Batch(flags=CONTROL_FLAG).encode(),
-        "control batch": control_batch(1, 0),
+        "control batch": end_marker(1, 0),
         "transactional flag": Batch(flags=TRANSACTIONAL_FLAG).encode(),
         "log append time flag": Batch(flags=LOG_APPEND_TIME_FLAG).encode(),
         "unknown codec": Batch(flags=5).encode(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from comparator.batches import batch
+from harness.batches import batch
+
 from comparator.broker import Broker
 from comparator.registry import scenario
 

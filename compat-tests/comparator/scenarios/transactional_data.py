@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from comparator.batches import TRANSACTIONAL_FLAG, Batch, Record, batch
+from harness.batches import TRANSACTIONAL_FLAG, Batch, Record, batch
+
 from comparator.broker import Broker
 from comparator.registry import scenario
 from comparator.scenarios.produce import TIMEOUT_MS, produce

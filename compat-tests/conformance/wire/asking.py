@@ -2,7 +2,7 @@
 
 Owns: ``Wire``, which asks over connections of its own and makes topics, and one function per request that several
 tests send.  Framing and encoding are the comparator's (``comparator.wire``); batches are built by hand
-(``comparator.batches``) and taken apart by hand, so that no mistake of pybroker's own codecs can hide here.
+(``harness.batches``) and taken apart by hand, so that no mistake of pybroker's own codecs can hide here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 import uuid
 from typing import Any, NamedTuple
 
-from comparator.batches import BASE_TIMESTAMP_MS, TRANSACTIONAL_FLAG, Batch, Record, batch
 from comparator.wire import CLOSED, Connection, Tree
+from harness.batches import BASE_TIMESTAMP_MS, TRANSACTIONAL_FLAG, Batch, Record, batch
 from harness.waiting import wait_until
 
 from pybroker_protocol.errors import ErrorCode

@@ -7,8 +7,8 @@ import struct
 from typing import Any
 
 import pytest
-from comparator.batches import batch
 from comparator.wire import CLOSED, Connection
+from harness.batches import batch
 
 from conformance.wire.asking import Wire, fetch, fetch_fields, offsets, produce, produce_fields
 from pybroker_protocol.errors import ErrorCode

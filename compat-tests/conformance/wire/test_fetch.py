@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from comparator.batches import GZIP, Batch, Record, batch
+from harness.batches import GZIP, Batch, Record, batch
 
 from conformance.wire.asking import (
     EARLIEST,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from comparator.batches import BASE_TIMESTAMP_MS
+from harness.batches import BASE_TIMESTAMP_MS
 
 from conformance.wire.asking import (
     EARLIEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from comparator.batches import (
+from harness.batches import (
     BASE_TIMESTAMP_MS,
     CONTROL_FLAG,
     GZIP,

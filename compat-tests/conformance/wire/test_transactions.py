@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from comparator.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from comparator.wire import Tree
+from harness.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from harness.waiting import wait_until
 
 from conformance.wire.asking import (

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_JOIN = "pybroker.coordinators.group.classic_join"
-_MEMBERSHIP = "pybroker.coordinators.group.classic_requests"
-_GROUP = "pybroker.coordinators.group.classic_group"
-_RESPONSES = "pybroker.coordinators.group.responses"
-_SERVICE = "pybroker.coordinators.group.service"
-_CONSUMERS = "pybroker.coordinators.group.consumer_heartbeat"
-
 MUTANTS = (
     Mutant(
         "member-id-not-required",
         "A new member is let in without having come back with its id, and a lost reply leaves a ghost.",
-        (Edit(_JOIN, "if joining.api_version < KNOWN_MEMBER_ID_VERSION:", "if joining.api_version >= 0:"),),
+        (Edit("_join_dynamic", "joining.api_version < KNOWN_MEMBER_ID_VERSION", "joining.api_version >= 0"),),
         ("test_groups.py::test_a_new_member_has_to_come_back_with_the_id_it_was_given",),
     ),
     Mutant(
         "heartbeat-of-any-generation",
         "The heartbeat of a member that missed a rebalance is fine, so that it goes on with partitions of others.",
-        (
-            Edit(
-                _MEMBERSHIP,
-                "return 0 if request.generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION",
-                "return 0 if request.generation_id >= 0 else ErrorCode.ILLEGAL_GENERATION",
-            ),
-        ),
+        (Edit("_check_heartbeat", "request.generation_id == group.generation_id", "request.generation_id >= 0"),),
         ("test_groups.py::test_another_generation_is_refused",),
     ),
     Mutant(
@@ -35,11 +22,12 @@ MUTANTS = (
         "A member of another generation is given an assignment.",
         (
             Edit(
-                _MEMBERSHIP,
-                "    if request.generation_id != group.generation_id:\n"
-                "        return ErrorCode.ILLEGAL_GENERATION\n"
-                "    if _differs",
-                "    if _differs",
+                "_check_sync",
+                """
+                if request.generation_id != group.generation_id:
+                    return ErrorCode.ILLEGAL_GENERATION
+                """,
+                "",
             ),
         ),
         ("test_groups.py::test_another_generation_is_refused",),
@@ -47,13 +35,7 @@ MUTANTS = (
     Mutant(
         "heartbeat-silent-in-a-rebalance",
         "The members are not told by their heartbeats that they have to join again.",
-        (
-            Edit(
-                _MEMBERSHIP,
-                "        if group.state is ClassicState.PREPARING_REBALANCE:\n            error =",
-                "        if group.state is ClassicState.DEAD:\n            error =",
-            ),
-        ),
+        (Edit("classic_requests.heartbeat", "ClassicState.PREPARING_REBALANCE", "ClassicState.DEAD"),),
         (
             "test_groups.py::test_a_newcomer_makes_the_others_join_again",
             "test_groups.py::test_a_member_that_leaves_starts_a_rebalance",
@@ -64,9 +46,9 @@ MUTANTS = (
         "Every member is told who the others are, and thinks that it leads.",
         (
             Edit(
-                _RESPONSES,
-                "    if leader == member_id and group.protocol_name is not None:",
-                "    if group.protocol_name is not None:",
+                "join_response",
+                "leader == member_id and group.protocol_name is not None",
+                "group.protocol_name is not None",
             ),
         ),
         ("test_groups.py::test_a_newcomer_makes_the_others_join_again",),
@@ -74,7 +56,13 @@ MUTANTS = (
     Mutant(
         "generation-stays",
         "A rebalance does not begin a new generation.",
-        (Edit(_GROUP, "self.generation_id += 1", "self.generation_id = max(self.generation_id, 1)"),),
+        (
+            Edit(
+                "ClassicGroup.begin_generation",
+                "self.generation_id += 1",
+                "self.generation_id = max(self.generation_id, 1)",
+            ),
+        ),
         ("test_groups.py::test_a_newcomer_makes_the_others_join_again",),
     ),
     Mutant(
@@ -82,10 +70,11 @@ MUTANTS = (
         "When a member leaves, the others are not told, and its partitions lie idle.",
         (
             Edit(
-                _MEMBERSHIP,
-                "    if group.state is not ClassicState.EMPTY and any(not member.error_code for member in "
-                "members):\n"
-                "        rebalance(group, settings, now_ms, result)\n",
+                "classic_requests.leave",
+                """
+                if group.state is not ClassicState.EMPTY and any(not member.error_code for member in members):
+                    rebalance(group, settings, now_ms, result)
+                """,
                 "",
             ),
         ),
@@ -94,13 +83,7 @@ MUTANTS = (
     Mutant(
         "any-protocol-joins",
         "A member that shares no protocol with the others is let in.",
-        (
-            Edit(
-                _JOIN,
-                "    elif not group.supports(request.protocol_type, joining.protocols):",
-                "    elif not joining.protocols:",
-            ),
-        ),
+        (Edit("classic_join.join", "group.supports(request.protocol_type, joining.protocols)", "joining.protocols"),),
         ("test_groups.py::test_members_have_a_protocol_in_common",),
     ),
     Mutant(
@@ -108,9 +91,9 @@ MUTANTS = (
         "Any session timeout is taken.",
         (
             Edit(
-                _SERVICE,
-                "if not minimum_ms <= request.session_timeout_ms <= maximum_ms:",
-                "if request.session_timeout_ms < 0:",
+                "GroupCoordinator.join_group",
+                "not minimum_ms <= request.session_timeout_ms <= maximum_ms",
+                "request.session_timeout_ms < 0",
             ),
         ),
         ("test_groups.py::test_a_session_timeout_has_bounds",),
@@ -120,9 +103,9 @@ MUTANTS = (
         "A static member that comes back disturbs the whole group.",
         (
             Edit(
-                _JOIN,
-                "if group.state is ClassicState.STABLE and selected is not None and selected == group.protocol_name:",
-                "if group.state is ClassicState.EMPTY and selected is not None:",
+                "_replace_static",
+                "group.state is ClassicState.STABLE and selected is not None and selected == group.protocol_name",
+                "group.state is ClassicState.EMPTY and selected is not None",
             ),
         ),
         ("test_groups.py::test_a_static_member_that_comes_back_disturbs_nobody",),
@@ -130,31 +113,19 @@ MUTANTS = (
     Mutant(
         "replaced-member-unknown-not-fenced",
         "Who was replaced under its instance id hears UNKNOWN_MEMBER_ID, joins again, and throws the new one out.",
-        (
-            Edit(
-                _GROUP,
-                "                return ErrorCode.FENCED_INSTANCE_ID\n        return 0 if member_id",
-                "                return ErrorCode.UNKNOWN_MEMBER_ID\n        return 0 if member_id",
-            ),
-        ),
+        (Edit("ClassicGroup.check_member", "ErrorCode.FENCED_INSTANCE_ID", "ErrorCode.UNKNOWN_MEMBER_ID"),),
         ("test_groups.py::test_whoever_was_replaced_is_fenced",),
     ),
     Mutant(
         "coordinator-of-the-first-key-only",
         "Of many keys in a FindCoordinator only the first is answered.",
-        (
-            Edit(
-                "pybroker.handlers.find_coordinator",
-                "keys = request.coordinator_keys if ctx",
-                "keys = request.coordinator_keys[:1] if ctx",
-            ),
-        ),
+        (Edit("find_coordinator.handle", "request.coordinator_keys", "request.coordinator_keys[:1]"),),
         ("test_groups.py::test_the_coordinator_is_one_of_the_brokers",),
     ),
     Mutant(
         "unknown-group-found",
         "DescribeGroups 6 does not say that the group does not exist.",
-        (Edit(_RESPONSES, "GROUP_ID_NOT_FOUND_VERSION = 6", "GROUP_ID_NOT_FOUND_VERSION = 7"),),
+        (Edit("responses.GROUP_ID_NOT_FOUND_VERSION", "6", "7"),),
         ("test_groups.py::test_a_group_that_is_not_there_is_dead_or_not_found",),
     ),
     Mutant(
@@ -162,10 +133,7 @@ MUTANTS = (
         "A group with members is deleted.",
         (
             Edit(
-                _GROUP,
-                "            return ErrorCode.GROUP_ID_NOT_FOUND\n"
-                "        return 0 if self.state is ClassicState.EMPTY else ErrorCode.NON_EMPTY_GROUP",
-                "            return ErrorCode.GROUP_ID_NOT_FOUND\n        return 0",
+                "ClassicGroup.check_delete", "0 if self.state is ClassicState.EMPTY else ErrorCode.NON_EMPTY_GROUP", "0"
             ),
         ),
         ("test_groups.py::test_a_group_with_members_is_not_deleted",),
@@ -173,13 +141,7 @@ MUTANTS = (
     Mutant(
         "member-epoch-unchecked",
         "A member of a consumer group goes on with any epoch.",
-        (
-            Edit(
-                _CONSUMERS,
-                "    if epoch in {JOIN_EPOCH, member.member_epoch}:\n        return",
-                "    if epoch >= JOIN_EPOCH:\n        return",
-            ),
-        ),
+        (Edit("_check_epoch", "epoch in {JOIN_EPOCH, member.member_epoch}", "epoch >= JOIN_EPOCH"),),
         ("test_groups.py::test_members_of_a_consumer_group_are_fenced_by_their_epoch",),
     ),
     Mutant(
@@ -187,9 +149,9 @@ MUTANTS = (
         "Every heartbeat brings the whole assignment, and clients reconcile for ever.",
         (
             Edit(
-                _CONSUMERS,
-                "assignment=_assignment(after.assigned) if _is_told(request, before, after) else None",
-                "assignment=_assignment(after.assigned)",
+                "consumer_heartbeat.heartbeat",
+                "_assignment(after.assigned) if _is_told(request, before, after) else None",
+                "_assignment(after.assigned)",
             ),
         ),
         ("test_groups.py::test_the_broker_assigns_to_the_members_of_a_consumer_group",),
@@ -197,13 +159,7 @@ MUTANTS = (
     Mutant(
         "stale-member-epoch-commits",
         "A member of a consumer group commits with any epoch.",
-        (
-            Edit(
-                "pybroker.coordinators.group.consumer_group",
-                "    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION",
-                "    return 0 if member.classic is None else ErrorCode.ILLEGAL_GENERATION",
-            ),
-        ),
+        (Edit("_stale", "ErrorCode.STALE_MEMBER_EPOCH", "0"),),
         ("test_groups.py::test_members_of_a_consumer_group_commit_with_their_epoch",),
     ),
 )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_ALTER = "pybroker.config.alter"
-_DESCRIBE = "pybroker.config.describe"
-
 MUTANTS = (
     Mutant(
         "append-replaces",
         "APPEND replaces the list.",
         (
             Edit(
-                _ALTER,
-                "        elements += [operand for operand in dict.fromkeys(operands) if operand not in elements]",
-                "        elements = operands",
+                "_new_value",
+                "elements += [operand for operand in dict.fromkeys(operands) if operand not in elements]",
+                "elements = operands",
             ),
         ),
         ("test_topics.py::test_settings_are_changed_one_by_one",),
@@ -23,37 +20,19 @@ MUTANTS = (
     Mutant(
         "subtract-empties",
         "SUBTRACT leaves what was to be taken away, and takes the rest.",
-        (
-            Edit(
-                _ALTER,
-                "elements = [element for element in elements if element not in operands]",
-                "elements = [element for element in elements if element in operands]",
-            ),
-        ),
+        (Edit("_new_value", "element not in operands", "element in operands"),),
         ("test_topics.py::test_settings_are_changed_one_by_one",),
     ),
     Mutant(
         "set-resets-the-rest",
         "A change of one setting resets the others.",
-        (
-            Edit(
-                _ALTER,
-                "    return ConfigChange(TOPIC, alteration.resource_name, updates, alteration.replace)",
-                "    return ConfigChange(TOPIC, alteration.resource_name, updates, True)",
-            ),
-        ),
+        (Edit("change_topic", "alteration.replace", "True"),),
         ("test_topics.py::test_settings_are_changed_one_by_one",),
     ),
     Mutant(
         "legacy-change-keeps-the-rest",
         "AlterConfigs leaves the settings that it does not name as they were.",
-        (
-            Edit(
-                _ALTER,
-                "    return ConfigChange(TOPIC, alteration.resource_name, updates, alteration.replace)",
-                "    return ConfigChange(TOPIC, alteration.resource_name, updates, False)",
-            ),
-        ),
+        (Edit("change_topic", "alteration.replace", "False"),),
         ("test_topics.py::test_the_legacy_change_resets_what_it_does_not_name",),
     ),
     Mutant(
@@ -61,11 +40,16 @@ MUTANTS = (
         "APPEND to a setting that is no list sets it.",
         (
             Edit(
-                _ALTER,
-                "    if operation.kind == SET:\n        return operation.value",
-                "    is_list = setting is None or setting.type == LIST\n"
-                "    if operation.kind == SET or (operation.kind != DELETE and not is_list):\n"
-                "        return operation.value",
+                "_new_value",
+                """
+                if operation.kind == SET:
+                    return operation.value
+                """,
+                """
+                is_list = setting is None or setting.type == LIST
+                if operation.kind == SET or (operation.kind != DELETE and not is_list):
+                    return operation.value
+                """,
             ),
         ),
         ("test_topics.py::test_a_change_is_made_whole_or_not_at_all",),
@@ -73,13 +57,7 @@ MUTANTS = (
     Mutant(
         "everything-is-a-default",
         "DescribeConfigs says of every setting that it is a default, and tools reset what was set.",
-        (
-            Edit(
-                _DESCRIBE,
-                "    source = synonyms[0].source if synonyms else DEFAULT_CONFIG",
-                "    source = DEFAULT_CONFIG",
-            ),
-        ),
+        (Edit("describe._entry", "synonyms[0].source if synonyms else DEFAULT_CONFIG", "DEFAULT_CONFIG"),),
         ("test_topics.py::test_every_setting_is_described_with_where_it_comes_from",),
     ),
     Mutant(
@@ -87,9 +65,9 @@ MUTANTS = (
         "Settings that need a restart look as if they could be changed.",
         (
             Edit(
-                _DESCRIBE,
-                "    return setting is None or setting.name != name or setting.mode == FIXED",
-                "    return setting is None or setting.name != name",
+                "_is_read_only",
+                "setting is None or setting.name != name or setting.mode == FIXED",
+                "setting is None or setting.name != name",
             ),
         ),
         ("test_topics.py::test_settings_of_the_broker_that_need_a_restart_are_read_only",),
@@ -97,13 +75,7 @@ MUTANTS = (
     Mutant(
         "changed-settings-wait-for-a-restart",
         "A changed setting of a topic is stored and shown, but does not hold.",
-        (
-            Edit(
-                "pybroker.replication.replica_manager",
-                "            if resource_type == TOPIC:\n                self._reconfigure(name)",
-                "            if resource_type != TOPIC:\n                self._reconfigure(name)",
-            ),
-        ),
+        (Edit("ReplicaManager.on_image", "resource_type == TOPIC", "resource_type != TOPIC"),),
         ("test_topics.py::test_a_changed_setting_holds_for_the_next_request",),
     ),
 )

@@ -3,6 +3,10 @@
 Owns: when a group may change its protocol, and the records of the other kind of group.  All records of a change are one
 batch with those of the request that caused it: either all of it happens or nothing.
 
+A group that goes back to the classic protocol in the middle of a rebalance writes what its members hold, and a state
+without a time: whoever loads it goes on with the rebalance.  A request that is refused does not disturb a classic
+rebalance by upgrading it.
+
 Counterpart in Kafka: ``convertToConsumerGroup``, ``convertToClassicGroup`` and their checks in
 ``GroupMetadataManager``; ``ConsumerGroup.fromClassicGroup``, ``ClassicGroup.fromConsumerGroup``.
 """

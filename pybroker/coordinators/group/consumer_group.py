@@ -47,7 +47,7 @@ from pybroker.coordinators.result import Record
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.consumer_assignment import ComingTarget
+    from pybroker.coordinators.group.coming_target import ComingTarget
 
 # The epochs of a group that has none of its own yet.
 FIRST_EPOCH = 1

@@ -6,6 +6,8 @@ request is in the ``classic_*`` modules, what offsets do in ``offset_operations`
 Invariant: a group exists for every committed offset; one that only keeps offsets (a "simple" group) comes into being
 when its first offset is replayed and has no record of its own.
 
+A group's tombstone never removes offsets.
+
 Counterpart in Kafka: ``GroupCoordinatorShard``.
 """
 

@@ -7,6 +7,8 @@ needed first, because this one's epochs are used up.
 Between two steps of one id nothing else happens to it, so Kafka's "pending state" is the prepared one here: until the
 markers are written everybody but who verifies is to come again, before it is asked who that is.
 
+PrepareX already carries the next epoch in the second transaction version.
+
 Counterpart in Kafka: ``TransactionCoordinator.prepareInitProducerIdTransit`` and ``endTransaction``.
 """
 

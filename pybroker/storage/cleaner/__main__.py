@@ -3,6 +3,9 @@
 Owns the throttling (``log.cleaner.io.max.bytes.per.second``) and the process's low priority: it runs when no other
 process wants the processors, unless they leave it nothing.  Ends with its standard input, even in the middle of a
 round: then the broker is gone, or stops.
+
+Its priority is SCHED_IDLE: niceness alone lets it finish a slice of milliseconds, which was most of a producer's p99
+beside it.  If the others leave it nothing for long it asks for a share, once.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ import threading
 import time
 from collections.abc import Iterator
 
-from pybroker.storage import os_file
 from pybroker.storage.cleaner.jobs import CleaningJob, Progress, Step
 from pybroker.storage.cleaner.round import Round
 from pybroker.storage.cleaner.runners import encode
+from pybroker.storage.files import os_file
 
 # Waiting so long, and so many times longer than running, is not politeness any more: logs would grow without end.
 _PATIENCE_S = 5

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pybroker.storage.transaction_index import AbortedTransaction
+from pybroker.storage.results import AbortedTransaction
 from pybroker_protocol.record_codec import ControlRecordType, control_type
 
 NOBODY = -1

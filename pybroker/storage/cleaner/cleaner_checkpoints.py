@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pybroker.storage import os_file
-from pybroker.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from pybroker.storage.files import os_file
+from pybroker.storage.files.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from pybroker.storage.results import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from pybroker.storage.log_dir import LogDir
+    from pybroker.storage.dirs.log_dir import LogDir
 
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 

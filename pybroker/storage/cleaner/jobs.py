@@ -1,6 +1,9 @@
 """What goes between the broker and whoever cleans: jobs and answers, as JSON lines or as the objects themselves.
 
 Owns the shapes.  Times in ms, sizes in bytes.
+
+A job carries the aborted transactions whose markers lie behind the cleaned range: without them aborted data would count
+as committed.
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from pybroker.storage.transaction_index import AbortedTransaction
+from pybroker.storage.results import AbortedTransaction
 
 
 class SourceSegment(NamedTuple):

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.storage import os_file
 from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
@@ -31,15 +30,18 @@ from pybroker.storage.cleaner.jobs import (
 from pybroker.storage.cleaner.runners import Runner
 from pybroker.storage.cleaner.selection import LogToClean, examine
 from pybroker.storage.cleaner.swap import SwapFailed, swap_in
-from pybroker.storage.file_names import CLEANED_SUFFIX
+from pybroker.storage.files import os_file
+from pybroker.storage.files.file_names import CLEANED_SUFFIX, partition_dir_name
 from pybroker.storage.results import TopicPartition
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env, Executor
-    from pybroker.storage.log import Log
-    from pybroker.storage.log_dir import LogDir
-    from pybroker.storage.segment import Segment
+    from pybroker.storage.dirs.log_dir import LogDir
+    from pybroker.storage.files.segment import Segment
+    from pybroker.storage.log.partition_log import PartitionLog
 
 DEATHS_MAX = 3
 BUFFER_BYTES_MIN = 1024
@@ -78,7 +80,7 @@ class LogCleaner:
         self,
         env: Env,
         config: BrokerConfig,
-        logs: Callable[[], list[Log]],
+        logs: Callable[[], list[PartitionLog]],
         make_runner: Callable[[], Runner],
     ) -> None:
         self._env = env
@@ -87,9 +89,9 @@ class LogCleaner:
         self._make_runner = make_runner
         self._checkpoints = CleanerCheckpoints()
         self._workers: list[_Worker] = []
-        self._rounds: dict[Log, _RunningRound] = {}
-        self._deaths: dict[Log, int] = {}
-        self._uncleanable: set[Log] = set()
+        self._rounds: dict[Path, _RunningRound] = {}  # by the log's path
+        self._deaths: dict[Path, int] = {}
+        self._uncleanable: set[Path] = set()
         self._due: list[LogToClean] = []
         self._parked_looked_at_ms = -1
         self._timer: Cancellable | None = None
@@ -108,9 +110,9 @@ class LogCleaner:
             self._parked_looked_at_ms = now_ms
         self._look(self._logs(), [], parked_too)
 
-    def _look(self, logs: list[Log], found: list[LogToClean], parked_too: bool) -> None:
+    def _look(self, logs: list[PartitionLog], found: list[LogToClean], parked_too: bool) -> None:
         for log in logs[: limits.PARTITIONS_PER_TURN]:
-            if log.config.compact and (log.is_open or parked_too):
+            if log.config.compact and (log.opened is not None or parked_too):
                 found += self._examine(log)
         rest = logs[limits.PARTITIONS_PER_TURN :]
         if rest:
@@ -120,14 +122,15 @@ class LogCleaner:
         self._timer = self._env.timers.call_later(self._config.get_int("log.cleaner.backoff.ms"), self.start)
         self._employ()
 
-    def _examine(self, log: Log) -> list[LogToClean]:
+    def _examine(self, log: PartitionLog) -> list[LogToClean]:
         """The log, if it is to be cleaned now.  One that nobody uses is closed again."""
-        if log.refuses or log in self._uncleanable or any(at.log.path == log.path for at in self._rounds.values()):
+        if log.refuses or log.path in self._uncleanable or log.path in self._rounds:
             return []
-        was_open = log.is_open
+        was_open = log.opened is not None
         candidate = None
         try:
-            if len(log.segments) > 1 and log.on_disk:
+            opened = log.open()
+            if len(opened.segments) > 1 and opened.on_disk:
                 checkpoint = self._checkpoints.of(log.directory).get((log.topic, log.partition))
                 candidate = examine(log, checkpoint, self._env.clock.now_ms())
         except Exception as error:
@@ -174,7 +177,7 @@ class LogCleaner:
 
     def _begin(self, worker: _Worker, chosen: LogToClean) -> None:
         log = chosen.log
-        sources = [segment for segment in log.segments if segment.base_offset < chosen.first_uncleanable_offset]
+        sources = [segment for segment in log.open().segments if segment.base_offset < chosen.first_uncleanable_offset]
         try:
             job = self._job(chosen, sources, worker.runner.shares_interpreter)
         except Exception as error:
@@ -182,12 +185,12 @@ class LogCleaner:
             return
         worker.round = round_ = _RunningRound(chosen, sources, worker, self._env.clock.monotonic_ms())
         worker.resting = False
-        self._rounds[log] = round_
+        self._rounds[log.path] = round_
         worker.runner.begin(job)
         self._submit_step(round_)
 
     def _job(self, chosen: LogToClean, sources: list[Segment], small: bool) -> CleaningJob:
-        log, config, broker = chosen.log, chosen.log.config, self._config
+        log, config, broker = chosen.log.open(), chosen.log.config, self._config
         bound = chosen.first_uncleanable_offset
         threads = max(broker.get_int("log.cleaner.threads"), 1)
         map_bytes = broker.get_int("log.cleaner.dedupe.buffer.size") // threads
@@ -253,11 +256,12 @@ class LogCleaner:
     def _swap(self, round_: _RunningRound, group: CleanedGroup) -> bool:
         """Put a cleaned segment in its place; whether the round goes on."""
         log = round_.log
+        opened = log.open()
         replaced = [round_.sources[base_offset] for base_offset in group.replaced]
-        if not {*replaced} <= {*log.segments} or log.active in replaced:
+        if not {*replaced} <= {*opened.segments} or opened.active in replaced:
             return False
         try:
-            swap_in(log, group, replaced)
+            swap_in(opened, group, replaced)
         except SwapFailed as error:
             log.directory.fail(error.__cause__ or error, f"swapping cleaned segments of {log.path}")
         except OSError as error:
@@ -268,7 +272,7 @@ class LogCleaner:
 
     def _finish(self, round_: _RunningRound, end: RoundEnd) -> None:
         log, stats = round_.log, end.stats
-        self._deaths.pop(log, None)
+        self._deaths.pop(log.path, None)
         self._checkpoints.set(log.directory, (log.topic, log.partition), end.clean_offset)
         logger.info(
             "Cleaned %s-%d from offset %d to %d in %.1f s: %d of %d records stay, %.1f of %.1f MB; %d dirty keys",
@@ -290,7 +294,7 @@ class LogCleaner:
 
     def _end(self, round_: _RunningRound) -> None:
         round_.worker.round = None
-        del self._rounds[round_.log]
+        del self._rounds[round_.log.path]
 
     def _give_up(self, round_: _RunningRound) -> None:
         """End a round in the middle, and remove what it left half written before anybody cleans the log again."""
@@ -319,7 +323,7 @@ class LogCleaner:
             self._on_failure(round_.log, error)
         self._give_up(round_)
 
-    def _on_failure(self, log: Log, error: BaseException) -> None:
+    def _on_failure(self, log: PartitionLog, error: BaseException) -> None:
         if isinstance(error, CleanerDied):
             self._on_death(log, error)
         elif isinstance(error, OSError):
@@ -327,14 +331,14 @@ class LogCleaner:
         elif not isinstance(error, CleaningAborted):
             self._mark_uncleanable(log, error)
 
-    def _on_death(self, log: Log, error: CleanerDied) -> None:
+    def _on_death(self, log: PartitionLog, error: CleanerDied) -> None:
         """Somebody killed the process, or the log makes it die: then other logs shall have their turn."""
-        self._deaths[log] = self._deaths.get(log, 0) + 1
+        self._deaths[log.path] = self._deaths.get(log.path, 0) + 1
         logger.warning("Cleaning %s: %s", log.path, error)
-        if self._deaths[log] >= DEATHS_MAX:
+        if self._deaths[log.path] >= DEATHS_MAX:
             self._mark_uncleanable(log, error)
 
-    def _on_os_error(self, log: Log, error: OSError) -> None:
+    def _on_os_error(self, log: PartitionLog, error: OSError) -> None:
         if os_file.is_passing(error):
             logger.warning("Cleaning %s has to wait: %s", log.path, error)
         elif isinstance(error, FileNotFoundError):
@@ -342,21 +346,21 @@ class LogCleaner:
         else:
             log.directory.fail(error, f"cleaning {log.path}")
 
-    def _mark_uncleanable(self, log: Log, error: BaseException) -> None:
+    def _mark_uncleanable(self, log: PartitionLog, error: BaseException) -> None:
         logger.warning("%s-%d is uncleanable until the next start (%s): %s", log.topic, log.partition, log.path, error)
-        self._uncleanable.add(log)
+        self._uncleanable.add(log.path)
 
-    def is_cleaning(self, log: Log) -> bool:
+    def is_cleaning(self, path: Path) -> bool:
         """Whether a round over the log is under way: then its segments have to stay."""
-        return log in self._rounds
+        return path in self._rounds
 
-    def is_uncleanable(self, log: Log) -> bool:
+    def is_uncleanable(self, path: Path) -> bool:
         """Whether the log is left alone since cleaning it failed."""
-        return log in self._uncleanable
+        return path in self._uncleanable
 
-    def abort(self, log: Log) -> None:
+    def abort(self, path: Path) -> None:
         """Give up the round over the log, if there is one: its segments are about to change, or go."""
-        round_ = self._rounds.get(log)
+        round_ = self._rounds.get(path)
         if round_ is None or round_.aborted:
             return
         round_.aborted = True
@@ -365,27 +369,26 @@ class LogCleaner:
             round_.pause.cancel()
             self._submit_step(round_)
 
-    def truncated(self, log: Log, offset: int) -> None:
+    def truncated(self, directory: LogDir, key: TopicPartition, offset: int) -> None:
         """The log was cut at ``offset``: what comes there now is dirty.  Kafka's maybeTruncateCheckpoint."""
-        key = (log.topic, log.partition)
-        checkpoint = self._checkpoints.of(log.directory).get(key)
+        checkpoint = self._checkpoints.of(directory).get(key)
         if checkpoint is not None and checkpoint > offset:
-            self._checkpoints.set(log.directory, key, offset)
+            self._checkpoints.set(directory, key, offset)
 
     def forget(self, directory: LogDir, key: TopicPartition) -> None:
         """The partition is gone; another one may come under its name."""
         self._checkpoints.set(directory, key, None)
-        for log in [log for log in (*self._uncleanable, *self._deaths) if (log.topic, log.partition) == key]:
-            self._uncleanable.discard(log)
-            self._deaths.pop(log, None)
+        path = directory.path / partition_dir_name(*key)
+        self._uncleanable.discard(path)
+        self._deaths.pop(path, None)
 
     def close(self) -> None:
         """Abort everything and end the threads and processes; blocks."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for log in list(self._rounds):
-            self.abort(log)
+        for path in list(self._rounds):
+            self.abort(path)
         for worker in self._workers:
             worker.executor.submit(worker.runner.rest, lambda _result, _error: None)
             worker.executor.close()

@@ -8,6 +8,8 @@ every process, taken twice: 128 bits, at a fifth of a digest's cost.  As in Kafk
 Invariants: both together never take more than the bytes that were allowed (a table that grows has its former beside it
 for a moment), and the table holds at most ``load_factor`` of its slots.  An offset in the dict is newer than one in the
 table.
+
+Half of the cleaner's time over keys of one length is the update of the dict; huge pages for it gave nothing.
 """
 
 from __future__ import annotations

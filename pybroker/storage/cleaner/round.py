@@ -5,6 +5,12 @@ nothing, and knows neither clock nor thread: whoever drives the generator sees t
 
 Invariant: what was begun is removed when the generator is closed or fails; a group that was handed out is the
 driver's.
+
+The first pass makes the map of keys, and judges the batches: the offsets in one have to ascend up to its header's last
+one, so that a batch that lies cannot supersede what was written later.  Such a batch makes its log uncleanable, named
+by segment and offset.  The second pass goes by offsets alone while the map is a dict: a batch of which no offset is the
+last of its key is dropped by its header, unread if it is larger than the buffer, and only keys of the clean part are
+looked up.  Once the keys have moved to the table (``offset_map``) they are looked up.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from pybroker.storage.cleaner.batch_filter import (
     pass_control,
     records_section,
 )
+from pybroker.storage.cleaner.cleaned_segment import Chunk, CleanedSegment, Skip, read_chunks, skip_nothing
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
@@ -34,11 +41,10 @@ from pybroker.storage.cleaner.jobs import (
     Step,
 )
 from pybroker.storage.cleaner.offset_map import OffsetMap
-from pybroker.storage.cleaner.segment_files import Chunk, CleanedSegment, Skip, read_chunks, skip_nothing
-from pybroker.storage.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
-from pybroker.storage.offset_index import OffsetIndex
-from pybroker.storage.segment import RELATIVE_OFFSET_MAX
-from pybroker.storage.transaction_index import AbortedTransaction, TransactionIndex
+from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from pybroker.storage.files.transaction_index import TransactionIndex
+from pybroker.storage.results import AbortedTransaction
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_columns import RecordColumns
 from pybroker_protocol.records import BatchHeader

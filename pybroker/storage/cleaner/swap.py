@@ -12,25 +12,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.storage import os_file
-from pybroker.storage.cleaner.segment_files import remove_cleaned
-from pybroker.storage.file_names import CLEANED_SUFFIX, DELETED_SUFFIX, SUFFIXES, SWAP_SUFFIX
-from pybroker.storage.producer_snapshot import snapshot_path
-from pybroker.storage.segment import Segment
+from pybroker.storage.cleaner.cleaned_segment import remove_cleaned
+from pybroker.storage.files import os_file
+from pybroker.storage.files.file_names import CLEANED_SUFFIX, DELETED_SUFFIX, SUFFIXES, SWAP_SUFFIX
+from pybroker.storage.files.segment import Segment
+from pybroker.storage.log.producer_snapshot import snapshot_path
 
 if TYPE_CHECKING:
     from pybroker.storage.cleaner.jobs import CleanedGroup
-    from pybroker.storage.log import Log
+    from pybroker.storage.log.log_state import LogState
 
 
 class SwapFailed(Exception):
     """A rename failed in the middle: only the next start can tell what is what."""
 
 
-def swap_in(log: Log, group: CleanedGroup, replaced: list[Segment]) -> None:
+def swap_in(log: LogState, group: CleanedGroup, replaced: list[Segment]) -> None:
     """Replace segments by the ``.cleaned`` one.  OSError: nothing has changed.  SwapFailed: see there."""
     segment = Segment(log.path, group.base_offset, group.size, replaced[-1].created_ms, log.environment.segments)
-    segment.index_interval_bytes = log.config.index_interval_bytes
     try:
         _rename(segment, CLEANED_SUFFIX, SWAP_SUFFIX)
     except OSError:
@@ -45,12 +44,7 @@ def swap_in(log: Log, group: CleanedGroup, replaced: list[Segment]) -> None:
             snapshot_path(log.path, old.base_offset).unlink(missing_ok=True)
     except OSError as error:
         raise SwapFailed from error
-    log.segments.replace(replaced, segment)
-    for old in replaced:
-        old.retire()
-    log.flushes.files_changed = True
-    log.flushes.flush()
-    log.directory.remove_later(doomed, log.config.file_delete_delay_ms)
+    log.replace_segments(replaced, segment, doomed)
 
 
 def _rename(segment: Segment, suffix: str, new_suffix: str) -> None:
@@ -63,7 +57,7 @@ def _rename(segment: Segment, suffix: str, new_suffix: str) -> None:
                 raise
 
 
-def _undo(log: Log, segment: Segment) -> None:
+def _undo(log: LogState, segment: Segment) -> None:
     """Remove what was to come in; a ``.swap`` file that stays would come in at the next start."""
     try:
         for kind in SUFFIXES:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pybroker.storage.cleaner.jobs import CleaningJob, SourceSegment
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import NewRecord, build_batch, decode_records, end_transaction_batch
 from pybroker_protocol.records import (
     batches,

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.apache_kafka import DUMP_LOG_SEGMENTS, ApacheKafka, run_kafka_tool
 
-from pybroker.storage.checkpoints import read_offset_checkpoint, read_partition_metadata
-from pybroker.storage.log import Log
+from pybroker.storage.files.checkpoints import read_offset_checkpoint, read_partition_metadata
+from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import decode_records
 from tests.storage.cleaner.logs import BACKOFF_MS, all_batches, clean, markers, survivors
 from tests.storage.fake_env import FakeWorld
@@ -60,7 +60,7 @@ def opened(world: FakeWorld, source: Path, target: Path) -> tuple[Storage, Log]:
     topic_id = read_partition_metadata(source)
     assert topic_id is not None
     storage = Storage(target, world, log_cleaner_backoff_ms=BACKOFF_MS)
-    log = storage.manager.open(
+    partition_log = storage.manager.open(
         TOPIC,
         topic_id,
         0,
@@ -71,7 +71,8 @@ def opened(world: FakeWorld, source: Path, target: Path) -> tuple[Storage, Log]:
             segment_index_bytes=4096,
         ),
     )
-    assert log is not None
+    assert partition_log is not None
+    log = partition_log.open()
     log.update_high_watermark(log.log_end_offset)
     return storage, log
 

@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
-from pybroker.storage import os_file
 from pybroker.storage.cleaner.__main__ import Share, starves
+from pybroker.storage.files import os_file
 
 PATIENCE_S = 60
 SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "200"}

@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.storage.cleaner.round import Round
 from pybroker.storage.cleaner.selection import examine
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import NewRecord, build_batch, end_transaction_batch
 from pybroker_protocol.records import BatchHeader, batches
 from tests.storage.cleaner.logs import BACKOFF_MS, TIME_MS, append, compacted, job_over, put
@@ -88,21 +88,22 @@ def three_segments(storage: Storage, **attributes: Any) -> Log:
 def test_segment_is_cleanable_once_its_newest_record_is_min_compaction_lag_old(
     storage: Storage, early_ms: int, cleanable: int
 ) -> None:
-    log = three_segments(storage, min_compaction_lag_ms=HOUR)
-    assert examine(log, None, TIME_MS + HOUR - early_ms).first_uncleanable_offset == cleanable
+    three_segments(storage, min_compaction_lag_ms=HOUR)
+    assert examine(storage.partition_log(), None, TIME_MS + HOUR - early_ms).first_uncleanable_offset == cleanable
 
 
 @pytest.mark.parametrize(("late_ms", "overdue"), [(-1, False), (0, False), (1, True)])
 def test_log_is_overdue_once_its_first_dirty_record_is_older_than_max_compaction_lag(
     storage: Storage, late_ms: int, overdue: bool
 ) -> None:
-    log = three_segments(storage, max_compaction_lag_ms=HOUR, min_cleanable_dirty_ratio=1.0)
-    found = examine(log, 2, TIME_MS + 60_000 + HOUR + late_ms)
+    three_segments(storage, max_compaction_lag_ms=HOUR, min_cleanable_dirty_ratio=1.0)
+    found = examine(storage.partition_log(), 2, TIME_MS + 60_000 + HOUR + late_ms)
     assert (found.overdue, found.due) == (overdue, overdue)
 
 
 def test_log_is_due_above_the_dirty_ratio_and_not_at_it(storage: Storage) -> None:
-    log = three_segments(storage)
+    three_segments(storage)
+    log = storage.partition_log()
     ratio = examine(log, 2, TIME_MS).dirty_ratio
     assert 0 < ratio < 1
     for least, due in ((math.nextafter(ratio, 0), True), (ratio, False), (math.nextafter(ratio, 1), False)):
@@ -116,7 +117,7 @@ def test_segments_wholly_below_the_high_watermark_are_cleanable_but_never_the_ac
 ) -> None:
     log = three_segments(storage)
     log.high_watermark = high_watermark
-    assert examine(log, None, TIME_MS).first_uncleanable_offset == cleanable
+    assert examine(storage.partition_log(), None, TIME_MS).first_uncleanable_offset == cleanable
 
 
 @pytest.mark.parametrize(("checkpoint", "first_dirty"), [(None, 1), (0, 1), (1, 1), (2, 2), (5, 5), (6, 6), (7, 1)])
@@ -125,7 +126,7 @@ def test_checkpoint_counts_from_the_log_start_to_the_log_end(
 ) -> None:
     log = three_segments(storage)
     log.increment_log_start_offset(1)
-    assert examine(log, checkpoint, TIME_MS).first_dirty_offset == first_dirty
+    assert examine(storage.partition_log(), checkpoint, TIME_MS).first_dirty_offset == first_dirty
 
 
 @pytest.mark.parametrize(("first_dirty", "left"), [(0, [2]), (1, [2]), (2, [2]), (3, [0, 1, 2])])
@@ -149,4 +150,4 @@ def test_cleaner_waits_for_min_compaction_lag_by_the_clock(
     written_ms = world.clock.now
     while world.timers.pending and world.clock.now < written_ms + HOUR - early_ms:
         world.advance(min(BACKOFF_MS, written_ms + HOUR - early_ms - world.clock.now))
-    assert (examine(log, None, world.clock.now).cleanable_bytes > 0) == cleaned_up
+    assert (examine(storage.partition_log(), None, world.clock.now).cleanable_bytes > 0) == cleaned_up

@@ -137,7 +137,7 @@ class CleaningMachine(RuleBasedStateMachine):
         before = self.stored()
         end_offset = self.log.log_end_offset
         clean(self.world, 2)
-        assert not self.log.environment.cleaner or not self.log.environment.cleaner.is_uncleanable(self.log)
+        assert not self.storage.manager._cleaner().is_uncleanable(self.log.path)
         after = self.stored()
         assert [record for record in after if record[0] >= bound] == [r for r in before if r[0] >= bound]
         assert self.log.log_end_offset == end_offset

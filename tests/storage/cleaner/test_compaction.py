@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.storage.log import Log
+from pybroker.storage.log.log import Log
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import decode_records
 from tests.storage.cleaner.logs import (

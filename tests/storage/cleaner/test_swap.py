@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage import os_file
 from pybroker.storage.cleaner import log_cleaner
 from pybroker.storage.cleaner.jobs import CleanedGroup
 from pybroker.storage.cleaner.selection import LogToClean, examine
-from pybroker.storage.log import Log
+from pybroker.storage.files import os_file
+from pybroker.storage.log.log import Log
+from pybroker.storage.log.partition_log import PartitionLog
 from pybroker.storage.results import ReadResult
 from tests.storage.batches import parse
 from tests.storage.cleaner.logs import (
@@ -260,7 +261,7 @@ def test_damaged_batch_makes_the_partition_uncleanable_and_others_are_cleaned(
     before = log.size_bytes
     clean(world, 3)
     cleaner = storage.manager._cleaner()
-    assert cleaner.is_uncleanable(log)
+    assert cleaner.is_uncleanable(log.path)
     assert log.size_bytes == before
     assert not log.directory.offline
     assert len(survivors(other)) == 2
@@ -272,15 +273,15 @@ def test_defect_in_the_look_at_one_partition_leaves_that_one_uncleaned(
     log = fill(storage)
     other = another(storage)
 
-    def failing(looked_at: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-        if looked_at is log:
+    def failing(looked_at: PartitionLog, checkpoint: int | None, now_ms: int) -> LogToClean:
+        if looked_at.path == log.path:
             raise RuntimeError("a defect")
         return examine(looked_at, checkpoint, now_ms)
 
     monkeypatch.setattr(log_cleaner, "examine", failing)
     clean(world, 3)
     cleaner = storage.manager._cleaner()
-    assert [cleaner.is_uncleanable(log), cleaner.is_uncleanable(other)] == [True, False]
+    assert [cleaner.is_uncleanable(log.path), cleaner.is_uncleanable(other.path)] == [True, False]
     assert len(survivors(other)) == 2
 
 
@@ -295,12 +296,12 @@ def test_log_that_cannot_be_read_for_want_of_a_descriptor_is_cleaned_later(
     with monkeypatch.context() as patched:
         patched.setattr(log_cleaner, "examine", no_descriptor)
         clean(world, 2)
-    assert not storage.manager._cleaner().is_uncleanable(log)
+    assert not storage.manager._cleaner().is_uncleanable(log.path)
     assert not log.directory.offline
     with monkeypatch.context() as patched:
         patched.setattr(log_cleaner.LogCleaner, "_job", no_descriptor)
         clean(world, 2)
-    assert not storage.manager._cleaner().is_cleaning(log)
+    assert not storage.manager._cleaner().is_cleaning(log.path)
     clean(world, 2)
     assert committed_values(log) == LATEST
     assert len(log.segments) < 4

@@ -1,0 +1,1 @@
+"""The benchmark's own rules, its load generators, and its loads in small."""

@@ -1,0 +1,1 @@
+"""How a client's suite is built and judged, without running one."""

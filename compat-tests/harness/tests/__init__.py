@@ -1,0 +1,1 @@
+"""What the harness promises to those who run commands with it."""

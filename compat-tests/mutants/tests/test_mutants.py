@@ -1,0 +1,320 @@
+"""What a mutant changes, what it may not do silently, and when it counts as caught."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from harness import results
+
+from mutants import run
+from mutants.catalogue import MUTANTS
+from mutants.import_hook import install
+from mutants.mutant import CANARY, WIRE_TESTS, Edit, Mutant, check_applicable
+from mutants.places import NotApplicable, Sources
+from mutants.run import AT_ONCE_IN_CI, chosen_in_ci
+from mutants.verdict import CAUGHT, SURVIVED, UNFIT, Verdict, judge
+
+SOURCE = """
+LIMIT = 5
+
+
+def grow(value):
+    "grows"
+    if value < LIMIT:
+        value += 1  # a little
+    return (value +
+            LIMIT)
+
+
+class Crop:
+    rows: int = 3
+
+    def grow(self, value):
+        def twice():
+            return value + value
+
+        return twice()
+"""
+
+
+def mutant(*edits: Edit) -> Mutant:
+    return Mutant("a-mutant", "Something goes wrong.", edits, ("test_fetch.py::test_anything",))
+
+
+def farm(folder: Path, **modules: str) -> Sources:
+    """A package of these modules."""
+    package = folder / "mutated"
+    package.mkdir()
+    for name, source in modules.items():
+        (package / f"{name}.py").write_text(source)
+    return Sources(package)
+
+
+# --- finding places --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("LIMIT", "LIMIT"),
+        ("field.grow", "grow"),
+        ("mutated.field.grow", "grow"),
+        ("Crop.grow", "Crop.grow"),
+        ("Crop.rows", "Crop.rows"),
+        ("twice", "Crop.grow.twice"),
+        ("Crop", "Crop"),
+    ],
+)
+def test_a_place_is_the_end_of_a_dotted_name(tmp_path: Path, place: str, name: str) -> None:
+    found = farm(tmp_path, field=SOURCE, other="outgrow = 1\n").locate(place)
+    assert (found.module, found.name) == ("mutated.field", name)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("shrink", "nothing is called shrink"),
+        ("row", "nothing is called row"),
+        ("value", "nothing is called value"),
+        ("grow", "grow is mutated.field.grow and mutated.field.Crop.grow"),
+    ],
+)
+def test_what_is_nowhere_or_in_two_places_is_told_in_one_line(tmp_path: Path, place: str, told: str) -> None:
+    with pytest.raises(NotApplicable) as raised:
+        farm(tmp_path, field=SOURCE).locate(place)
+    assert str(raised.value) == told
+
+
+def test_a_definition_that_moves_to_another_file_keeps_its_mutants(tmp_path: Path) -> None:
+    sources = farm(tmp_path, field="from mutated.elsewhere import LIMIT\n", elsewhere=SOURCE)
+    assert list(mutant(Edit("LIMIT", "5", "4")).mutate(sources)) == ["mutated.elsewhere"]
+
+
+# --- changing them ---------------------------------------------------------------------------------------------------
+
+
+def changed(folder: Path, *edits: Edit) -> str:
+    """The module with these edits, as Python writes it."""
+    return ast.unparse(mutant(*edits).mutate(farm(folder, field=SOURCE))["mutated.field"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "written", "becomes"),
+    [
+        ("value + LIMIT", "value", "return value + LIMIT", "return value"),
+        ("value\n    < LIMIT", "value is None", "if value < LIMIT", "if value is None"),
+        ("value += 1", "pass", "value += 1", "pass"),
+        ("    value   +=  1", "", "value += 1", "pass"),
+        ("if value < LIMIT:\n  value += 1\nreturn value + LIMIT", "return 0", "", "return 0"),
+        ("'grows'", "x = 1\ny = 2", "", "x = 1\n    y = 2"),
+    ],
+)
+def test_a_fragment_is_found_as_syntax_and_replaced(
+    tmp_path: Path, old: str, new: str, written: str, becomes: str
+) -> None:
+    text, expected = changed(tmp_path, Edit("field.grow", old, new)), ast.unparse(ast.parse(SOURCE))
+    assert becomes in text
+    assert text != expected
+    if written:
+        assert text == expected.replace(written, becomes)
+
+
+@pytest.mark.parametrize(("old", "times"), [("LIMIT + value", 0), ("value", 2), ("value -= 1", 0), ("return value", 0)])
+def test_a_fragment_that_is_not_there_just_once_is_told_in_one_line(tmp_path: Path, old: str, times: int) -> None:
+    with pytest.raises(NotApplicable) as raised:
+        changed(tmp_path, Edit("field.grow", old, "None"))
+    assert str(raised.value) == f"field.grow has this {times} times, not once: {old}"
+
+
+def test_only_the_named_place_is_changed(tmp_path: Path) -> None:
+    twice = changed(tmp_path, Edit("Crop.grow", "value + value", "value"))
+    assert twice == ast.unparse(ast.parse(SOURCE)).replace("value + value", "value")
+
+
+def test_edits_of_one_place_follow_one_another(tmp_path: Path) -> None:
+    text = changed(tmp_path, Edit("LIMIT", "5", "4"), Edit("LIMIT", "4", "3"), Edit("Crop.rows", "3", "2"))
+    assert text == ast.unparse(ast.parse(SOURCE)).replace("LIMIT = 5", "LIMIT = 3").replace("int = 3", "int = 2")
+
+
+def test_an_edit_that_changes_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable, match="a-mutant does not change LIMIT"):
+        changed(tmp_path, Edit("LIMIT", "5", "(5)"))
+
+
+def test_an_edit_that_is_no_python_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SyntaxError):
+        changed(tmp_path, Edit("LIMIT", "5", "="))
+
+
+# --- importing it ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sources]:
+    """Modules that can be imported, and are forgotten after the test."""
+    sources = farm(tmp_path, field="LIMIT = 5\n\n\ndef grow(value):\n    return value + LIMIT\n", other="LEFT = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield sources
+    for name in ("mutated.field", "mutated.other", "mutated"):
+        sys.modules.pop(name, None)
+
+
+SMALLER = Edit("LIMIT", "5", "4")
+
+
+def test_a_mutant_is_imported_and_no_file_is_touched(sources: Sources, tmp_path: Path) -> None:
+    before = {path: path.read_text() for path in tmp_path.rglob("*.py")}
+    finder = install(mutant(SMALLER), sources)
+    assert finder.imported == set()
+    assert importlib.import_module("mutated.field").grow(1) == 5
+    assert finder.imported == finder.modules == {"mutated.field"}
+    assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_byte_code_of_the_real_module_is_not_taken_for_the_mutant(sources: Sources) -> None:
+    assert importlib.import_module("mutated.field").grow(1) == 6
+    del sys.modules["mutated.field"]
+    install(mutant(SMALLER), sources)
+    assert importlib.import_module("mutated.field").grow(1) == 5
+
+
+def test_a_mutant_that_does_not_apply_is_not_installed(sources: Sources) -> None:
+    with pytest.raises(NotApplicable):
+        install(mutant(Edit("LIMIT", "6", "4")), sources)
+    assert importlib.import_module("mutated.field").grow(1) == 6
+
+
+def test_other_modules_are_left_alone(sources: Sources) -> None:
+    finder = install(mutant(Edit("LEFT", "1", "2")), sources)
+    assert importlib.import_module("mutated.field").grow(1) == 6
+    assert finder.imported == set()
+
+
+def test_a_module_that_is_imported_already_cannot_be_mutated(sources: Sources) -> None:
+    importlib.import_module("mutated.field")
+    with pytest.raises(ImportError, match="too late"):
+        install(mutant(SMALLER), sources)
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+NODE = f"{WIRE_TESTS}/test_fetch.py::test_anything"
+PASSED = {"when": "call", "kinds": []}
+ASSERTION = {"when": "call", "kinds": ["AssertionError", "Exception"]}
+
+
+def verdict(outcome: Mapping[str, object], canary: Mapping[str, object] | None = None, **more: list[str]) -> Verdict:
+    outcomes = {CANARY: PASSED if canary is None else canary, NODE: outcome}
+    report = {"outcomes": outcomes, "never_imported": [], "broker_errors": [], **more}
+    return judge(mutant(), report, 1.0)
+
+
+def test_a_failing_assertion_catches() -> None:
+    found = verdict(ASSERTION)
+    assert (found.outcome, found.caught_by) == (CAUGHT, (NODE,))
+
+
+def test_a_client_that_waits_in_vain_catches() -> None:
+    assert verdict({"when": "call", "kinds": ["TimeoutError", "OSError"]}).outcome == CAUGHT
+
+
+def test_a_mutant_that_no_test_notices_survives() -> None:
+    assert verdict(PASSED).outcome == SURVIVED
+
+
+@pytest.mark.parametrize("kind", ["ImportError", "SyntaxError", "NameError"])
+def test_code_that_cannot_run_is_not_caught(kind: str) -> None:
+    assert verdict({"when": "call", "kinds": [kind, "Exception"]}).outcome == SURVIVED
+
+
+def test_what_fails_before_the_test_begins_is_not_caught() -> None:
+    assert verdict({**ASSERTION, "when": "setup"}).outcome == SURVIVED
+
+
+def test_a_broker_that_does_not_work_is_no_mutant() -> None:
+    assert verdict(ASSERTION, canary=ASSERTION).outcome == UNFIT
+    assert verdict(ASSERTION, broker_errors=["handler of FetchRequest failed"]).outcome == UNFIT
+    assert verdict(ASSERTION, never_imported=["pybroker.net.dispatch"]).outcome == UNFIT
+    assert judge(mutant(), None, 1.0).outcome == UNFIT
+
+
+def test_a_mutant_that_was_not_caught_is_given_a_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for outcomes in ([SURVIVED, CAUGHT], [UNFIT, SURVIVED], [CAUGHT]):
+        coming = iter(outcomes)
+        monkeypatch.setattr(run, "_run_once", lambda mutant, coming=coming: Verdict(mutant, next(coming)))
+        assert [attempt.outcome for attempt in run.run_mutant(mutant())] == outcomes
+
+
+def test_of_a_mutant_that_survives_is_told_what_it_changes_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+    survivor = Mutant("a-mutant", "Sessions end.", (Edit("FetchSessionCache.resume", "old", "if new:\n  pass"),), ())
+    run.show([Verdict(survivor, SURVIVED), Verdict(survivor, CAUGHT, (NODE,))])
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    run.show([Verdict(survivor, UNFIT), Verdict(survivor, SURVIVED)])
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  pybroker.replication.fetch_session.FetchSessionCache.resume",
+        "    - old",
+        "    + if new:",
+        "    +   pass",
+    ]
+
+
+def test_results_say_who_caught_which_trap_at_which_attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path / "results")
+    run.write_results([[verdict(PASSED), verdict(ASSERTION)]])
+    assert results.read("mutants") == [
+        {
+            "name": "a-mutant",
+            "trap": "Something goes wrong.",
+            "outcome": CAUGHT,
+            "caught_by": [NODE],
+            "seconds": 2.0,
+            "attempts": [{"outcome": SURVIVED, "reason": ""}, {"outcome": CAUGHT, "reason": ""}],
+        }
+    ]
+
+
+# --- the catalogue ---------------------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_is_large_enough_and_names_each_mutant_once() -> None:
+    names = [each.name for each in MUTANTS]
+    assert len(names) == len(set(names)) >= 40
+    assert all(each.edits and each.tests and each.trap.endswith(".") for each in MUTANTS)
+
+
+def test_every_mutant_applies_to_the_code_as_it_is() -> None:
+    """Whoever changes an expression or a statement that a mutant breaks changes the mutant with it."""
+    wrong = []
+    for each in MUTANTS:
+        try:
+            check_applicable(each)
+        except (NotApplicable, SyntaxError) as error:
+            wrong.append(f"{each.name}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_test_that_a_trap_names_is_there() -> None:
+    known = {
+        f"{path.name}::{node.name}"
+        for path in (run.ROOT / WIRE_TESTS).glob("test_*.py")
+        for node in ast.parse(path.read_text()).body
+        if hasattr(node, "name")
+    }
+    named = {test.partition("[")[0] for each in MUTANTS for test in each.tests}
+    assert named <= known
+    assert CANARY.removeprefix(f"{WIRE_TESTS}/") in known
+
+
+def test_seeds_that_follow_one_another_run_every_mutant() -> None:
+    rounds = -(-len(MUTANTS) // AT_ONCE_IN_CI)
+    for first in (0, 739_000):
+        chosen = [chosen_in_ci(seed) for seed in range(first, first + rounds)]
+        assert all(len(some) == AT_ONCE_IN_CI for some in chosen)
+        assert {each.name for some in chosen for each in some} == {each.name for each in MUTANTS}
+    assert chosen_in_ci(7) == chosen_in_ci(7) != chosen_in_ci(8)

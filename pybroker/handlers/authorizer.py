@@ -1,0 +1,30 @@
+"""Who may do what: the port that security is plugged into.
+
+Owns: what an authorizer is asked, and what of a request it may look at.  Without one everybody may do everything.
+
+Counterpart in Kafka: ``Authorizer`` and ``AuthorizableRequestContext`` in ``org.apache.kafka.server.authorizer``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class AuthorizableRequestContext(Protocol):
+    """What an authorizer sees of a request; ``RequestContext`` says what each of these is."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    listener: str
+    principal: str
+
+
+class Authorizer(Protocol):
+    """``Services.authorizer``."""
+
+    def allows(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the request's principal may do ``operation`` on the resource, from where it is connected."""
+        ...

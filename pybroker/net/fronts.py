@@ -1,0 +1,70 @@
+"""Which request a connection repeats, and the front that serves the ones like it.
+
+Owns: when a front is learned, and the one that a connection has.  Does not own what a front does
+(``produce_front``, ``commit_front``: fronts of the one path that all requests go), nor any rule.
+
+Invariants: a front is learned only from a request that has just succeeded the ordinary way, and not more often than
+pays; there is one at most.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pybroker import limits
+from pybroker.net.dispatch import OFFSET_COMMIT_KEY, PRODUCE_KEY
+
+if TYPE_CHECKING:
+    from pybroker.handlers.context import RequestContext
+    from pybroker.net.commit_front import CommitFront
+    from pybroker.net.dispatch import ServedApi
+    from pybroker.net.framing import Framing
+    from pybroker.net.produce_front import ProduceFront
+    from pybroker.net.reply_order import Replier
+
+KEYS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY))
+_PAUSE = 64  # requests between two fronts: making one costs more than a request
+
+
+class Fronts:
+    """``current`` is the front of what the connection repeats, if it repeats something."""
+
+    __slots__ = ("_framing", "_pause", "current")
+
+    def __init__(self, framing: Framing) -> None:
+        self.current: ProduceFront | CommitFront | None = None
+        self._framing = framing
+        self._pause = 0
+
+    def learn(
+        self, replier: Replier, ctx: RequestContext, api: ServedApi, request: Any, response: Any, frame: memoryview
+    ) -> bool:
+        """Remember a request with one batch, or offsets, so that the next one like it is served by a front.
+
+        ``frame`` is the request without its length, as it was received.  Gives back whether ``ctx`` is kept.
+        """
+        if self._pause:
+            self._pause -= 1
+            return False
+        if api.api_key == OFFSET_COMMIT_KEY:
+            from pybroker.net.commit_front import front_of_commit
+
+            self._pause = _PAUSE
+            self.current = front_of_commit(replier, ctx, api, request, response, frame)
+            return self.current is not None
+        if self._framing.frame_bytes_max < 2 * limits.INLINE_WRITE_BYTES_MAX:
+            return False  # a front looks at no frame's length
+        topics = response.responses
+        if len(topics) == 1 and len(topics[0].partition_responses) == 1:
+            reply = topics[0].partition_responses[0]
+            if not reply.error_code:
+                from pybroker.net.produce_front import front_of_produce
+
+                self._pause = _PAUSE
+                self.current = front_of_produce(ctx, api, request, frame)
+                return self.current is not None
+        return False
+
+    def forget(self) -> None:
+        """There will be no further request."""
+        self.current = None

@@ -1,0 +1,99 @@
+"""Replies on their way from handlers to the transport.
+
+Owns: encoding a response behind its header, and handing what a turn produced to the transport in as few buffers as
+pays.  Does not own the order of replies (``reply_order``) nor what the peer has not taken yet (the transport).
+
+Invariant: a buffer handed to the transport is never written to again.
+
+Replies leave as each connection is served.  To send those of a turn of the loop together was measured and lost: at its
+end, tiny requests over eight connections came to 0.9 of the rate, and their p99 at a fixed rate was half as long again
+(though a quarter lower in a closed loop); the first at once and the others at the end, 0.9 as well.
+
+Kafka counterpart: NetworkSend and the response part of RequestChannel.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from pybroker import limits
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pybroker.net.dispatch import ServedApi
+
+_REPLY_HEADER = struct.Struct(">ii").pack
+_FLEXIBLE_REPLY_HEADER = struct.Struct(">iib").pack
+
+
+class EncodedReply:
+    """A response as the buffers that its encoder made of it; the first is the place of the header."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
+class Outbox:
+    """What one connection sends at the end of its turn: ``parts``, of ``size`` bytes without the headers."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.size = 0
+
+    def add(self, api: ServedApi, correlation_id: int, response: Any) -> None:
+        """Encode a reply behind those that wait for the end of this turn; raises whatever its encoder raises."""
+        parts: list[Any] = [b""]
+        if response.__class__ is EncodedReply:
+            parts = response.parts
+        else:
+            api.encode(response, parts)
+        size = sum(map(len, parts))
+        if api.flexible_reply:
+            parts[0] = _FLEXIBLE_REPLY_HEADER(size + 5, correlation_id, 0)
+        else:
+            parts[0] = _REPLY_HEADER(size + 4, correlation_id)
+        self.parts += parts
+        self.size += size
+
+    def add_encoded(self, replies: list[bytes], size: int) -> None:
+        """Replies that are whole, header and all, and their bytes."""
+        self.parts += replies
+        self.size += size
+
+    def flush(self, transport: asyncio.Transport) -> None:
+        """Hand everything to the transport: short replies joined, long views as they are."""
+        parts, self.parts = self.parts, []
+        size, self.size = self.size, 0
+        if transport.is_closing():
+            return
+        if size <= limits.JOIN_BYTES:
+            transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        else:
+            transport.writelines(_joined(parts))
+
+    def clear(self) -> None:
+        """Nobody is there to send it to."""
+        self.parts.clear()
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """Neighbours that are short become one buffer, because each buffer of a vectored write costs something."""
+    joined: list[Any] = []
+    short: list[Any] = []
+    for part in parts:
+        if len(part) < limits.JOIN_BYTES:
+            short.append(part)
+            continue
+        if short:
+            joined.append(b"".join(short))
+            short = []
+        joined.append(part)
+    if short:
+        joined.append(b"".join(short))
+    return joined

@@ -1,0 +1,135 @@
+"""What the connections of the loop share, and the looking after them.
+
+Owns: the set of connections, the buffer that they read into while they keep nothing, and the sweep for idle and stalled
+peers; and it has, for all of them, the one account of received bytes (``receive_budget``), the order of turns
+(``turns``), the requests that take long (``long_requests``) and the table of what is served (``dispatch``).
+Does not own listening sockets (``socket_server``) nor what a connection does (``connection``).
+
+Kafka counterpart: Processor, of which there are several there, each on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker import limits
+from pybroker.folded_log import FoldedLog
+from pybroker.net.buffers import BufferPool
+from pybroker.net.busy_poll import busy_poll
+from pybroker.net.connection_quotas import ConnectionQuotas
+from pybroker.net.dispatch import Dispatcher
+from pybroker.net.framing import Framing
+from pybroker.net.long_requests import LongRequests
+from pybroker.net.receive_budget import ReceiveBudget
+from pybroker.net.turns import Turns
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Cancellable, Env
+    from pybroker.handlers.services import Services
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 0.5  # with connections that have something to send when the broker stops
+
+
+class LookedAfter(Protocol):
+    """A connection, to whoever looks after all of them."""
+
+    @property
+    def peer_host(self) -> str: ...
+
+    def look_after(self, idle_since_sweep: int) -> None:
+        """Close it if it is to be closed for what its peer does not do."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """It is one too many."""
+        ...
+
+    def close(self) -> None:
+        """Close it after what is already handed to the transport has been sent."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
+
+class Processor:
+    """See the module's docstring.  Lives on one loop; nothing of it is called from another thread."""
+
+    def __init__(self, env: Env, services: Services, config: BrokerConfig, own_process: bool = False) -> None:
+        self.services = services
+        self.framing = Framing(config.get_int("socket.request.max.bytes"))
+        queued_bytes_max = config.get_int("queued.max.request.bytes")
+        if queued_bytes_max <= 0:
+            queued_bytes_max = limits.QUEUED_REQUEST_BYTES
+        self.budget = ReceiveBudget(BufferPool(), queued_bytes_max, self.framing.frame_bytes_max, env)
+        self.shared = self.budget.take_shared()
+        self.dispatcher = Dispatcher()
+        self.turns = Turns(env.timers.call_soon)
+        self.folded_log = FoldedLog(log, env.timers)
+        self.long_requests = LongRequests(env)
+        self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
+        self.sweep = 0
+        self.connections: set[LookedAfter] = set()
+        self._env = env
+        self._quotas = ConnectionQuotas(config)
+        idle_ms_max = config.get_int("connections.max.idle.ms")
+        self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
+        self._sweep_timer: Cancellable | None = None
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    def start(self) -> None:
+        """Begin to look after the connections."""
+        self._sweep_timer = self._env.timers.call_later(limits.SWEEP_INTERVAL_MS, self._sweep)
+
+    async def stop(self) -> None:
+        """Close every connection; returns when all are gone.  No new one comes."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self.budget.close()
+        self.long_requests.close()
+        for connection in list(self.connections):
+            connection.close()
+        try:
+            await asyncio.wait_for(self._is_empty.wait(), timeout=_PATIENCE_S)
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.abort()
+            await self._is_empty.wait()
+        self.folded_log.close()
+
+    def add(self, connection: LookedAfter) -> None:
+        """Called by a connection when it is made; over a bound on connections the newcomer is closed."""
+        self.connections.add(connection)
+        self._is_empty.clear()
+        reason = self._quotas.add(connection.peer_host)
+        if reason is not None:
+            connection.refuse(reason)
+
+    def remove(self, connection: LookedAfter) -> None:
+        """Called by a connection when it is lost."""
+        self.connections.discard(connection)
+        self._quotas.remove(connection.peer_host)
+        if not self.connections:
+            self._is_empty.set()
+
+    def replace_shared(self) -> None:
+        """A handler holds the shared buffer: leave it to the holder and read into another from now on."""
+        self.shared.release()
+        self.shared = self.budget.take_shared()
+
+    def _sweep(self) -> None:
+        self.sweep += 1
+        self._sweep_timer = self._env.timers.call_later(limits.SWEEP_INTERVAL_MS, self._sweep)
+        idle_since = self.sweep - self._idle_sweeps if self._idle_sweeps else -1
+        for connection in list(self.connections):
+            try:
+                connection.look_after(idle_since)
+            except Exception:  # the others are to be looked after, too
+                log.exception("looking after the connection of %s failed", connection)

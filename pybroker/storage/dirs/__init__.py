@@ -1,0 +1,1 @@
+"""One log directory of the broker: its lock, its threads, its failure."""

@@ -1,0 +1,269 @@
+"""One log directory: its lock, its identity, its threads, whether it still works, and whether it has room.
+
+Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
+threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
+is for good: after a failed write or sync nobody knows what the disk holds.
+
+ENOSPC of a write fails that append, and heals by itself.  EIO, and any error of a sync, ENOSPC included, take the
+directory offline, because the kernel has dropped the pages; with no directory left the process ends with exit code 1.
+A directory, or a partition's files, that were moved away count as failed, too (``Log.check_place``): the active
+segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
+sync before anybody is told of it.  Kafka notices at its next roll or deletion.
+
+Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from pybroker import limits
+from pybroker.env import Cancellable, Env, Executor
+from pybroker.storage.dirs.lookup_turns import LookupTurns
+from pybroker.storage.dirs.writers import Writers
+from pybroker.storage.files import os_file
+from pybroker.storage.results import StorageError, TopicPartition
+from pybroker_protocol.uuids import ZERO_UUID
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+
+# POSIX locks do not exclude a process from itself, and closing any descriptor of the file drops them: so a second
+# broker in this process must be refused before it opens the file.
+_locked_here: set[Path] = set()
+
+# The flusher takes next to no processor time, and acknowledgements wait for it.
+_NICENESS = {
+    "reader": limits.WORKER_NICENESS,
+    "remover": limits.WORKER_NICENESS,
+    "flusher": 0,
+}
+
+logger = logging.getLogger("pybroker.storage")
+
+
+def _remove(paths: list[Path]) -> Generator[None, None, None]:
+    """Remove files and directories, a file at a time; what is gone already is no error."""
+    for path in paths:
+        if path.is_dir():
+            for file in list(path.iterdir()):
+                with suppress(OSError):
+                    file.unlink()
+                yield
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        yield
+
+
+def _removed(_nothing: None, _error: BaseException | None) -> None:
+    """What cannot be removed the next start tries again."""
+
+
+class LogDir:
+    """A directory that holds partitions' directories."""
+
+    __slots__ = (
+        "_env",
+        "_executors",
+        "_identity",
+        "_lock_fd",
+        "_refusals",
+        "_removals",
+        "_room_timer",
+        "before_first_file",
+        "before_opening",
+        "clean_broker_epoch",
+        "closing",
+        "directory_id",
+        "had_clean_shutdown",
+        "lookups",
+        "offline",
+        "on_offline",
+        "path",
+        "sync",
+        "writers",
+    )
+
+    def __init__(self, path: Path, env: Env, sync: bool = True) -> None:
+        self.path = path
+        self.sync = sync
+        self.offline = False
+        self.closing = False  # the flusher has ended or is about to: syncs happen where they are asked for
+        self.on_offline: Callable[[LogDir], None] | None = None
+        # Hears of a partition here whose first file is about to be made; raises OSError.
+        self.before_first_file: Callable[[TopicPartition], None] = lambda key: None
+        # Hears of a partition here whose log is about to be opened; raises OSError and StorageError.
+        self.before_opening: Callable[[TopicPartition], None] = lambda key: None
+        self.directory_id = ZERO_UUID
+        self.had_clean_shutdown = False
+        self.clean_broker_epoch = -1
+        self._env = env
+        self._executors: dict[str, Executor] = {}
+        # The threads that make large appends.
+        self.writers = Writers(env.clock, self._make_writer)
+        # The searches by timestamp that the reader goes on with.
+        self.lookups = LookupTurns()
+        self._lock_fd: int | None = None
+        self._identity: tuple[int, int] | None = None  # from the lock on
+        self._refusals = 0  # since room began to lack
+        self._room_timer: Cancellable | None = None
+        self._removals: dict[object, Cancellable] = {}
+
+    def _executor(self, role: str) -> Executor:
+        executor = self._executors.get(role)
+        if executor is None:
+            executor = self._executors[role] = self._env.executor(f"log-{role}-{self.path.name}", _NICENESS[role])
+        return executor
+
+    def _make_writer(self, number: int) -> Executor:
+        return self._env.executor(f"log-writer-{self.path.name}-{number}", limits.WORKER_NICENESS)
+
+    @property
+    def reader(self) -> Executor:
+        """The thread that waits for the disk on behalf of reads."""
+        return self._executor("reader")
+
+    @property
+    def flusher(self) -> Executor:
+        """The thread that syncs files and writes checkpoints."""
+        return self._executor("flusher")
+
+    @property
+    def remover(self) -> Executor:
+        """The thread that removes files, which for large ones takes its time."""
+        return self._executor("remover")
+
+    def remove_later(self, paths: list[Path], delay_ms: int) -> None:
+        """Remove renamed files or directories after ``delay_ms``; what is left at a stop goes at the next start."""
+
+        def remove() -> None:
+            self._removals.pop(key, None)
+            self.remover.submit(partial(_remove, paths), _removed)
+
+        key = object()
+        self._removals[key] = self._env.timers.call_later(delay_ms, remove)
+
+    def lock(self) -> None:
+        """Make the directory if need be and lock it; StorageError if another broker, Kafka's or ours, holds it.
+
+        Raises OSError if the directory cannot be made or used.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        real_path = self.path.resolve()
+        if real_path not in _locked_here:
+            self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
+        if self._lock_fd is not None:
+            _locked_here.add(real_path)
+            self._identity = os_file.identity(self.path)
+        else:
+            raise StorageError(
+                f"The log directory {self.path} is locked: another broker, Kafka's or pybroker's, is using it"
+            )
+
+    def take_clean_shutdown_marker(self) -> None:
+        """Note whether the last owner stopped cleanly, and take its marker away."""
+        path = self.path / CLEAN_SHUTDOWN_FILE
+        try:
+            text = path.read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return
+        self.had_clean_shutdown = True
+        try:
+            self.clean_broker_epoch = int(json.loads(text)["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):  # Older versions left the file empty.
+            self.clean_broker_epoch = -1
+        path.unlink()
+        if self.sync:
+            os_file.sync_path(self.path)
+
+    def sync_file_system(self) -> None:
+        """Sync everything in the file system of the directory.  Raises OSError."""
+        assert self._lock_fd is not None, "the directory is not locked"
+        # The lock file is open since the start: a write-back that failed at any time since then is reported.
+        os_file.sync_file_system(self._lock_fd)
+
+    def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
+        """Say that everything in the directory is whole, so that the next start need not look."""
+        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        os_file.replace_file(self.path / CLEAN_SHUTDOWN_FILE, text.encode(), self.sync)
+
+    def check_place(self) -> None:
+        """Raise OSError if the directory is not at its path any more: removed, unmounted, or something in its place.
+
+        What is written to open files afterwards goes nowhere that a restart would find, and a partition that is looked
+        for seems to have no files yet.
+        """
+        if self._identity is not None and os_file.identity(self.path) != self._identity:
+            raise OSError(errno.ESTALE, "another directory lies at its path")
+
+    def look_for_it(self) -> None:
+        """Take the directory offline if it is not at its path any more."""
+        try:
+            self.check_place()
+        except OSError as error:
+            self.fail(error, "looking for it")
+
+    def refused_for_room(self, error: BaseException) -> None:
+        """There was no room, or no descriptor: say so when that begins, and how often when it has ended."""
+        self._refusals += 1
+        if self._room_timer is None:
+            logger.warning("There is no room in %s, writes to it are refused: %s", self.path, error)
+            self._look_for_room_later()
+
+    def _look_for_room_later(self) -> None:
+        interval_ms = limits.ROOM_CHECK_INTERVAL_MS
+        self._room_timer = self._env.timers.call_later(interval_ms, self._look_for_room, self._refusals)
+
+    def _look_for_room(self, refusals_before: int) -> None:
+        """Where nothing was refused for a while there is room again."""
+        if self._refusals > refusals_before:
+            self._look_for_room_later()
+            return
+        logger.warning("There is room in %s again, %d writes to it were refused", self.path, self._refusals)
+        self._refusals, self._room_timer = 0, None
+
+    def fail(self, error: BaseException, what: str) -> str:
+        """Take the directory offline until restart.  Called on the loop; returns what is said of it."""
+        message = f"The log directory {self.path} cannot be used: {what} failed: {error}"
+        if not self.offline:
+            self.offline = True
+            logger.error("%s", message)
+            if self.on_offline is not None:
+                self.on_offline(self)
+        return message
+
+    def close_executors(self) -> None:
+        """Finish what the threads have queued and end them; blocks.
+
+        Searches by timestamp and removals are given up.
+        """
+        for timer in self._removals.values():
+            timer.cancel()
+        self._removals.clear()
+        if self._room_timer is not None:
+            self._room_timer.cancel()
+        self.lookups.close()
+        # What the writers complete may still want to be synced: their threads end first.
+        self.writers.close()
+        for role in ("flusher", "reader", "remover"):
+            self.closing = self.closing or role == "flusher"
+            executor = self._executors.get(role)
+            if executor is not None:
+                executor.close()
+        self._executors.clear()
+
+    def unlock(self) -> None:
+        """Let another broker have the directory."""
+        if self._lock_fd is not None:
+            _locked_here.discard(self.path.resolve())
+            os.close(self._lock_fd)
+            self._lock_fd = None

@@ -1,0 +1,316 @@
+"""One segment of a log: its batches, in a data file, and its indexes.  Kafka's LogSegment.
+
+Owns when an index entry is due, what an append has a place in, and the search from offset to file position.  Does not
+own the file itself (``segment_file``), nor offsets' assignment, rolling or retention: the log does.
+
+Invariant: ``tail`` names every batch of the recent past, without a gap, so that reads near the end need no scan.
+
+A sealed segment keeps no time index in memory.  Nobody looks at sealed segments at a clean start.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX
+from pybroker.storage.files import os_file
+from pybroker.storage.files.batch_walk import WALK, walk_from, walk_to_limit, walk_to_offset
+from pybroker.storage.files.file_names import (
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
+from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from pybroker.storage.files.segment_file import SegmentFile
+from pybroker.storage.files.segment_scan import rebuild_indexes
+from pybroker.storage.files.time_index import TimeIndex
+from pybroker.storage.files.transaction_index import TransactionIndex
+from pybroker_protocol.records import HEADER, HEADER_BYTES
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from pybroker.storage.files.segment_cache import SegmentCache
+
+_LOW = 0xFFFFFFFF
+
+
+def _position(entry: int) -> int:
+    return entry & _LOW
+
+
+class Segment(SegmentFile):
+    """The batches from ``base_offset`` up to the next segment's."""
+
+    __slots__ = (
+        "_offset_index",
+        "_time_index",
+        "bytes_since_index",
+        "created_ms",
+        "cursors",
+        "first_timestamp",
+        "index_entries_max",
+        "index_interval_bytes",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "roll_after_ms",
+        "tail",
+        "txn_index",
+    )
+
+    def __init__(self, directory: Path, base_offset: int, size: int, created_ms: int, cache: SegmentCache) -> None:
+        super().__init__(directory, base_offset, size, cache)
+        self.created_ms = created_ms
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.txn_index = TransactionIndex(self.path(TXN_INDEX_SUFFIX))
+        self.max_timestamp = -1
+        self.offset_of_max_timestamp = base_offset
+        self.first_timestamp = -1
+        self.bytes_since_index = 0
+        self.index_interval_bytes = 4096
+        self.index_entries_max = 0
+        self.roll_after_ms = 0
+        self.tail: array[int] = array("Q")
+        self.cursors: dict[int, int] = {}
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def create(self, capacity: int) -> None:
+        """Make the files of a new, empty segment; OSError leaves the caller to remove them."""
+        self.sealed = False
+        self.capacity = capacity
+        self._offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset)
+        self._time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset)
+        self.open()
+        self._offset_index.persist()
+        self._time_index.persist()
+
+    def close(self) -> None:
+        """Let go of the descriptor and the map, and of what a sealed segment's indexes tell again."""
+        super().close()
+        if self.sealed or self.retired:
+            self._offset_index = None
+            self._time_index = None
+            self.txn_index.forget_entries()
+            self.tail = array("Q")
+
+    def seal(self) -> None:
+        """Nothing will be appended any more: end the time index with the maximum, and write the indexes."""
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.persist_indexes()
+        self.sealed = True
+        self._time_index = None
+        self.tail = array("Q")
+        self.warm_from = self.size
+
+    def unseal(self) -> None:
+        """It is appended to, again."""
+        self.sealed = False
+
+    def arm(self, size_max: int, age_max_ms: int, index_interval_bytes: int, index_entries_max: int) -> None:
+        """Set the bounds past which an append has no place here, and how often an index gets an entry."""
+        self.limit(size_max)
+        self.roll_after_ms = age_max_ms
+        self.index_interval_bytes = index_interval_bytes
+        self.index_entries_max = index_entries_max
+
+    def persist_indexes(self) -> None:
+        """Write the indexes' new entries to their files."""
+        if self._offset_index is not None:
+            self._offset_index.persist()
+        if self._time_index is not None:
+            self._time_index.persist()
+        self.txn_index.persist()
+
+    # Indexes ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, loaded at first use; a missing or damaged one is made anew.  Raises OSError."""
+        index = self._offset_index
+        if index is None:
+            index = OffsetIndex.load(self.path(INDEX_SUFFIX), self.base_offset, self.size)
+            if index is None or (not index.entries and self.size > UNINDEXED_BYTES_MAX):
+                index = self._make_indexes_anew()[0]
+            self._offset_index = index
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index; that of a sealed segment, which few ask for, is read each time and not kept."""
+        index = self._time_index
+        if index is None:
+            index = TimeIndex.load(self.path(TIME_INDEX_SUFFIX), self.base_offset)
+            if index is None or (not len(index) and self.begins_with_a_time()):
+                index = self._make_indexes_anew()[1]
+            if not self.sealed:
+                self._time_index = index
+        return index
+
+    def begins_with_a_time(self) -> bool:
+        """Whether a first batch says when it was written: then a time index that is complete has an entry."""
+        if self.size < HEADER_BYTES or self.retired:
+            return False
+        self.open()
+        return bool(HEADER.unpack(os_file.pread(self.fd, HEADER_BYTES, 0))[8] >= 0)
+
+    def _make_indexes_anew(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Indexes that are missing or damaged, from the data; one that is out of the log gets empty ones."""
+        if self.retired or not self.size:
+            offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset)
+            return offset_index, TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset)
+        self.open()
+        return rebuild_indexes(self.directory, self.base_offset, self.fd, self.size)
+
+    def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        """Replace the indexes with rebuilt ones."""
+        self._offset_index = offset_index
+        self._time_index = time_index
+
+    def load_max_timestamp(self) -> None:
+        """Take the segment's maximum timestamp from the end of its time index."""
+        index = self._time_index
+        last = TimeIndex.read_last(self.path(TIME_INDEX_SUFFIX), self.base_offset) if index is None else index.last()
+        if last[0] < 0 and index is None:
+            last = self.time_index.last()
+        self.max_timestamp, self.offset_of_max_timestamp = last
+
+    def note_stored(self, position: int, last_offset: int, max_timestamp: int, since_index: int) -> None:
+        """A batch behind the last index entry was found in the file, ``since_index`` bytes behind that entry."""
+        self.bytes_since_index = since_index
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+
+    def load_first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, -1 without one; read once.  Leaves the file as closed as it is."""
+        if self.first_timestamp < 0 and self.size:
+            fd = self.fd if self.fd >= 0 else os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.first_timestamp = HEADER.unpack(os_file.pread(fd, HEADER_BYTES, 0))[8]
+            finally:
+                if fd != self.fd:
+                    os.close(fd)
+        return self.first_timestamp
+
+    # Appending --------------------------------------------------------------------------------------------------------
+
+    def must_roll(self, length: int, last_offset: int, max_timestamp: int, position: int = -1) -> bool:
+        """Whether an append of ``length`` bytes at ``position`` (by default the end) has no place here."""
+        if position < 0:
+            position = self.size
+        if position + length > self.room_end or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if self.first_timestamp >= 0:
+            return max_timestamp - self.first_timestamp > self.roll_after_ms
+        return position > 0 and self.cache.now_ms() - self.created_ms > self.roll_after_ms
+
+    def has_index_room(self, appends: int) -> bool:
+        """Whether so many appends cannot fill the indexes, whatever their sizes."""
+        index = self._offset_index
+        return index is not None and len(index.entries) + appends <= self.index_entries_max
+
+    def append(self, data: ReadableBuffer, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch at the end; OSError may leave a torn tail (``cut_torn_tail``), and nothing is accounted."""
+        position = self.size
+        if self.fd < 0 or position + length > self.capacity:
+            self.reserve(position + length)
+        if os_file.pwrite(self.fd, data, position) != length:
+            os_file.write_fully(self.fd, data, position)
+        self.account(position, length, base_offset, last_offset, max_timestamp)
+
+    def account(self, position: int, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Make a written batch part of the segment: it becomes readable, and its index entries are made when due."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.bytes_since_index = 0
+            if len(self.offset_index.entries) >= self.index_entries_max:
+                self.room_end = 0
+        self.bytes_since_index += length
+        tail = self.tail
+        tail.append((base_offset - self.base_offset) << 32 | position)
+        if len(tail) > TAIL_ENTRIES_MAX:
+            del tail[: TAIL_ENTRIES_MAX // 2]
+        self.size = position + length
+
+    def forget_tail(self) -> None:
+        """Offsets are missing before the next batch: what is known of the tail has to begin after the gap."""
+        self.tail = array("Q")
+
+    def truncate(self, position: int, offset: int) -> None:
+        """Drop everything from file ``position``, which is where ``offset`` begins."""
+        self.cut(position)
+        self.offset_index.truncate(position)
+        self._time_index = self.time_index  # kept from now on: it is appended to
+        self._time_index.truncate(offset)
+        self.txn_index.truncate(offset)
+        self.bytes_since_index = 0
+        self.tail = array("Q")
+        self.cursors.clear()
+        self.load_max_timestamp()
+        if position == 0:
+            self.first_timestamp = -1
+
+    # Finding ----------------------------------------------------------------------------------------------------------
+
+    def header_at(self, position: int) -> tuple[int, int, int]:
+        """(base offset, length, last offset delta) of the batch at ``position``, through the map."""
+        fields = walk_from(self.readable(), position)
+        return fields[0], fields[1], fields[2]
+
+    def cold_header_at(self, position: int) -> tuple[int, int, int]:
+        """The same by a read of the file, for a thread that may wait for the disk."""
+        fields = WALK.unpack(os_file.pread(self.fd, WALK.size, position))
+        return fields[0], fields[1], fields[2]
+
+    def known_position(self, offset: int) -> int:
+        """The position of the batch that holds ``offset`` if it is known without looking into the file, else -1."""
+        i = bisect_right(self.tail, (offset - self.base_offset) << 32 | _LOW)
+        if i:
+            return self.tail[i - 1] & _LOW
+        return self.cursors.get(offset, -1)
+
+    def recent(self, offset: int, max_bytes: int) -> memoryview | None:
+        """All that lies from the batch that holds ``offset`` on, if it was written a moment ago and is mapped."""
+        start, size, view = self.known_position(offset), self.size, self.view
+        if start < 0 or size - start > max_bytes or view is None or len(view) < size or not self.is_recent(start):
+            return None
+        self.referenced = True
+        self.exposed_end = size
+        return view[start:size]
+
+    def find(self, offset: int) -> int:
+        """The position of the first batch that reaches ``offset``; ``size`` if none, -1 if corrupt."""
+        position = self.known_position(offset)
+        if position >= 0:
+            return position
+        return walk_to_offset(self.header_at, self.offset_index.floor(offset), self.size, offset)
+
+    def boundary(self, start: int, limit: int) -> int:
+        """The last batch boundary in [start, limit], ``start`` being one; -1 if corrupt."""
+        tail = self.tail
+        if tail and tail[0] & _LOW <= start:
+            return tail[bisect_right(tail, limit, key=_position) - 1] & _LOW
+        floor = self.offset_index.floor_position(limit)
+        return walk_to_limit(self.header_at, max(start, floor), self.size, limit)
+
+    def remember(self, position: int) -> None:
+        """Note that a reader will ask for the batch at ``position`` next."""
+        if position + WALK.size <= min(self.size, len(self.view or ())):
+            cursors = self.cursors
+            if len(cursors) >= CURSORS_MAX:
+                cursors.clear()
+            cursors[self.header_at(position)[0]] = position

@@ -1,0 +1,1 @@
+"""One partition's log: how the files and the rules make a log."""

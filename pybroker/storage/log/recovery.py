@@ -1,0 +1,246 @@
+"""Making a partition's directory whole again after a crash.  Kafka: LogLoader.recoverLog and LogSegment.recover.
+
+Owns the scan of everything from the segment that holds the recovery point on: batches are read in large pieces and
+checked by their CRC; what follows the first bad byte is a torn tail and is cut; indexes, producer state and leader
+epochs are made anew from what is good.  Also owns finishing, or undoing, an interrupted swap of compacted segments.
+
+Invariants: nothing below the recovery point is changed; afterwards the directory may be opened as after a clean stop.
+
+Where the disk has no room for what is made anew from the data (indexes, snapshots, leader epochs) it is left out, and
+its file removed: whoever opens the log or the segment finds it missing and makes it in memory.  Only aborted
+transactions that cannot be written down make a log wait for room.  So each such file may be missing or damaged at any
+time (``tests/storage/test_every_damaged_file.py``); an empty transaction index alone looks like that of a segment where
+nothing was aborted, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from pybroker.limits import RECOVERED_AT_FIRST_TOUCH_BYTES_MAX
+from pybroker.storage.files import os_file
+from pybroker.storage.files.checkpoints import PARTITION_METADATA
+from pybroker.storage.files.directory_listing import ListedSegment, segment_files
+from pybroker.storage.files.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
+from pybroker.storage.files.leader_epoch_cache import LeaderEpochCache
+from pybroker.storage.files.segment_scan import RebuiltIndexes, SegmentScan
+from pybroker.storage.files.transaction_index import TransactionIndex
+from pybroker.storage.log.producer_snapshot import SNAPSHOT_SUFFIX, delete_snapshots, latest_snapshot, write_snapshot
+from pybroker.storage.results import AbortedTransaction
+from pybroker.storage.rules.control_batch import replay_batch
+from pybroker.storage.rules.producer_state import ProducerStateManager
+
+_HALF_WAY = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class Recovered(NamedTuple):
+    """The log end offset, and from where on files were written anew: none of them is synced."""
+
+    end_offset: int
+    from_offset: int
+
+
+def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> Recovered:
+    """Recover one partition's directory.  Raises OSError and StorageError.
+
+    Without room on the disk what can be made anew from the data is left out, for whoever opens the log: a torn tail is
+    cut all the same.
+    """
+    tidy_directory(directory)
+    files = segment_files(directory)
+    if not files:
+        return Recovered(log_start_offset, log_start_offset)
+    first = max(sum(base_offset <= recovery_point for base_offset, _, _ in files) - 1, 0)
+    producers = _producers_before(directory, files[:first], files[first][0], expiration_ms)
+    epochs = LeaderEpochCache(directory)
+    epochs.load_or_forget()
+    known_epochs = epochs.entries
+    epochs.truncate_from_end(files[first][0])
+    end_offset = files[first][0]
+    delete_snapshots(directory, above=end_offset)
+    for i in range(first, len(files)):
+        base_offset, size, _ = files[i]
+        next_base_offset = files[i + 1][0] if i + 1 < len(files) else 1 << 63
+        end_offset, kept = _recover_segment(directory, files[i], next_base_offset, producers, epochs)
+        if kept < size:
+            logger.warning("Cut %d torn bytes off %s", size - kept, directory / file_name(base_offset))
+            _remove_segments(directory, files[i + 1 :])
+            break
+        if i + 1 < len(files):
+            _write_snapshot(directory, files[i + 1][0], producers)
+    if end_offset < log_start_offset:
+        # What DeleteRecords had reached was lost with the crash: its offsets must not be given out again.
+        _remove_segments(directory, files)
+        epochs.clear()
+        end_offset = log_start_offset
+    epochs.truncate_from_start(log_start_offset)
+    epochs.note_changed(epochs.entries != known_epochs or not known_epochs)
+    _write_epochs(epochs, complete=bool(known_epochs) or first == 0)
+    if producers.producers or sum(size for _, size, _ in files) > RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
+        _write_snapshot(directory, end_offset, producers)  # else an opening finds that there are none as quickly
+    return Recovered(end_offset, files[first][0])
+
+
+def _write_epochs(epochs: LeaderEpochCache, complete: bool) -> None:
+    """Write the leader epochs; what is known of a part of the log only is left to be taken from all of it."""
+    try:
+        if complete:
+            epochs.write()
+        else:
+            epochs.path.unlink(missing_ok=True)
+    except OSError as error:
+        if not os_file.is_passing(error):
+            raise
+        epochs.path.unlink(missing_ok=True)
+
+
+def _write_snapshot(directory: Path, offset: int, producers: ProducerStateManager) -> None:
+    try:
+        write_snapshot(directory, offset, producers.producers, sync=False)
+    except OSError as error:
+        if not os_file.is_passing(error):
+            raise
+
+
+def sync_partition(directory: Path, from_offset: int) -> None:
+    """Sync what a recovered partition holds from an offset on, and the names of its files.  Raises OSError."""
+    files = segment_files(directory)
+    for i, (base_offset, _, _) in enumerate(files):
+        if i + 1 == len(files) or files[i + 1][0] > from_offset:
+            for suffix in SUFFIXES:
+                os_file.sync_path(directory / file_name(base_offset, suffix))
+    os_file.sync_path(directory / PARTITION_METADATA)
+    os_file.sync_path(directory)
+    os_file.sync_path(directory.parent)
+
+
+def sync_transaction_indexes(directory: Path, from_offset: int, recovery_point: int) -> None:
+    """Sync the indexes of aborted transactions that were written anew for data which is on the disk.  Raises OSError.
+
+    Those of later data are synced with it.  The other indexes can be made anew at any time, and an open would notice;
+    without an entry of this one an aborted transaction looks like a committed one.
+    """
+    found = False
+    for base_offset, _, _ in segment_files(directory):
+        path = directory / file_name(base_offset, TXN_INDEX_SUFFIX)
+        if from_offset <= base_offset < recovery_point and path.exists():
+            os_file.sync_path(path)
+            found = True
+    if found:
+        os_file.sync_path(directory)
+
+
+def _recover_segment(
+    directory: Path,
+    file: ListedSegment,
+    next_base_offset: int,
+    producers: ProducerStateManager,
+    epochs: LeaderEpochCache,
+) -> tuple[int, int]:
+    """Scan one segment, write its indexes, cut its torn tail; returns (end offset, bytes kept)."""
+    base_offset, size, _ = file
+    rebuilt = RebuiltIndexes(directory, base_offset)
+    transactions: list[AbortedTransaction] = []
+    fd = os_file.open_for_append(directory / file_name(base_offset))
+    try:
+        scan = SegmentScan(fd, size, base_offset, next_base_offset)
+        for position, header, batch in scan:
+            rebuilt.add(position, header)
+            if header[2] > epochs.latest_epoch:
+                epochs.assign(header[2], header[0])
+            if header[9] >= 0:
+                aborted = replay_batch(producers, header, header[0], batch)
+                if aborted is not None:
+                    transactions.append(aborted)
+        if scan.end < size:
+            os_file.ftruncate(fd, scan.end)
+    finally:
+        os.close(fd)
+    rebuilt.write()
+    TransactionIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX)).rewrite(transactions)
+    return rebuilt.end_offset, scan.end
+
+
+def _producers_before(
+    directory: Path, files: list[ListedSegment], offset: int, expiration_ms: int
+) -> ProducerStateManager:
+    """The producers of everything below ``offset``: the last snapshot, and the batches of ``files`` after it."""
+    producers = ProducerStateManager(expiration_ms)
+    snapshot = latest_snapshot(directory, offset)
+    start = 0
+    if snapshot is not None:
+        start = snapshot[0]
+        producers.load(snapshot[1], start, 0)
+    for i, (base_offset, size, _) in enumerate(files):
+        end_offset = files[i + 1][0] if i + 1 < len(files) else offset
+        if end_offset <= start:
+            continue
+        fd = os_file.open_for_append(directory / file_name(base_offset))
+        try:
+            for _, header, batch in SegmentScan(fd, size, base_offset):
+                if header[9] >= 0 and header[0] >= start:
+                    replay_batch(producers, header, header[0], batch)
+        finally:
+            os.close(fd)
+    return producers
+
+
+def _remove_segments(directory: Path, files: list[ListedSegment]) -> None:
+    for base_offset, _, _ in files:
+        logger.warning("Removing %s, which lies behind what was lost", directory / file_name(base_offset))
+        for suffix in SUFFIXES:
+            (directory / file_name(base_offset, suffix)).unlink(missing_ok=True)
+    if files:
+        delete_snapshots(directory, above=files[0][0] - 1)
+
+
+def tidy_directory(directory: Path) -> None:
+    """Remove what deletion and compaction left half way; finish the swaps that had begun, as Kafka does."""
+    names = sorted(name for name in os.listdir(directory) if name.endswith(_HALF_WAY))
+    if not names:
+        return
+    for name in names:
+        # Kafka keeps deleted snapshots of its metadata log by another rule.
+        if name.endswith(DELETED_SUFFIX) and not name.endswith(".checkpoint" + DELETED_SUFFIX):
+            (directory / name).unlink(missing_ok=True)
+    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
+    lowest_cleaned = min((int(name[:20]) for name in cleaned if name[:20].isdigit()), default=1 << 63)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    for name in [*cleaned, *(name for name in swaps if int(name[:20]) >= lowest_cleaned)]:
+        (directory / name).unlink(missing_ok=True)
+    _finish_swaps(directory, [name for name in swaps if int(name[:20]) < lowest_cleaned])
+
+
+def _finish_swaps(directory: Path, swaps: list[str]) -> None:
+    """Replace the segments that the ``.swap`` ones were compacted from."""
+    low, high = 1 << 63, -1
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            path = directory / name
+            end_offset = int(name[:20])
+            fd = os_file.open_for_append(path)
+            try:
+                for _, header, _ in SegmentScan(fd, path.stat().st_size, int(name[:20])):
+                    end_offset = header[0] + header[6] + 1
+            finally:
+                os.close(fd)
+            low, high = min(low, int(name[:20])), max(high, end_offset)
+    # By name, as a data file may have been renamed already and its indexes not: they would speak of what is gone.
+    for path in list(directory.iterdir()):
+        if path.suffix in {*SUFFIXES, SNAPSHOT_SUFFIX} and path.stem.isdigit() and low <= int(path.stem) < high:
+            path.unlink(missing_ok=True)
+    for name in swaps:
+        os_file.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))

@@ -1,0 +1,154 @@
+"""ListOffsets by timestamp: from the time index to the batch to the record.
+
+Owns the search in one segment; the records of one batch are looked at, because only they know which of them is the
+first.  What that is in the way of work goes by the records, not by the bytes, and so does the walk to the batch: the
+search is done in portions, the first of them on the loop, which ordinary batches need no more than, and the others in
+a thread (``TimestampLookup``).  What the disk does not say is KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.storage.log.retention import newest_timestamp
+from pybroker.storage.log.timestamp_lookup import TimestampLookup
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
+from pybroker_protocol.errors import ProtocolError
+from pybroker_protocol.record_search import FoundRecord, first_record_since
+from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
+
+if TYPE_CHECKING:
+    from pybroker.storage.files.segment import Segment
+    from pybroker.storage.log.log_state import LogState
+    from pybroker.storage.log.timestamp_lookup import Found, Search
+
+
+def offset_for_timestamp(log: LogState, timestamp: int, from_offset: int = 0) -> Found:
+    """The first record at or past ``from_offset`` and the log start whose timestamp is at least ``timestamp``."""
+    start_offset = max(from_offset, log.log_start_offset)
+    go_on = partial(offset_for_timestamp, log, timestamp)
+    looks = _Looks()
+    try:
+        for segment in _segments_from(log, start_offset):
+            if looks.are_over(segment):
+                return TimestampLookup(log, _nothing(segment.base_offset), False, go_on)
+            if segment.size and newest_timestamp(segment) >= timestamp:
+                found = _begin(log, segment, timestamp, start_offset, go_on)
+                if found is not None:
+                    return found
+    except OSError as error:
+        return _failed(log, error)
+    return None
+
+
+def offset_of_max_timestamp(log: LogState, from_offset: int = 0) -> Found:
+    """The first record at or past ``from_offset`` that has the largest timestamp of the log."""
+    return _newest(log, from_offset, -1, -1, 0)
+
+
+def _newest(log: LogState, from_offset: int, newest: int, newest_base_offset: int, next_offset: int) -> Found:
+    """The same, where the segments below ``next_offset`` are known: the newest is ``newest`` (ms), in that segment."""
+    looks = _Looks()
+    try:
+        for segment in _segments_from(log, next_offset):
+            if looks.are_over(segment):
+                go_on = partial(_newest, log, from_offset, newest, newest_base_offset)
+                return TimestampLookup(log, _nothing(segment.base_offset), False, go_on)
+            if segment.size and newest_timestamp(segment) > newest:
+                newest, newest_base_offset = newest_timestamp(segment), segment.base_offset
+        if newest_base_offset < 0:
+            return None
+        segment = log.segments[log.segments.floor(newest_base_offset)]
+        start_offset = max(from_offset, log.log_start_offset)
+        return _begin(log, segment, newest, start_offset, partial(offset_of_max_timestamp, log))
+    except OSError as error:
+        return _failed(log, error)
+
+
+class _Looks:
+    """Counts the segments whose newest timestamp had to be read from a file during one turn of the loop."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def are_over(self, segment: Segment) -> bool:
+        """Whether one more look would be more than the loop has time for."""
+        self._count += segment.max_timestamp < 0
+        return self._count > limits.SEGMENTS_LOOKED_AT_ONCE
+
+
+def _segments_from(log: LogState, offset: int) -> Iterator[Segment]:
+    """The segments from the one that holds the offset on; none if there are none."""
+    for i in range(max(log.segments.floor(offset), 0), len(log.segments)):
+        yield log.segments[i]
+
+
+def _nothing(offset: int) -> Search:
+    """A search that has come to an offset: whoever goes on does so in another turn of the loop."""
+    yield 0
+    return None, offset
+
+
+def _failed(log: LogState, error: OSError) -> TimestampOffset:
+    log.read_failed(error)
+    return TimestampOffset(-1, -1, -1, KAFKA_STORAGE_ERROR)
+
+
+def _begin(log: LogState, segment: Segment, timestamp: int, start_offset: int, go_on: Callable[[int], Found]) -> Found:
+    """Search a segment, as far as the loop may.  ``go_on(from_offset)`` is the whole search, from an offset on."""
+    view = segment.readable()
+    position = segment.find(max(segment.time_index.floor(timestamp - 1), segment.base_offset, start_offset))
+    search = _search(view, position, segment.size, timestamp, start_offset)
+    try:
+        records = next(search)
+    except StopIteration as end:
+        found: TimestampOffset | None = end.value[0]
+        return found
+    segment.expose(segment.size)
+    return TimestampLookup(log, search, records > limits.ORDINARY_BATCH_RECORDS_MAX, go_on)
+
+
+def _search(view: memoryview, position: int, end: int, timestamp: int, start_offset: int) -> Search:
+    """What the batches from ``position`` on have, and the offset that a search behind them begins with.
+
+    Yields where others may have their turn, how many records are left of the batch that it is at.  Between two yields
+    there is no more to do than the loop has time for, but for a large block of snappy's, which a yield comes before.
+    """
+    walked, offset, has_paused = 0, start_offset, False
+    while position >= 0 and position + HEADER_BYTES <= end:
+        header = HEADER.unpack_from(view, position)
+        next_position = position + LOG_OVERHEAD + header[1]
+        if header[1] < HEADER_BYTES - LOG_OVERHEAD or next_position > end:
+            break
+        next_offset = header[0] + header[6] + 1
+        if header[8] >= timestamp and next_offset > start_offset:
+            if has_paused and header[12] > limits.ORDINARY_BATCH_RECORDS_MAX:
+                break  # whose turn it is depends on that: the search begins anew
+            found = yield from _find_in(view[position:next_position], timestamp, start_offset)
+            if found is not None:
+                return TimestampOffset(found.timestamp_ms, found.offset, header[2]), next_offset
+            yield 0
+            has_paused = True
+        position, offset = next_position, max(next_offset, start_offset)
+        walked += 1
+        if not walked % limits.BATCHES_WALKED_PER_STEP:
+            yield 0
+            has_paused = True
+    return None, offset
+
+
+def _find_in(batch: memoryview, timestamp: int, start_offset: int) -> Generator[int, None, FoundRecord | None]:
+    search = first_record_since(
+        batch, timestamp, start_offset, limits.RECORDS_SEARCHED_PER_STEP, limits.BYTES_SEARCHED_PER_STEP
+    )
+    try:
+        return (yield from search)
+    except ProtocolError:
+        # What a producer put behind a good header is not looked at when it is appended.
+        header = HEADER.unpack_from(batch)
+        return FoundRecord(max(header[0], start_offset), header[8])

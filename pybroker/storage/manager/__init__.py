@@ -1,0 +1,1 @@
+"""All logs of a broker: where they lie, and their housekeeping."""

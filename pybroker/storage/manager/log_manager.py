@@ -1,0 +1,424 @@
+"""All logs of a broker.  Kafka's LogManager.
+
+Owns the start (locks, identity, checkpoints, recovery after a crash), which logs are in use, deletion, the cleaner's
+beginning, and the clean stop.  Owns no batch, not which partition lies where (``partition_places``), and not what is
+done from time to time (``housekeeping``).
+
+Invariants: after a clean stop a start reads only names and checkpoints; a partition's files come into being at its
+first append, in the directory that the cluster's metadata names, or not at all; a failed directory stays offline until
+restart, and with the last one, or that of the metadata, ``on_all_dirs_failed`` is called.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.storage.dirs.log_dir import LogDir
+from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.files.checkpoints import MetaProperties
+from pybroker.storage.files.metadata_mark import MARK_FILE, NOTHING_SEEN, read_mark, write_mark
+from pybroker.storage.log.log_environment import LogEnvironment, StorageSettings
+from pybroker.storage.log.partition_log import PartitionLog, open_logs
+from pybroker.storage.manager.housekeeping import Housekeeping
+from pybroker.storage.manager.log_dir_state import LogDirState, online
+from pybroker.storage.manager.partition_places import Assigned, PartitionPlaces
+from pybroker.storage.results import StorageError, TopicPartition
+from pybroker_protocol.uuids import uuid_bytes
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.config.log_config import LogConfig
+    from pybroker.env import Cancellable, Env
+    from pybroker.storage.cleaner.log_cleaner import LogCleaner
+    from pybroker.storage.manager.log_dir_description import LogDirDescription, LogDirsDescription
+    from pybroker.storage.manager.pending_recovery import PendingRecovery
+
+logger = logging.getLogger("pybroker.storage")
+
+
+def _directory_id(path: Path, text: str) -> bytes:
+    try:
+        return uuid_bytes(text)
+    except ValueError as error:
+        raise StorageError(f"{path / checkpoints.META_PROPERTIES}: {error}") from None
+
+
+class LogManager:
+    """The logs of one broker.  Everything runs on the broker's loop."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        on_all_dirs_failed: Callable[[], None],
+        cleaner_process: bool = False,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
+        settings = StorageSettings.of(config)
+        open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2)
+        self._environment = LogEnvironment(env, settings, open_max)
+        self._on_all_dirs_failed = on_all_dirs_failed
+        self._states = [LogDirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
+        metadata_dir = config["metadata.log.dir"]
+        self.metadata_dir = Path(metadata_dir).absolute() if metadata_dir else self._states[0].directory.path
+        self._metadata_identity: tuple[int, int] | None = None  # from ``settle`` on, of no log dir
+        self._places = PartitionPlaces(env, self._states, lambda *partition: self._cleaner().forget(*partition))
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        # Partitions of deleted topics, with the topics' ids, whose directories are to be renamed.
+        self._doomed: deque[tuple[TopicPartition, bytes]] = deque()
+        self._timers: dict[str, Cancellable] = {}
+        self._meta: dict[str, str] | None = None
+        self._log_cleaner: LogCleaner | None = None  # made when it first looks for work
+        self._closed = False
+        # Hears of a directory that fails while others go on, by its id.
+        self.on_directory_failed: Callable[[bytes], None] | None = None
+        # Opens the log of a partition that lies on the disk and that nobody uses, if it is of use here: the layer above
+        # knows its topic's id and settings.
+        self.open_unused: Callable[[str, int], PartitionLog | None] | None = None
+        self._housekeeping = Housekeeping(
+            self._environment,
+            self._logs,
+            self._places,
+            self._states,
+            lambda key: None if self.open_unused is None else self.open_unused(*key),
+            self._look_for_metadata,
+        )
+
+    # Start ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Lock and read the log directories, and recover what a crash left.
+
+        A directory that cannot be used is offline, and the others go on.  Raises StorageError when a directory is in
+        use by another broker, when two are copies of each other, or when the metadata's or all cannot be used.
+        """
+        reasons = []
+        for state in self._states:
+            try:
+                state.directory.lock()
+            except OSError as error:
+                reasons.append(state.directory.fail(error, "the start"))
+        for state in online(self._states):
+            try:
+                self._load_directory(state)
+            except (OSError, StorageError) as error:
+                reasons.append(state.directory.fail(error, "the start"))
+        for state in self._states:
+            state.directory.on_offline = self._directory_failed
+            if state.directory.offline and (state.directory.path == self.metadata_dir or not online(self._states)):
+                raise StorageError("; ".join(reasons))
+        ids = self.directory_ids()
+        if len(set(ids)) < len(ids):
+            # Which of them the metadata means cannot be told.
+            raise StorageError("Two log directories have the same directory.id: one is a copy of the other")
+        self._housekeeping.start()
+        if self._config.get_bool("log.cleaner.enable"):
+            self._start_cleaner_later()
+
+    def _load_directory(self, state: LogDirState) -> None:
+        directory = state.directory
+        meta = checkpoints.read_meta_properties(directory.path)
+        if meta is not None:
+            self._check_meta(directory.path, meta)
+            if "directory.id" in meta:
+                directory.directory_id = _directory_id(directory.path, meta["directory.id"])
+        if not any(directory.directory_id):
+            directory.directory_id = self._env.new_uuid()
+        directory.take_clean_shutdown_marker()
+        state.load()
+        keys = self._places.take_in(state)
+        state.keep_only(keys)
+        if not directory.had_clean_shutdown:
+            if keys:
+                logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), directory.path)
+            state.recover(self._pending_recovery(state), keys)
+        state.ready = True
+
+    def _pending_recovery(self, state: LogDirState) -> PendingRecovery:
+        from pybroker.storage.manager.pending_recovery import PendingRecovery  # after a crash only
+
+        return PendingRecovery(self._environment, state)
+
+    def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
+        if self._meta is None:
+            self._meta = meta
+        for name in ("cluster.id", "node.id"):
+            if meta.get(name, meta.get("broker.id")) != self._meta.get(name, self._meta.get("broker.id")):
+                raise StorageError(f"{path} belongs to another cluster or node: {name} is {meta.get(name)}")
+
+    @property
+    def stored_cluster_id(self) -> str | None:
+        """The cluster that the directories belong to, ``None`` if they are new."""
+        return None if self._meta is None else self._meta.get("cluster.id")
+
+    @property
+    def stored_node_id(self) -> int | None:
+        """The node that the directories belong to, ``None`` if they are new."""
+        text = None if self._meta is None else self._meta.get("node.id", self._meta.get("broker.id"))
+        return None if text is None else int(text)
+
+    def set_cluster(self, cluster_id: str, node_id: int) -> None:
+        """Write ``meta.properties`` where it is missing; StorageError if the directories belong to somebody else."""
+        expected = (self.stored_cluster_id or cluster_id, self.stored_node_id if self._meta else node_id)
+        if expected != (cluster_id, node_id):
+            raise StorageError(
+                f"The log directories belong to node {expected[1]} of cluster {expected[0]}, "
+                f"not to node {node_id} of cluster {cluster_id}"
+            )
+        for state in online(self._states):
+            directory = state.directory
+            meta = checkpoints.read_meta_properties(directory.path)
+            if meta is None or meta.get("version") == "0" or "directory.id" not in meta:
+                checkpoints.write_meta_properties(
+                    directory.path, MetaProperties(cluster_id, node_id, directory.directory_id)
+                )
+
+    def settle(self, assigned: Assigned) -> dict[tuple[bytes, int], bytes]:
+        """Sort out what lies on the disks by what the cluster knows.  Called once, before any log is opened.
+
+        What belongs to no replica of this node is renamed, as Kafka renames strays, for somebody to look at.  Returns
+        the directory ids, by topic id and partition, of replicas that lie elsewhere than ``assigned`` says.
+        """
+        if all(state.directory.path != self.metadata_dir for state in self._states):
+            self._metadata_identity = os_file.identity(self.metadata_dir)
+        return self._places.settle(assigned)
+
+    def metadata_seen(self) -> int:
+        """The newest revision of the metadata that any log dir has seen, ``NOTHING_SEEN`` if none says."""
+        seen = NOTHING_SEEN
+        for state in online(self._states):
+            try:
+                seen = max(seen, read_mark(state.directory.path))
+            except OSError as error:
+                state.directory.fail(error, f"reading {MARK_FILE}")
+        return seen
+
+    def note_metadata(self, revision: int) -> None:
+        """The metadata of a revision is known here: a store that is older at a start has lost something."""
+        for state in online(self._states):
+            directory = state.directory
+            try:
+                directory.check_place()
+                write_mark(directory.path, revision)
+            except OSError as error:
+                if not os_file.is_passing(error):
+                    directory.fail(error, f"writing {MARK_FILE}")
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions have a place here."""
+        return len(self._places)
+
+    def directory_ids(self) -> list[bytes]:
+        """The ids of the directories that work (KIP-858)."""
+        return [state.directory.directory_id for state in online(self._states)]
+
+    def clean_broker_epoch(self) -> int:
+        """The broker epoch of the last clean stop, -1 if any directory was not stopped cleanly (KIP-966)."""
+        epochs = [state.directory.clean_broker_epoch for state in self._states]
+        return min(epochs)
+
+    # Logs -------------------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log if ``open`` has given it out."""
+        return self._logs.get((topic, partition))
+
+    def open(
+        self, topic: str, topic_id: bytes, partition: int, config: LogConfig, directory_id: bytes | None = None
+    ) -> PartitionLog | None:
+        """The partition's log; a new one gets a place but no files yet.
+
+        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
+        ``directory_id`` names the directory; with ``None`` a new log goes where the fewest are.  What an earlier topic
+        of the same name left is put aside.
+        """
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is not None and log.topic_id == topic_id:
+            log.forget_failure()
+            return None if log.directory.offline else log
+        if log is not None:
+            self._delete_log(key, log)
+        state = self._places.of(key, topic_id, directory_id)
+        if state is None:
+            return None
+        restart_point = state.restart_point(key)
+        log = PartitionLog(self._environment, state.directory, topic, partition, topic_id, config, restart_point)
+        self._logs[key] = log
+        return log
+
+    def delete(self, topic: str, topic_id: bytes, partition_count: int) -> None:
+        """Delete all partitions of a topic: directories are renamed, and removed after ``file.delete.delay.ms``.
+
+        As many now as take a slice of time; the others in later turns of the loop.
+        """
+        was_at_it = bool(self._doomed)
+        keys = ((topic, index) for index in range(partition_count))
+        self._doomed.extend((key, topic_id) for key in keys if key in self._places)
+        if not was_at_it:
+            self._delete_some()
+
+    def _delete_some(self) -> None:
+        slice_end_ms = self._env.clock.monotonic_ms() + limits.DELETION_SLICE_MS
+        while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
+            self._delete_first()
+        if self._doomed:
+            self._timers["deletion"] = self._env.timers.call_soon(self._delete_some)
+        elif "deleted" not in self._timers:  # once for all the topics that go in this turn of the loop
+            self._timers["deleted"] = self._env.timers.call_soon(self._checkpoint_deletions)
+
+    def _delete_first(self) -> None:
+        """Unless a topic made anew under the name has put it aside already."""
+        key, topic_id = self._doomed.popleft()
+        log = self._logs.get(key)
+        try:
+            if log is None and key in self._places:
+                self._places.delete_of_topic(key, topic_id)
+            elif log is not None and log.topic_id == topic_id:
+                self._delete_log(key, log)
+        except Exception:  # the others are to go, too
+            logger.exception("Partition %s-%d could not be deleted", *key)
+
+    def _checkpoint_deletions(self) -> None:
+        del self._timers["deleted"]
+        for state in online(self._states):
+            state.write_without_gone()
+
+    def _delete_log(self, key: TopicPartition, log: PartitionLog) -> None:
+        del self._logs[key]
+        log.retire()
+        self._places.delete(key, log.config.file_delete_delay_ms)
+
+    def logs(self) -> list[PartitionLog]:
+        """The logs that are in use."""
+        return list(self._logs.values())
+
+    def describe(
+        self, wanted: Iterable[TopicPartition] | None, done: Callable[[list[LogDirDescription]], None]
+    ) -> LogDirsDescription:
+        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``."""
+        from pybroker.storage.manager.log_dir_description import LogDirsDescription
+
+        description = LogDirsDescription(self._logs, done)
+        description.start(self._states, self._places, wanted)
+        return description
+
+    # Cleaning and looking for what is gone ---------------------------------------------------------------------------
+
+    def _start_cleaner_later(self) -> None:
+        backoff_ms = self._config.get_int("log.cleaner.backoff.ms")
+        self._timers["cleaner"] = self._env.timers.call_later(backoff_ms, self._start_cleaner)
+
+    def _start_cleaner(self) -> None:
+        try:
+            cleaner = self._cleaner()
+        except Exception:  # its modules are imported only now, for which there may be no descriptor
+            logger.exception("The cleaner cannot be made now")
+            self._start_cleaner_later()
+        else:
+            cleaner.start()
+
+    def _cleaner(self) -> LogCleaner:
+        """The cleaner, made at first need, which is not before the start is over."""
+        if self._log_cleaner is None:
+            from pybroker.storage.cleaner.log_cleaner import LogCleaner
+            from pybroker.storage.cleaner.runners import ProcessRunner, ThreadRunner
+
+            make_runner = ProcessRunner if self._cleaner_process else ThreadRunner
+            self._log_cleaner = LogCleaner(self._env, self._config, self.logs, make_runner)
+            self._environment.cleaner = self._log_cleaner
+        return self._log_cleaner
+
+    def _look_for_metadata(self) -> None:
+        """Without its directory the metadata store would go on with files that no restart finds."""
+        if self._metadata_identity is None:
+            return
+        try:
+            found = os_file.identity(self.metadata_dir)
+        except OSError:
+            found = None
+        if found != self._metadata_identity:
+            self._metadata_identity = None
+            logger.error("The directory of the metadata, %s, is gone", self.metadata_dir)
+            self._on_all_dirs_failed()
+
+    # Failure and stop -------------------------------------------------------------------------------------------------
+
+    def _directory_failed(self, directory: LogDir) -> None:
+        for log in self._logs.values():
+            if log.directory is directory:
+                log.go_offline()
+        if not online(self._states) or directory.path == self.metadata_dir:
+            self._on_all_dirs_failed()
+        elif self.on_directory_failed is not None:
+            self.on_directory_failed(directory.directory_id)
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Stop cleanly: everything written and synced, checkpoints, the clean-shutdown marks, the locks let go.
+
+        Blocks.  Appends that are in flight complete first; those that wait fail.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._housekeeping.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        while self._doomed:
+            self._delete_first()
+        if self._log_cleaner is not None:
+            self._log_cleaner.close()
+        for log in self._logs.values():
+            log.refuse_appends()
+        for state in self._states:
+            state.stop_recovering()
+            state.directory.close_executors()
+        for state in online(self._states):
+            if not state.ready:
+                continue
+            try:
+                self._close_directory(state, broker_epoch)
+            except (OSError, StorageError) as error:
+                logger.error("Log directory %s could not be closed cleanly: %s", state.directory.path, error)
+        for log in self._logs.values():
+            log.close_files()
+        for state in self._states:
+            state.directory.unlock()
+
+    def _close_directory(self, state: LogDirState, broker_epoch: int) -> None:
+        directory = state.directory
+        state.finish_recovery()
+        logs = [(key, log) for key, log in open_logs(self._logs) if log.directory is directory and log.on_disk]
+        open_keys = {key for key, _ in logs}
+        untouched = {key: offset for key, offset in state.unsynced_since.items() if key not in open_keys}
+        unsynced = sum(log.recovery_point < log.log_end_offset for _, log in logs) + len(untouched)
+        # One sync of the whole file system costs as much as that of some dozen logs, each of which syncs five files.
+        at_once = directory.sync and unsynced > limits.LOGS_SYNCED_ONE_BY_ONE_MAX
+        at_once = at_once and os_file.can_sync_file_system(directory.path)
+        for key, log in logs:
+            log.close_cleanly(directory.sync and not at_once)
+            state.note_offsets(key, log)
+            state.high_watermarks.offsets[key] = log.high_watermark
+        if at_once:
+            directory.sync_file_system()
+        else:
+            self._sync_untouched(state, untouched)
+        state.write_all_now()
+        directory.write_clean_shutdown_marker(broker_epoch)
+
+    @staticmethod
+    def _sync_untouched(state: LogDirState, untouched: dict[TopicPartition, int]) -> None:
+        """Sync what a killed process had only written: after the mark of a clean stop nobody looks at it again."""
+        if untouched:
+            from pybroker.storage.log.recovery import sync_partition
+
+            for key, offset in untouched.items():
+                sync_partition(state.path_of(key), offset)

@@ -1,0 +1,226 @@
+"""Which partition lies in which log directory.
+
+Owns: listing what lies on the disks, sorting it out by what the cluster knows, choosing the directory of a new
+partition, and renaming the directories of deleted partitions and of strays.  Owns no log and no offset.
+
+Invariants: a partition that the metadata places in a directory that is not here must not begin anew in another
+(KIP-858).  Nothing that an unknown topic left is ever removed: it is renamed.
+
+Directories of deleted partitions are renamed in slices, so one may be there for a while after the answer; a clean stop
+renames the rest, a crash leaves strays.
+
+Counterpart in Kafka: the directory side of ``LogManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.manager.log_dir_state import online
+from pybroker.storage.results import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from pybroker.env import Env
+    from pybroker.storage.dirs.log_dir import LogDir
+    from pybroker.storage.manager.log_dir_state import LogDirState
+
+DELETE_DIR_SUFFIX = "-delete"
+STRAY_DIR_SUFFIX = "-stray"
+_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", STRAY_DIR_SUFFIX)
+# Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
+_CLUSTER_METADATA = "__cluster_metadata"
+
+# Says of a topic's name and a partition's index: the topic's id and the id of the directory of this node's replica
+# (``None`` where none was chosen yet), or ``None`` when this node has no such replica.
+Assigned = Callable[[str, int], tuple[bytes, bytes | None] | None]
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class PartitionPlaces:
+    """The places of all partitions of a broker, by topic and index; iterates over the partitions."""
+
+    def __init__(
+        self, env: Env, states: Sequence[LogDirState], forget_cleaned: Callable[[LogDir, TopicPartition], None]
+    ) -> None:
+        """``forget_cleaned(directory, partition)``: how far it was compacted is of no interest any more."""
+        self._env = env
+        self._states = states
+        self._forget_cleaned = forget_cleaned
+        self._places: dict[TopicPartition, LogDirState] = {}
+        self._found_again: list[tuple[TopicPartition, LogDirState]] = []  # in one more directory, until ``settle``
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._places)
+
+    def __getitem__(self, key: TopicPartition) -> LogDirState:
+        return self._places[key]
+
+    # Start ------------------------------------------------------------------------------------------------------------
+
+    def take_in(self, state: LogDirState) -> list[TopicPartition]:
+        """List the partitions that lie in a directory; raises OSError."""
+        keys = list(self._partitions_in(state.directory))
+        for key in keys:
+            if self._places.setdefault(key, state) is not state:
+                self._found_again.append((key, state))
+        return keys
+
+    def _partitions_in(self, directory: LogDir) -> Iterator[TopicPartition]:
+        doomed = []
+        with os.scandir(directory.path) as entries:
+            for entry in entries:
+                topic, dash, partition = entry.name.rpartition("-")
+                if not dash or not entry.is_dir():
+                    continue
+                if entry.name.endswith(DELETE_DIR_SUFFIX):
+                    doomed.append(Path(entry.path))
+                elif partition.isdigit() and topic != _CLUSTER_METADATA and not entry.name.endswith(_NOT_PARTITIONS):
+                    yield topic, int(partition)
+        if doomed:
+            directory.remove_later(doomed, 0)
+
+    def settle(self, assigned: Assigned) -> dict[tuple[bytes, int], bytes]:
+        """See ``LogManager.settle``."""
+        for key, state in self._found_again:
+            self._choose_between(key, self._places[key], state, assigned(*key))
+        self._found_again.clear()
+        moved = {}
+        for key, state in list(self._places.items()):
+            expected = assigned(*key)
+            if expected is None:
+                self._put_aside(state, key)
+                continue
+            topic_id, directory_id = expected
+            if directory_id == state.directory.directory_id:
+                continue
+            found_id = _topic_id_of(state, key)
+            if found_id == topic_id or found_id is directory_id is None:
+                moved[topic_id, key[1]] = state.directory.directory_id
+            else:
+                self._put_aside(state, key)
+        return moved
+
+    def _choose_between(
+        self, key: TopicPartition, first: LogDirState, second: LogDirState, expected: tuple[bytes, bytes | None] | None
+    ) -> None:
+        """A partition lies in two directories: one is what a deleted topic of that name left, or nobody can tell."""
+        ours = [state for state in (first, second) if expected and _topic_id_of(state, key) == expected[0]]
+        if len(ours) == 2:
+            clash = StorageError(f"Partition {key[0]}-{key[1]} lies in {first.directory.path}, too")
+            second.directory.fail(clash, "the start")
+            return
+        kept = ours[0] if ours else first
+        self._put_aside(second if kept is first else first, key)
+        self._places[key] = kept
+
+    # New and old partitions -------------------------------------------------------------------------------------------
+
+    def of(self, key: TopicPartition, topic_id: bytes, directory_id: bytes | None) -> LogDirState | None:
+        """Where the partition lies, or will lie if it is new.
+
+        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
+        ``directory_id`` names the directory of a new one; with ``None`` it goes where the fewest are.  What an earlier
+        topic of the same name left is put aside.
+        """
+        state = self._places.get(key)
+        if state is not None:
+            is_of_topic = self._is_of_topic(key, topic_id)
+            if is_of_topic is None:
+                return None
+            if not is_of_topic:
+                self._put_aside(state, key)
+                state = None
+        if state is None:
+            state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
+            if state is None:
+                return None
+            self._places[key] = state
+        return None if state.directory.offline else state
+
+    def _is_of_topic(self, key: TopicPartition, topic_id: bytes) -> bool | None:
+        """Whether what lies there is that topic's, or does not say whose it is; ``None`` if it cannot be read now."""
+        state = self._places[key]
+        try:
+            return _topic_id_of(state, key) in (None, topic_id)
+        except OSError as error:
+            if os_file.is_passing(error):
+                state.directory.refused_for_room(error)
+            else:
+                state.directory.fail(error, f"reading {checkpoints.PARTITION_METADATA} in {state.path_of(key)}")
+            return None
+
+    def _online_by_id(self, directory_id: bytes) -> LogDirState | None:
+        return next((state for state in online(self._states) if state.directory.directory_id == directory_id), None)
+
+    def _least_loaded(self) -> LogDirState | None:
+        working = online(self._states)
+        if len(working) < 2:
+            return working[0] if working else None
+        counts = dict.fromkeys(map(id, working), 0)
+        for place in self._places.values():
+            if id(place) in counts:
+                counts[id(place)] += 1
+        return min(working, key=lambda state: counts[id(state)])
+
+    # Renaming ---------------------------------------------------------------------------------------------------------
+
+    def delete_of_topic(self, key: TopicPartition, topic_id: bytes) -> None:
+        """The topic is deleted: so is the partition, if it is that topic's.
+
+        Where that cannot be told now it stays, and the next start finds it to be of no topic.
+        """
+        if self._is_of_topic(key, topic_id):
+            self.delete(key)
+
+    def delete(self, key: TopicPartition, delay_ms: int = 0) -> None:
+        """Rename the partition's directory now, and remove it after ``delay_ms``."""
+        state = self._places.pop(key)
+        state.forget(key)
+        target = self._rename(state, key, DELETE_DIR_SUFFIX)
+        if target is not None:
+            state.directory.remove_later([target], delay_ms)
+
+    def _put_aside(self, state: LogDirState, key: TopicPartition) -> None:
+        """Take a stray out of the way."""
+        if self._places.get(key) is state:
+            del self._places[key]
+        state.forget(key)
+        target = self._rename(state, key, STRAY_DIR_SUFFIX)
+        if target is not None:
+            logger.warning("%s-%d in %s is of no topic here: it is now %s", *key, state.directory.path, target.name)
+
+    def _rename(self, state: LogDirState, key: TopicPartition, suffix: str) -> Path | None:
+        self._forget_cleaned(state.directory, key)
+        path = state.path_of(key)
+        unique = self._env.new_uuid().hex()
+        # Kafka's form, with the topic cut so that the name fits into 255 bytes.
+        target = path.with_name(f"{key[0][: 255 - 60]}-{key[1]}.{unique}{suffix}")
+        try:
+            os_file.rename(path, target)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            state.directory.fail(error, f"the renaming of {path}")
+            return None
+        return target
+
+
+def _topic_id_of(state: LogDirState, key: TopicPartition) -> bytes | None:
+    """Whose the partition's directory is; ``None`` if it does not say."""
+    try:
+        return checkpoints.read_partition_metadata(state.path_of(key))
+    except StorageError as error:
+        logger.warning("%s", error)
+        return None

@@ -1,0 +1,131 @@
+"""The partitions of a log directory that a crash left and nobody has looked at since.
+
+Owns which these are, and when each is recovered: one with much data before the start is over, because a recovery holds
+the loop; the others, of which a broker may have tens of thousands, at their first touch, and meanwhile in the
+background, some at a time.  Owns no recovery itself (``recovery.py``).
+
+Invariants: no log of such a partition is opened, and none is marked as stopped cleanly, before it is recovered.  Where
+acknowledgements wait for syncs all are recovered, and synced, before the start is over.
+
+Nobody looks into such a partition's files but through its log (``LogDir.before_opening``), except DescribeLogDirs,
+which may tell of a torn tail for the first seconds.  An error of a recovery comes when the broker serves already: then
+its log directory goes offline.
+
+Counterpart in Kafka: the recovery in ``LogManager.loadLogs``, which comes before anything is served.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.storage.files import os_file
+from pybroker.storage.files.file_names import LOG_SUFFIX
+from pybroker.storage.results import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from pybroker.env import Cancellable
+    from pybroker.storage.log.log_environment import LogEnvironment
+    from pybroker.storage.manager.log_dir_state import LogDirState
+
+logger = logging.getLogger("pybroker.storage")
+
+
+class PendingRecovery:
+    """What is left to be recovered in one log directory."""
+
+    __slots__ = ("_environment", "_state", "_timer", "_waiting")
+
+    def __init__(self, environment: LogEnvironment, state: LogDirState) -> None:
+        self._environment = environment
+        self._state = state
+        self._waiting: dict[TopicPartition, None] = {}
+        self._timer: Cancellable | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, keys: Iterable[TopicPartition]) -> None:
+        """Recover what cannot wait, and note the others.  Raises OSError and StorageError."""
+        settings = self._environment.settings
+        all_at_once = settings.fsync_before_ack and settings.sync
+        for key in keys:
+            if all_at_once or _data_bytes(self._state.path_of(key)) > limits.RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
+                self._recover(key)
+            else:
+                self._waiting[key] = None
+        self._go_on_later()
+
+    def recover_first(self, key: TopicPartition) -> None:
+        """A log is about to be opened.  Raises OSError and StorageError; then the next touch tries again."""
+        if key in self._waiting:
+            self._recover(key)
+            del self._waiting[key]
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is gone."""
+        self._waiting.pop(key, None)
+
+    def finish(self) -> None:
+        """Recover what is left, for the clean stop; blocks.  Raises OSError and StorageError."""
+        while self._waiting:
+            self.recover_first(next(iter(self._waiting)))
+
+    def cancel(self) -> None:
+        """Do nothing more in the background."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _go_on_later(self) -> None:
+        self.cancel()
+        if self._waiting:
+            self._timer = self._environment.env.timers.call_later(limits.RECOVERY_PAUSE_MS, self._recover_some)
+
+    def _recover_some(self) -> None:
+        """Recover some partitions that nobody asked for yet."""
+        clock, directory = self._environment.env.clock, self._state.directory
+        until_ms = clock.monotonic_ms() + limits.RECOVERY_SLICE_MS
+        self._timer = None
+        for _ in range(limits.RECOVERY_SLICE_PARTITIONS):
+            if directory.offline or not self._waiting or clock.monotonic_ms() >= until_ms:
+                break
+            key = next(iter(self._waiting))
+            try:
+                self.recover_first(key)
+            except (OSError, StorageError) as error:
+                if not os_file.is_passing(error):
+                    directory.fail(error, f"the recovery of {self._state.path_of(key)}")
+                    return
+                directory.refused_for_room(error)
+                self._waiting[key] = self._waiting.pop(key)  # behind the others
+                break
+        if not directory.offline:
+            self._go_on_later()
+
+    def _recover(self, key: TopicPartition) -> None:
+        from pybroker.storage.log.recovery import recover_partition, sync_partition, sync_transaction_indexes
+
+        state, settings = self._state, self._environment.settings
+        path = state.path_of(key)
+        point = state.restart_point(key)
+        recovered = recover_partition(
+            path, point.recovery_point, point.log_start_offset, settings.producer_id_expiration_ms
+        )
+        if settings.fsync_before_ack and settings.sync:
+            # A killed process left what it had not synced: it is shown from now on, so it has to stay.
+            sync_partition(path, recovered.from_offset)
+            state.recovery_points.offsets[key] = recovered.end_offset
+        elif settings.sync:
+            sync_transaction_indexes(path, recovered.from_offset, point.recovery_point)
+            if recovered.end_offset > point.recovery_point:
+                state.unsynced_since[key] = min(recovered.from_offset, point.recovery_point)
+
+
+def _data_bytes(directory: Path) -> int:
+    with os.scandir(directory) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(LOG_SUFFIX))

@@ -1,0 +1,187 @@
+"""The rules of an append that only a batch's records can answer, and the rewriting of a batch.  Kafka's LogValidator.
+
+Owns: that the records are what the header says, keys on compacted topics, the records' own timestamps, the change of
+codec that ``compression.type`` asks for, and which batches are too much for the loop: a few bytes may be a hundred
+megabytes once they are decompressed.  Loaded at first need: an ordinary topic never looks at a record.
+
+Invariants: the records are looked at, and rewritten, piece by piece (``record_walk``), with a pause every few hundred
+microseconds: what that takes beside the batch is some pieces and what the topic lets a batch be, however much it is
+decompressed.  Records are copied as they are: their offsets are in order, or the batch is refused.
+
+``pybroker.validate.records`` is off unless it is set, because of what a look at each record costs in Python: for small
+records several times as much as all else that is done for their batch.  That the bytes leave room for the count is
+always asked (``validator``); it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from pybroker.limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX, RECORD_ERRORS_MAX
+from pybroker.storage.results import INVALID_RECORD, INVALID_TIMESTAMP
+from pybroker.storage.rules.validator import AppendRules, Rejection, too_large
+from pybroker_protocol.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    PIECE_BYTES,
+    Compressor,
+    compressor,
+    decompressed_pieces,
+)
+from pybroker_protocol.errors import ProtocolError
+from pybroker_protocol.record_columns import as_int64
+from pybroker_protocol.record_walk import WalkNotes, walk_pieces, walk_section
+from pybroker_protocol.records import (
+    COMPRESSION_MASK,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    HeaderFields,
+    set_crc,
+)
+from pybroker_protocol.schema import Buffer
+
+Prepared = tuple[memoryview, HeaderFields] | Rejection
+
+# Timestamps that no limit keeps out.
+_ANY_TIME = 1 << 66
+
+
+def prepare_records(
+    records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int
+) -> Generator[None, None, Prepared]:
+    """The batch as it is to be written, in the topic's codec, with its header; or why it is refused.  In portions."""
+    try:
+        return (yield from _prepare(records, header, rules, now_ms, DECOMPRESSED_BYTES_MAX))
+    except ProtocolError as error:
+        return _damaged(error)
+
+
+def prepare_at_once(records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int) -> Prepared | None:
+    """The same on the loop; ``None`` where it would hold the loop up: then it is a thread's."""
+    if len(records) > INLINE_DECODE_BYTES_MAX or header[12] > INLINE_DECODE_RECORDS_MAX:
+        return None  # how large they are decompressed, only that shows
+    if not header[5] & COMPRESSION_MASK and rules.codec <= 0:
+        notes = _notes(header, rules, now_ms)
+        try:
+            walk_section(bytes(records[HEADER_BYTES:]), header[12], notes)
+        except ProtocolError as error:
+            return _damaged(error)
+        return _judge(notes, header, rules, now_ms) or (records, _with_true_time(records, header, notes, rules))
+    steps = _prepare(records, header, rules, now_ms, INLINE_DECODE_BYTES_MAX)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        prepared: Prepared = end.value
+        return prepared
+    except ProtocolError:
+        return None  # large once it is decompressed, or damaged: the thread finds out which
+
+
+def _damaged(error: ProtocolError) -> Rejection:
+    return Rejection(INVALID_RECORD, f"The records of the batch are damaged: {error}")
+
+
+def _prepare(
+    records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int, decompressed_bytes_max: int
+) -> Generator[None, None, Prepared]:
+    """Raises ProtocolError for damaged records, and for more than ``decompressed_bytes_max`` of them."""
+    notes = _notes(header, rules, now_ms)
+    codec = header[5] & COMPRESSION_MASK
+    pieces = decompressed_pieces(codec, records[HEADER_BYTES:], PIECE_BYTES, decompressed_bytes_max)
+    rewriting = None if rules.codec in {-1, codec} else _Rewriting(rules)
+    if rewriting is not None:
+        pieces = rewriting.read_through(pieces)
+    yield from walk_pieces(pieces, header[12], notes)
+    rejection = _judge(notes, header, rules, now_ms)
+    if rejection is not None:
+        return rejection
+    if rewriting is None:
+        return records, _with_true_time(records, header, notes, rules)
+    batch = rewriting.batch(header)
+    if isinstance(batch, Rejection):
+        return batch
+    return batch, _with_true_time(batch, HEADER.unpack_from(batch), notes, rules)
+
+
+class _Rewriting:
+    """The records in the codec that the topic asks for, as far as they have been read."""
+
+    def __init__(self, rules: AppendRules) -> None:
+        self._rules = rules
+        self._stream: Compressor = compressor(rules.codec)
+        self._payload = bytearray()
+
+    def read_through(self, pieces: Iterator[Buffer]) -> Iterator[Buffer]:
+        """The pieces, each of which is taken on its way; past what a batch may be they are no longer kept."""
+        for piece in pieces:
+            if len(self._payload) <= self._rules.max_message_bytes:
+                self._payload += self._stream.compress(piece)
+            yield piece
+
+    def batch(self, header: HeaderFields) -> memoryview | Rejection:
+        """All of it behind a header that is otherwise the same."""
+        rules = self._rules
+        if len(self._payload) <= rules.max_message_bytes:
+            self._payload += self._stream.flush()
+        size = HEADER_BYTES + len(self._payload)
+        if size > rules.max_message_bytes:
+            return too_large(size, rules)
+        batch = bytearray(size)
+        attributes = header[5] & ~COMPRESSION_MASK | rules.codec
+        HEADER.pack_into(batch, 0, header[0], size - LOG_OVERHEAD, *header[2:5], attributes, *header[6:])
+        batch[HEADER_BYTES:] = self._payload
+        set_crc(batch)
+        return memoryview(batch)
+
+
+def _notes(header: HeaderFields, rules: AppendRules, now_ms: int) -> WalkNotes:
+    """What the walk over a batch is to look for."""
+    base_timestamp = header[7]
+    if rules.log_append_time:
+        earliest, latest = -_ANY_TIME, _ANY_TIME
+    else:
+        earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    return WalkNotes(
+        keys_wanted=rules.compacted,
+        earliest_delta=earliest - base_timestamp,
+        latest_delta=latest - base_timestamp,
+        time_free_delta=NO_TIMESTAMP - base_timestamp,
+        faults_max=RECORD_ERRORS_MAX,
+    )
+
+
+def _judge(notes: WalkNotes, header: HeaderFields, rules: AppendRules, now_ms: int) -> Rejection | None:
+    """Why the records are refused, ``None`` if they are not."""
+    if not notes.faults_count:
+        return None
+    errors = [
+        (
+            index,
+            "A compacted topic does not accept records without a key"
+            if delta is None
+            else _timestamp_error(header[7] + delta, rules, now_ms),
+        )
+        for index, delta in notes.faults
+    ]
+    code = INVALID_TIMESTAMP if notes.any_untimely else INVALID_RECORD
+    return Rejection(code, f"{notes.faults_count} records of the batch were rejected", errors)
+
+
+def _timestamp_error(timestamp: int, rules: AppendRules, now_ms: int) -> str:
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    return f"The timestamp {timestamp} is not within [{earliest}, {latest}]"
+
+
+def _with_true_time(batch: memoryview, header: HeaderFields, notes: WalkNotes, rules: AppendRules) -> HeaderFields:
+    """The header, which says what the records' largest timestamp is; one that did not is written anew."""
+    if rules.log_append_time or notes.largest_delta is None:
+        return header
+    largest = max(as_int64(header[7] + notes.largest_delta), NO_TIMESTAMP)
+    if largest == header[8]:
+        return header
+    batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = largest.to_bytes(8, "big", signed=True)
+    set_crc(batch)
+    return HEADER.unpack_from(batch)

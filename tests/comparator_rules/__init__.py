@@ -1,1 +1,0 @@
-"""The comparator's own rules, tested without a broker."""
