@@ -86,6 +86,7 @@ class Controller:
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
         self._loaded = ClusterImage()
         self._first_puts: Mapping[str, bytes] = {}
+        self._retained: Mapping[str, bytes] = {}
         self._holder: Entry | None = None
 
     # ------------------------------------------------------------------ start and end
@@ -101,6 +102,7 @@ class Controller:
         self._holder = entries.get(store_codec.CONTROLLER)
         if store_codec.CLUSTER in entries:
             self._loaded = image = store_codec.decode(entries)
+            self._retained = store_codec.retained(entries)
         else:
             founding = self._found()
             self._loaded = image = founding.image
@@ -139,18 +141,28 @@ class Controller:
         for directory, count in missing.items():
             log.error("no log dir here has the id %s: its %d partitions stay offline", uuid_text(directory), count)
         builder.set_controller(self.node_id)
+        applied = self._apply_retained(builder)
         puts, deletes = store_codec.encode(self._loaded, builder.view(), builder.delta())
         key = _next_key(self._holder, builder.view().brokers[self.node_id])
         puts[store_codec.CONTROLLER] = store_codec.encode_controller(key)
         version = ABSENT if self._holder is None else self._holder.version
         checks = {store_codec.CONTROLLER: version}
-        result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes))
+        result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes + applied))
         if result.revision is None:
             raise result.error or StoreError("another broker has just become the controller in this metadata store")
         self._queue.start(version + 1)
         image, _ = builder.build(result.revision)
-        self._loaded, self._first_puts = ClusterImage(), {}  # the cache keeps the image from here on
+        self._loaded = ClusterImage()  # the cache keeps the image from here on
+        self._first_puts = self._retained = {}
         self._cache.apply(image, first_delta(image))
+
+    def _apply_retained(self, builder: ImageBuilder) -> tuple[str, ...]:
+        """Take up what a takeover from Kafka kept and this version serves; returns the keys that are done with."""
+        if not self._retained:
+            return ()
+        from pybroker.cluster.kraft_takeover import apply_retained
+
+        return apply_retained(builder, self._retained)
 
     def close(self) -> None:
         """Finish the transaction in flight and end the store's thread; what still waits is dropped.  Blocks."""

@@ -2,7 +2,8 @@
 
 Owns: replaying Kafka's metadata records into a ``Founding``: topics with their ids, partitions, configs, the next
 producer id, finalized features.  What is not served yet (quotas, ACLs, SCRAM credentials, delegation tokens, features,
-kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none dropped.
+kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none dropped.  The
+first start of a version that serves it applies it (``apply_retained``).
 Not owned: reading the files (``kraft_log``), and the partitions' logs, which are Kafka's own format anyway.
 
 Invariants: records of a transaction count when its end is there (KIP-868); a record that refers to something unknown
@@ -14,13 +15,14 @@ Counterpart in Kafka: ``org.apache.kafka.image.MetadataDelta.replay``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pybroker.cluster.features import METADATA_VERSION, SUPPORTED
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
+    NO_BROKER,
     BrokerRegistration,
     ClusterImage,
     ImageBuilder,
@@ -56,6 +58,23 @@ def read_kraft_metadata(log_dir: str, cluster_id: str, node_id: int) -> Founding
     topics = len(founding.image.topics_by_name)
     log.info("taking over cluster %s of Apache Kafka: %d topics", cluster_id, topics)
     return founding
+
+
+def apply_retained(builder: ImageBuilder, retained: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Change the image by the records that an earlier takeover kept, as far as their kinds are served by now.
+
+    Returns the keys of those that are applied, which need not be kept any longer.  StoreError when one cannot be read,
+    or asks for what is not supported.
+    """
+    replay = KraftReplay(builder.view().cluster_id, NO_BROKER)
+    for key, value in retained.items():
+        try:
+            replay.apply(value)
+        except ProtocolError as error:
+            raise StoreError(f"the metadata store holds nonsense at {key}: {error}") from error
+    replay.put_into(builder)
+    kept = set(replay.retained)
+    return tuple(key for key, value in retained.items() if value not in kept)
 
 
 def committed(values: Iterable[bytes]) -> Iterator[bytes]:
@@ -113,6 +132,16 @@ class KraftReplay:
     def finish(self) -> Founding:
         """The cluster that was replayed; StoreError when it is not one of this node alone."""
         builder = ImageBuilder(ClusterImage(cluster_id=self._cluster_id))
+        self.put_into(builder)
+        return Founding(builder.view(), self.retained)
+
+    @property
+    def retained(self) -> tuple[bytes, ...]:
+        """The records that are kept as they are."""
+        return tuple(self._retained.values())
+
+    def put_into(self, builder: ImageBuilder) -> None:
+        """Put what the records said into an image."""
         for topic_id, name in self._names.items():
             builder.put_topic(self._topic_image(name, topic_id))
         for resource, overrides in self._configs.items():
@@ -121,8 +150,8 @@ class KraftReplay:
             builder.put_feature(feature, level)
         if self._registration is not None:
             builder.put_broker(self._registration)
-        builder.set_next_producer_id(self._next_producer_id)
-        return Founding(builder.view(), tuple(self._retained.values()))
+        if self._next_producer_id:
+            builder.set_next_producer_id(self._next_producer_id)
 
     def _topic_image(self, name: str, topic_id: bytes) -> TopicImage:
         by_index = self._partitions[topic_id]

@@ -99,6 +99,11 @@ def encode_retained(records: Sequence[bytes]) -> dict[str, bytes]:
     return {f"{RETAINED}{number:08}": record for number, record in enumerate(records)}
 
 
+def retained(entries: Mapping[str, Entry]) -> dict[str, bytes]:
+    """The records that ``encode_retained`` put, by their keys, in their order."""
+    return {key: entry.value for key, entry in entries.items() if key.startswith(RETAINED)}
+
+
 def encode(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Writes:
     """The puts and deletes that turn the keys of ``before`` into those of ``after``."""
     steps = encode_in_steps(before, after, delta)

@@ -11,13 +11,17 @@ import pytest
 
 from pybroker.cluster import store_codec, write_queue
 from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
+from pybroker.cluster.features import SUPPORTED, VersionRange
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_store import CommitResult, StoreError, Transaction
 from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock, TopicCreation
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.resources import ConfigChange
+from pybroker_protocol.data_records import encode_metadata_record
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages import records_metadata as kraft
+from pybroker_protocol.primitives import uvarint
 
 from .fakes import CLUSTER_ID, FakeCluster, ManualLoop, fake_env
 
@@ -445,14 +449,42 @@ def test_feature_update_is_finalized_and_cannot_be_taken_back(cluster: FakeClust
 # ------------------------------------------------------------------ founding
 
 
+def retained_feature(name: str, level: int) -> bytes:
+    return encode_metadata_record(kraft.FeatureLevelRecord(name=name, feature_level=level), 0)
+
+
 def test_retained_records_are_kept_as_they_are(tmp_path: Path) -> None:
-    founding = new_cluster(CLUSTER_ID)._replace(retained_records=(b"\x01\x02", b"\xff"))
-    cluster = FakeCluster(tmp_path, founding=founding).start()
+    unknown = uvarint(1) + uvarint(99) + uvarint(0) + b"whatever"
+    records = (retained_feature("share.version", 1), unknown, unknown)
+    cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
     create(cluster, "a")
     again = reopened(cluster, tmp_path)
-    kept = again.store.load(store_codec.RETAINED)
-    assert [entry.value for entry in kept.values()] == [b"\x01\x02", b"\xff"]
+    assert tuple(store_codec.retained(again.store.load("/")).values()) == records
+    assert again.cache.image.features == cluster.cache.image.features
     again.close()
+
+
+def test_retained_record_whose_kind_is_served_by_now_is_applied_and_removed_at_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = (retained_feature("share.version", 1), retained_feature("streams.version", 1))
+    cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
+    before = cluster.cache.image
+    served_by_now = {**SUPPORTED, "share.version": VersionRange(0, 1)}
+    monkeypatch.setattr("pybroker.cluster.kraft_takeover.SUPPORTED", served_by_now)
+    for _ in range(2):
+        cluster = reopened(cluster, tmp_path)
+        assert cluster.cache.image.features == {**before.features, "share.version": 1}
+        assert cluster.cache.image.next_producer_id == before.next_producer_id
+        assert tuple(store_codec.retained(cluster.store.load("/")).values()) == records[1:]
+    cluster.close()
+
+
+def test_retained_record_that_cannot_be_read_is_a_store_error_that_names_the_key(tmp_path: Path) -> None:
+    founding = new_cluster(CLUSTER_ID)._replace(retained_records=(b"\x01\x02",))
+    cluster = FakeCluster(tmp_path, founding=founding).start()
+    with pytest.raises(StoreError, match="/retained/00000000"):
+        reopened(cluster, tmp_path)
 
 
 def test_nothing_is_written_before_the_broker_registers(tmp_path: Path) -> None:
