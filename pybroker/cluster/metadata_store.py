@@ -8,9 +8,13 @@ The model is ZooKeeper's, so that it and SQLite both fit: keys are slash-separat
 or none, the store's revision (ZooKeeper's zxid) grows with each transaction, and ephemeral keys live as long as the
 session that put them.
 
-Invariants: ``done`` and watchers run on the loop, never inside the call; transactions commit in the order in which
-they were handed in, and ``done`` runs in that order.  ``open``, ``load`` and ``commit_at_start`` block and belong to
-the start, before the broker serves.
+One store serves one broker, or several: what another broker commits is heard by ``follow`` as one's own is, and an
+ephemeral key is seen by all until its session ends.  A key is ephemeral or it is not, for as long as it exists: nobody
+puts the same key as both.
+
+Invariants: whatever is called back runs on the loop, never inside the call that asked for it, and never after ``close``
+has returned; transactions commit in the order in which they were handed in, and ``done`` runs in that order.  ``open``,
+``load``, ``revision`` and ``commit_at_start`` block and belong to the start, before the broker serves.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ class Entry(NamedTuple):
 class Transaction(NamedTuple):
     """Writes that happen together, if every key in ``checks`` has the version given there.
 
-    ``ephemerals`` are puts whose keys go away with the session.
+    ``ephemerals`` are puts whose keys go away with the session; one that takes over another session's key makes it
+    anew, at version 0.  No key is in two of ``puts``, ``deletes`` and ``ephemerals``.
     """
 
     checks: Mapping[str, int] = {}
@@ -48,8 +53,8 @@ class CommitResult(NamedTuple):
     """How a transaction ended.
 
     ``revision`` is set when it committed.  ``conflict`` names a key whose version was another, and nothing was written.
-    ``error`` says that the store failed: nothing is known to be written (over a network it may have been), so the
-    caller reads again before it relies on either.
+    ``error`` says that the store failed: nothing is known to be written, though it may have been, all of it or nothing,
+    so the caller reads or follows before it relies on either.
     """
 
     revision: int | None = None
@@ -57,23 +62,47 @@ class CommitResult(NamedTuple):
     error: StoreError | None = None
 
 
+class Snapshot(NamedTuple):
+    """Keys at one time: with every transaction up to ``revision``, and perhaps with some of later ones.
+
+    Applying the later ones' ``Changes`` again does no harm, because they carry whole values.
+    """
+
+    entries: dict[str, Entry]
+    revision: int
+
+
 class Changes(NamedTuple):
-    """What a committed transaction did below a watched prefix."""
+    """What transactions up to ``revision`` did, with the last value of each key; it names no ephemeral key.
+
+    Where several arrive as one, ``deletes`` may name keys that came and went in between, of which nobody was told.
+    """
 
     revision: int
     puts: Mapping[str, bytes]
     deletes: tuple[str, ...]
 
 
+def ignore_session_loss() -> None:
+    """What ``on_session_lost`` is until somebody sets it."""
+
+
 class MetadataStore(Protocol):
-    """See the module's docstring for the model and the threads."""
+    """See the module's docstring for the model and the threads.
+
+    ``on_session_lost()`` is called on the loop when the session has expired, because this process was silent for longer
+    than it may be, or because the store forgot it: its ephemeral keys are gone for everybody, and a new session has
+    begun, in which their owner puts them again.
+    """
+
+    on_session_lost: Callable[[], None]
 
     def open(self) -> None:
         """Open, making the store if there is none, and begin a session.  StoreError when that is impossible."""
         ...
 
     def load(self, prefix: str) -> dict[str, Entry]:
-        """Every key that starts with ``prefix``, in order.  Blocks; StoreError."""
+        """Every key that starts with ``prefix``, in order, ephemeral ones too.  Blocks; StoreError."""
         ...
 
     def revision(self) -> int:
@@ -88,14 +117,27 @@ class MetadataStore(Protocol):
         """Commit, and say later how it went."""
         ...
 
-    def read(self, prefix: str, done: Callable[[dict[str, Entry] | None, StoreError | None], None]) -> None:
-        """``load`` without blocking."""
+    def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
+        """``load`` without blocking: ``done(snapshot, None)`` or ``done(None, error)``."""
         ...
 
-    def watch(self, prefix: str, callback: Callable[[Changes], None]) -> Callable[[], None]:
-        """Call back after every transaction that changed a key below ``prefix``; returns the function that ends it.
+    def follow(
+        self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Tell every change behind ``revision``, whoever made it, in order and once; the result ends that.
 
-        A seam for several brokers: today the one controller is the only writer and applies its own changes.
+        ``follow`` with the revision of a ``Snapshot``, or of the ``load`` at the start, leaves no hole.  Several
+        transactions may arrive as one ``Changes``, and one that touched ephemeral keys alone is not told.  One's own
+        are told too, before or after the ``done`` of their ``commit``.  ``on_gap()`` is called once, and nothing more
+        after it, where the store does not know all of the changes any more: read everything and follow anew.  While
+        the store is away nothing is called; once it is back, what was missed is told.
+        """
+        ...
+
+    def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:
+        """Tell all ephemeral keys below ``prefix``, whoever's: soon, and again at each change; the result ends that.
+
+        While the store is away nothing is called: the last that was told may be out of date.
         """
         ...
 

@@ -7,7 +7,8 @@ directory takes the topics' ids and configs along with their records, and the di
 What a start needs on a full disk lies beside it (``reserved_room``).
 
 Not owned: which keys there are (``store_codec``), and other processes: the file has one user at a time, so whatever
-ephemeral keys an earlier session left are removed at open, and watchers hear of this process's transactions only.
+ephemeral keys an earlier session left are removed at open, its session is never lost, and followers are told of this
+process's transactions as they commit, which costs no table and no polling.
 
 Invariants: a committed transaction survives the death of the process, and with ``fsync`` also the loss of power (WAL
 with ``synchronous=FULL``); after ``open`` only the store's thread touches the connection.
@@ -17,16 +18,26 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster.isolation import run_each
-from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
+from pybroker.cluster.metadata_store import (
+    ABSENT,
+    Changes,
+    CommitResult,
+    Entry,
+    Snapshot,
+    StoreError,
+    Transaction,
+    ignore_session_loss,
+)
 from pybroker.cluster.reserved_room import ReservedRoom
 from pybroker.env import Env, Executor
 from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_COMMITS
+
+if TYPE_CHECKING:
+    from pybroker.cluster.store_followers import StoreFollowers
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +77,10 @@ class SqliteStore:
         self._fsync = fsync
         self._connection: sqlite3.Connection | None = None
         self._executor: Executor | None = None
-        self._watchers: list[tuple[str, Callable[[Changes], None]]] = []
+        self.on_session_lost: Callable[[], None] = ignore_session_loss
+        self._followers: StoreFollowers | None = None  # a lone broker has none
+        self._told_revision = 0
+        self._ephemerals: dict[str, bytes] = {}
         self._room = ReservedRoom(path + ROOM_SUFFIX)
 
     def open(self) -> None:
@@ -87,6 +101,7 @@ class SqliteStore:
             self._path, isolation_level=None, check_same_thread=False, cached_statements=32
         )
         self._prepare(connection)
+        self._told_revision = _revision(connection)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -113,10 +128,9 @@ class SqliteStore:
     def revision(self) -> int:
         assert self._connection is not None, "the store is open"
         try:
-            (revision,) = self._connection.execute("SELECT value FROM revision").fetchone()
+            return _revision(self._connection)
         except (sqlite3.Error, TypeError) as error:
             raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
-        return int(revision)
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         assert self._executor is None, "the store's thread runs: commit"
@@ -124,6 +138,8 @@ class SqliteStore:
         while result.error is not None and _lacks_room(result.error.__cause__) and self._room.give_way():
             result = self._commit(transaction)
         self._keep_room()
+        if result.revision is not None:
+            self._tell(transaction, result.revision)
         return result
 
     def _keep_room(self) -> None:
@@ -142,30 +158,38 @@ class SqliteStore:
                 done(result)
             finally:
                 if result.revision is not None:
-                    self._tell_watchers(transaction, result.revision)
+                    self._tell(transaction, result.revision)
 
         self._thread().submit(lambda: self._commit(transaction), finish)
 
-    def read(self, prefix: str, done: Callable[[dict[str, Entry] | None, StoreError | None], None]) -> None:
-        def finish(entries: dict[str, Entry] | None, error: BaseException | None) -> None:
-            done(entries, None if error is None else StoreError(str(error)))
+    def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
+        def finish(snapshot: Snapshot | None, error: BaseException | None) -> None:
+            done(snapshot, None if error is None else StoreError(str(error)))
 
-        self._thread().submit(lambda: self.load(prefix), finish)
+        # One thread writes and reads: nothing is committed between the two.
+        self._thread().submit(lambda: Snapshot(self.load(prefix), self.revision()), finish)
 
-    def watch(self, prefix: str, callback: Callable[[Changes], None]) -> Callable[[], None]:
-        watcher = (prefix, callback)
-        self._watchers.append(watcher)
+    def follow(
+        self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self._all_followers().follow(revision, on_changes, on_gap)
 
-        def unwatch() -> None:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+    def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:
+        return self._all_followers().watch_ephemerals(prefix, on_change)
 
-        return unwatch
+    def _all_followers(self) -> StoreFollowers:
+        if self._followers is None:
+            from pybroker.cluster.store_followers import StoreFollowers
+
+            self._followers = StoreFollowers(self._env.timers, self._told_revision, self._ephemerals)
+        return self._followers
 
     def close(self) -> None:
         if self._executor is not None:
             self._executor.close()
             self._executor = None
+        if self._followers is not None:
+            self._followers.close()
         self._keep_room()
         if self._connection is not None:
             with suppress(sqlite3.Error):  # what stays goes at the next open
@@ -206,23 +230,25 @@ class SqliteStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _tell_watchers(self, transaction: Transaction, revision: int) -> None:
-        puts = {**transaction.puts, **transaction.ephemerals}
-
-        def tell(prefix: str, callback: Callable[[Changes], None]) -> None:
-            below = {key: value for key, value in puts.items() if key.startswith(prefix)}
-            deleted = tuple(key for key in transaction.deletes if key.startswith(prefix))
-            if below or deleted:
-                callback(Changes(revision, below, deleted))
-
-        for failure in run_each(partial(tell, prefix, callback) for prefix, callback in self._watchers):
-            log.error("a watcher of the metadata store failed on revision %d", revision, exc_info=failure)
+    def _tell(self, transaction: Transaction, revision: int) -> None:
+        ephemerals = self._ephemerals
+        deletes = tuple(key for key in transaction.deletes if ephemerals.pop(key, None) is None)
+        ephemerals.update(transaction.ephemerals)
+        self._told_revision = revision
+        if self._followers is not None:
+            self._followers.tell_changes(Changes(revision, transaction.puts, deletes))
+            self._followers.tell_ephemerals(ephemerals)
 
 
 def _lacks_room(error: BaseException | None) -> bool:
     """Whether SQLite could not write: it does not always say that it is for want of room."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+
+
+def _revision(connection: sqlite3.Connection) -> int:
+    (revision,) = connection.execute("SELECT value FROM revision").fetchone()
+    return int(revision)
 
 
 def _select(connection: sqlite3.Connection, prefix: str) -> dict[str, Entry]:

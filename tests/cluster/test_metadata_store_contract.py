@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, StoreError, Transaction
+from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, Snapshot, StoreError, Transaction
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.net.loop_env import loop_env
 from tests.new_threads import NewThreads
@@ -92,42 +92,72 @@ def test_load_lists_a_prefix_in_order_and_nothing_else(store: SqliteStore, loop:
 
 
 def test_read_is_load_without_blocking(store: SqliteStore, loop: ManualLoop) -> None:
-    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    revision = commit(store, loop, Transaction(puts={"/a": b"1"})).revision
     answers: list[object] = []
-    store.read("/", lambda entries, error: answers.append((entries, error)))
+    store.read("/", lambda snapshot, error: answers.append((snapshot, error)))
     assert not answers
     loop.run()
-    assert answers == [({"/a": Entry(b"1", 0)}, None)]
-
-
-def test_watchers_hear_of_committed_changes_below_their_prefix(store: SqliteStore, loop: ManualLoop) -> None:
-    heard: list[Changes] = []
-    unwatch = store.watch("/a/", heard.append)
-    commit(store, loop, Transaction(puts={"/a/1": b"1", "/b": b""}))
-    commit(store, loop, Transaction({"/a/1": 7}, {"/a/1": b"2"}))
-    commit(store, loop, Transaction(deletes=("/a/1",)))
-    commit(store, loop, Transaction(puts={"/b": b""}))
-    unwatch()
-    commit(store, loop, Transaction(puts={"/a/2": b""}))
-    assert [(change.puts, change.deletes) for change in heard] == [({"/a/1": b"1"}, ()), ({}, ("/a/1",))]
+    assert answers == [(Snapshot({"/a": Entry(b"1", 0)}, revision or 0), None)]
 
 
 def fail(*_: object) -> None:
     raise RuntimeError("bug")
 
 
-def test_watcher_hears_of_a_change_though_another_one_or_who_made_it_fails(
+def test_followers_hear_of_every_commit_in_order_and_of_nothing_that_failed(
+    store: SqliteStore, loop: ManualLoop
+) -> None:
+    heard: list[Changes] = []
+    end = store.follow(store.revision(), heard.append, fail)
+    first = commit(store, loop, Transaction(puts={"/a": b"1", "/b": b""})).revision
+    commit(store, loop, Transaction({"/a": 7}, {"/a": b"2"}))
+    second = commit(store, loop, Transaction(deletes=("/a",))).revision
+    end()
+    commit(store, loop, Transaction(puts={"/b": b""}))
+    assert heard == [Changes(first or 0, {"/a": b"1", "/b": b""}, ()), Changes(second or 0, {}, ("/a",))]
+
+
+def test_follower_from_a_revision_that_is_past_is_told_of_a_gap_once_and_nothing_more(
+    store: SqliteStore, loop: ManualLoop
+) -> None:
+    before = store.revision()
+    commit(store, loop, Transaction(puts={"/a": b"1"}))
+    gaps: list[None] = []
+    store.follow(before, fail, lambda: gaps.append(None))
+    assert not gaps
+    commit(store, loop, Transaction(puts={"/a": b"2"}))
+    assert gaps == [None]
+
+
+def test_follower_hears_of_a_change_though_another_one_or_who_made_it_fails(
     store: SqliteStore, loop: ManualLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[Changes] = []
     for callback in (fail, heard.append):
-        store.watch("/", callback)
+        store.follow(store.revision(), callback, fail)
     commit(store, loop, Transaction(puts={"/a": b"1"}))
-    assert "a watcher of the metadata store failed on revision 1" in caplog.text
+    assert "a follower of the metadata store failed" in caplog.text
     store.commit(Transaction(puts={"/a": b"2"}), fail)
     with pytest.raises(RuntimeError, match="bug"):
         loop.run()
     assert [change.puts for change in heard] == [{"/a": b"1"}, {"/a": b"2"}]
+
+
+def test_ephemeral_keys_are_told_now_and_at_each_change_and_not_as_changes(
+    store: SqliteStore, loop: ManualLoop
+) -> None:
+    heard: list[object] = []
+    store.commit_at_start(Transaction(puts={"/live": b""}, ephemerals={"/live/1": b"a"}))
+    store.follow(store.revision(), fail, fail)
+    end = store.watch_ephemerals("/live/", heard.append)
+    assert not heard
+    loop.run()
+    commit(store, loop, Transaction(ephemerals={"/live/1": b"b", "/other": b""}))
+    commit(store, loop, Transaction(deletes=("/other",)))
+    commit(store, loop, Transaction(deletes=("/live/1",)))
+    end()
+    commit(store, loop, Transaction(ephemerals={"/live/1": b"c"}))
+    assert heard == [{"/live/1": b"a"}, {"/live/1": b"b"}, {}]
 
 
 def test_ephemeral_keys_go_away_with_the_session(tmp_path: Path, loop: ManualLoop) -> None:

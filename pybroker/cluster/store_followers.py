@@ -1,0 +1,116 @@
+"""Who follows a metadata store, and what each of them was told.
+
+Owns: the callbacks of ``MetadataStore.follow`` and ``watch_ephemerals``, each follower's place, and what is below each
+watched prefix.  Owns no history: a store that keeps none tells each transaction as it commits.
+
+Invariants: everything here runs on the loop; nobody is called inside the call that asked for it, and a fault of one
+keeps nothing from the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from pybroker.cluster.metadata_store import Changes
+from pybroker.env import Timers
+
+log = logging.getLogger(__name__)
+
+
+class _Follower:
+    """One call of ``follow``; ``place`` is the revision up to which it was told."""
+
+    __slots__ = ("on_changes", "on_gap", "place")
+
+    def __init__(self, place: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]) -> None:
+        self.place = place
+        self.on_changes = on_changes
+        self.on_gap = on_gap
+
+
+class _Watcher:
+    """One call of ``watch_ephemerals``; ``told`` is what it was told last, None before the first time."""
+
+    __slots__ = ("on_change", "prefix", "told")
+
+    def __init__(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> None:
+        self.prefix = prefix
+        self.on_change = on_change
+        self.told: dict[str, bytes] | None = None
+
+
+class StoreFollowers:
+    """Followers of a store that tells each transaction behind ``revision`` once, in order."""
+
+    def __init__(self, timers: Timers, revision: int, ephemerals: Mapping[str, bytes]) -> None:
+        self._timers = timers
+        self._revision = revision
+        self._ephemerals = ephemerals
+        self._followers: list[_Follower] = []
+        self._watchers: list[_Watcher] = []
+
+    def close(self) -> None:
+        """Nobody is called any more."""
+        self._followers.clear()
+        self._watchers.clear()
+
+    def follow(
+        self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
+    ) -> Callable[[], None]:
+        """See ``MetadataStore.follow``; what was told before the call is a gap."""
+        follower = _Follower(revision, on_changes, on_gap)
+        self._followers.append(follower)
+        if revision < self._revision:
+            self._timers.call_soon(self._tell_gap, follower)
+        return lambda: self._end(follower)
+
+    def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:
+        """See ``MetadataStore.watch_ephemerals``."""
+        watcher = _Watcher(prefix, on_change)
+        self._watchers.append(watcher)
+        self._timers.call_soon(self._tell_watcher, watcher)
+
+        def end() -> None:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+        return end
+
+    def tell_changes(self, changes: Changes) -> None:
+        """The next transaction; one without changes moves the revision alone."""
+        before, self._revision = self._revision, changes.revision
+        for follower in tuple(self._followers):
+            if before <= follower.place < changes.revision and follower in self._followers:
+                follower.place = changes.revision
+                if changes.puts or changes.deletes:
+                    _call(follower.on_changes, changes)
+
+    def tell_ephemerals(self, ephemerals: Mapping[str, bytes]) -> None:
+        """All ephemeral keys there are; who watches hears of it where that changes something for it."""
+        self._ephemerals = ephemerals
+        for watcher in tuple(self._watchers):
+            if watcher.told is not None:
+                self._tell_watcher(watcher)
+
+    def _tell_watcher(self, watcher: _Watcher) -> None:
+        below = {key: value for key, value in self._ephemerals.items() if key.startswith(watcher.prefix)}
+        if watcher in self._watchers and below != watcher.told:
+            watcher.told = below
+            _call(watcher.on_change, dict(below))
+
+    def _tell_gap(self, follower: _Follower) -> None:
+        if follower in self._followers:
+            self._followers.remove(follower)
+            _call(follower.on_gap)
+
+    def _end(self, follower: _Follower) -> None:
+        if follower in self._followers:
+            self._followers.remove(follower)
+
+
+def _call(callback: Callable[..., None], *args: object) -> None:
+    try:
+        callback(*args)
+    except Exception:
+        log.exception("a follower of the metadata store failed")
