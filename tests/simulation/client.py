@@ -16,9 +16,14 @@ from harness.wire import WrongReply, api_key_of, read_reply, request_frame
 
 from pybroker_protocol.schema import Request
 from tests.simulation.model import Violation
+from tests.simulation.processes import PORT
 
 if TYPE_CHECKING:
-    from tests.simulation.network import Link, Network
+    from tests.simulation.network import Address, End, Network
+
+
+HOST = "10.0.0.254"  # of a broker that is alone
+BROKER = HOST, PORT
 
 
 class Disconnected(Exception):
@@ -28,17 +33,17 @@ class Disconnected(Exception):
 class ClientConnection:
     """One connection; several requests may be on their way."""
 
-    def __init__(self, name: str, network: Network) -> None:
+    def __init__(self, name: str, network: Network, address: Address = BROKER) -> None:
         self.name = name
         self.closed = False
         self._scheduler = network.scheduler
         self._correlation_id = 0
         self._expected: deque[tuple[int, int, int, asyncio.Future[Any], Any]] = deque()
         self._received = bytearray()
-        self._link: Link | None = network.connect(self)
-        if self._link is None:
+        self._end: End | None = network.connect(self, address)
+        if self._end is None:
             raise Disconnected("nobody listens")
-        self.server = self._link.life
+        self.server = self._end.peer.life
 
     def send(self, request: Request, version: int, timeout_ms: int = 10_000) -> asyncio.Future[Any]:
         """Send; the future gets the response, or ``Disconnected``."""
@@ -47,13 +52,13 @@ class ClientConnection:
         frame = request_frame(request, version, self._correlation_id, self.name)
         future = self._scheduler.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if self.closed or self._link is None:
+        if self.closed or self._end is None:
             future.set_exception(Disconnected("closed"))
             return future
         timer = self._scheduler.call_later(timeout_ms / 1000, self._timed_out, future)
         self._expected.append((self._correlation_id, api_key_of(cls), version, future, timer))
         self._scheduler.trace(self.name, f"-> {cls.__name__} v{version} #{self._correlation_id}")
-        self._link.send_up(frame)
+        self._end.write(frame)
         return future
 
     def _timed_out(self, future: asyncio.Future[Any]) -> None:
@@ -63,11 +68,10 @@ class ClientConnection:
 
     def close(self) -> None:
         """Close our end; what is on its way may still arrive."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.client = None
-            link.close()
-        self.connection_lost()
+        end, self._end = self._end, None
+        if end is not None:
+            end.hang_up()
+        self.connection_lost(None)
 
     def data_received(self, data: bytes) -> None:
         received = self._received
@@ -95,9 +99,9 @@ class ClientConnection:
         if not future.done():
             future.set_result(response)
 
-    def connection_lost(self) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         self.closed = True
-        self._link = None
+        self._end = None
         expected, self._expected = self._expected, deque()
         for *_, future, timer in expected:
             timer.cancel()
@@ -121,16 +125,17 @@ def _errors_in(message: Any) -> list[int]:
 class Client:
     """Connects when it must; ``ask`` is one try, ``insist`` tries until there is a reply."""
 
-    def __init__(self, name: str, network: Network) -> None:
+    def __init__(self, name: str, network: Network, address: Address = BROKER) -> None:
         self.name = name
         self.network = network
         self.scheduler = network.scheduler
+        self._address = address
         self._connection: ClientConnection | None = None
 
     def connection(self) -> ClientConnection:
         """The open connection, a new one if need be.  Raises ``Disconnected``."""
         if self._connection is None or self._connection.closed:
-            self._connection = ClientConnection(self.name, self.network)
+            self._connection = ClientConnection(self.name, self.network, self._address)
         return self._connection
 
     async def ask(self, request: Request, version: int, timeout_ms: int = 10_000) -> Any:
@@ -148,7 +153,7 @@ class Client:
     @property
     def server_has_died(self) -> bool:
         """Whether the last reply was sent by a process that has ended since."""
-        return self._connection is None or self._connection.server.ended
+        return self._connection is None or self._connection.server is None or self._connection.server.ended
 
     def disconnect(self) -> None:
         if self._connection is not None:

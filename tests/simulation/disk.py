@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -62,8 +62,55 @@ def _apply(names: _Names, change: _Change) -> None:
             names[target + name[len(path) :]] = names.pop(name)
 
 
+# What is called of ``os`` and of ``os_file``, and what a disk has in its place.
+_OS_CALLS = {
+    "open": "_open",
+    "fsync": "_fsync",
+    "rename": "_rename",
+    "replace": "_rename",
+    "unlink": "_unlink",
+    "remove": "_unlink",
+    "mkdir": "_mkdir",
+    "rmdir": "_rmdir",
+}
+_OS_FILE_CALLS = {
+    "pwrite": "_pwrite",
+    "ftruncate": "_ftruncate",
+    "rename": "_rename",
+    "fdatasync": "_fsync",
+    "begin_write_back": "_begin_write_back",
+    "is_resident": "_is_resident",
+    "raise_open_files_limit": "_raise_open_files_limit",
+    "can_sync_file_system": "_can_sync_file_system",
+    "sync_file_system": "_sync_all",
+}
+
+
+@contextmanager
+def installed(disk_in_use: Callable[[], Disk | None]) -> Iterator[None]:
+    """Stand before the system calls of this process: each goes to the disk of whoever runs, None being nobody."""
+
+    def routed(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            disk = disk_in_use()
+            return real(*args, **options) if disk is None else getattr(disk, name)(*args, **options)
+
+        return call
+
+    calls: dict[str, Any] = {call: routed(getattr(os, call), name) for call, name in _OS_CALLS.items()}
+    calls_of_the_log: dict[str, Any] = {
+        call: routed(getattr(os_file, call), name) for call, name in _OS_FILE_CALLS.items()
+    }
+    with (
+        patch.multiple(os, **calls),
+        patch.multiple(os_file, **calls_of_the_log),
+        patch("shutil._use_fd_functions", False),
+    ):
+        yield
+
+
 class Disk:
-    """The disk below one directory."""
+    """The disk below one directory, of one machine; all else passes through."""
 
     def __init__(self, root: Path, random: Random) -> None:
         self.root = str(root)
@@ -79,38 +126,7 @@ class Disk:
         self._journal: list[_Change] = []
         self._by_inode: dict[int, _Node] = {}
 
-    # --- what the broker calls ---------------------------------------------------------------------------------------
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Stand before the system calls of this process; all else but the directory passes through."""
-        replaced: dict[str, Any] = {
-            "open": self._open,
-            "fsync": self._fsync,
-            "rename": self._rename,
-            "replace": self._rename,
-            "unlink": self._unlink,
-            "remove": self._unlink,
-            "mkdir": self._mkdir,
-            "rmdir": self._rmdir,
-        }
-        called: dict[str, Any] = {
-            "pwrite": self._pwrite,
-            "ftruncate": self._ftruncate,
-            "rename": self._rename,
-            "fdatasync": self._fsync,
-            "begin_write_back": lambda _fd, _start, _length: None,
-            "is_resident": self._is_resident,
-            "raise_open_files_limit": lambda: 4096,
-            "can_sync_file_system": lambda _directory: self.syncs_whole,
-            "sync_file_system": self._sync_all,
-        }
-        with (
-            patch.multiple(os, **replaced),
-            patch.multiple(os_file, **called),
-            patch("shutil._use_fd_functions", False),
-        ):
-            yield
+    # --- what a broker calls -----------------------------------------------------------------------------------------
 
     def _enters(self) -> None:
         """A system call begins: the process may die in it, and what is dead calls nothing any more."""
@@ -197,6 +213,15 @@ class Disk:
         self._enters()
         _real_ftruncate(fd, length)
 
+    def _begin_write_back(self, _fd: int, _start: int, _length: int) -> None:
+        pass
+
+    def _raise_open_files_limit(self) -> int:
+        return 4096
+
+    def _can_sync_file_system(self, _directory: Any) -> bool:
+        return self.syncs_whole
+
     def _is_resident(self, address: int, start: int, end: int) -> bool:
         return self._random.random() >= self.cold_share
 
@@ -226,6 +251,11 @@ class Disk:
         self._journal.clear()
 
     # --- what befalls it ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_died_in_call(self) -> bool:
+        """Whether the process that used it has ended inside of a system call."""
+        return self._dead
 
     def reboot(self) -> None:
         """The process is gone; another may use the disk."""

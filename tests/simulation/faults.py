@@ -136,12 +136,14 @@ class Faults:
 
     def _finish_swaps(self) -> None:
         """Where a compaction was interrupted only a recovery can tell which files count: let it happen now."""
-        server = self._simulation.process.server
+        process = self._simulation.process
+        server = process.server
         assert server is not None
         assert server._logs is not None
         for state in server._logs._states:
             if any(state.directory.path.glob("*/*.swap")):
-                state.finish_recovery()
+                with process.scheduler.within(process.life):
+                    state.finish_recovery()
 
     def _clean_restart(self) -> bool:
         process = self._simulation.process

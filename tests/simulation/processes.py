@@ -1,17 +1,17 @@
-"""The broker's process: a real ``BrokerServer`` whose outside world is the simulation's.
+"""Processes: real ``BrokerServer``s whose outside world is the simulation's, one or several under one seed.
 
-Owns: one life of a broker after another (start, clean stop, death), its ``Env``, its worker threads as events, and
-the listeners.  Owns no fault (``faults``) and no rule.
+Owns: one life of a broker after another (start, clean stop, death, SIGSTOP and SIGCONT), its ``Env``, its worker
+threads as events, and what stands in the place of module globals, which all of them share: whose clock and disk is
+asked goes by whose event runs.  Owns no fault (``faults``) and no rule.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -22,6 +22,7 @@ from pybroker.net import long_requests as long_requests_module
 from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
 from pybroker.server import BrokerServer
+from tests.simulation import disk
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
 from tests.simulation.scheduler import Event, Life, ProcessDied, Scheduler
@@ -33,6 +34,7 @@ Done = Callable[[Any, BaseException | None], None]
 JOB_US = (20, 4_000)
 SLOW_JOB_US = (100_000, 3_000_000)
 PORTION_ENDS_NS = 0  # at the first place to stop at
+PORT = 9092
 
 
 class SimulatedTimers:
@@ -100,113 +102,153 @@ class SimulatedExecutor:
             self._finished.popleft().complete()
 
 
-class _ListeningServer:
-    """What ``create_server`` gives: the part of ``asyncio.Server`` that the broker uses."""
+class ProcessClock:
+    """``env.Clock`` of one process: the wall's may be wrong, the monotonic one has an origin of its own."""
 
-    def __init__(self, process: Process, factory: Callable[[], Any]) -> None:
+    def __init__(self, process: Process) -> None:
+        self._scheduler = process.scheduler
         self._process = process
-        self._factory = factory
-        self.sockets = [SimpleNamespace(getsockname=lambda: ("10.0.0.254", 9092), setsockopt=lambda *_: None)]
 
-    async def start_serving(self) -> None:
-        self._process.listening(self._factory)
+    def now_ms(self) -> int:
+        return self._scheduler.now_ms() + self._process.clock_offset_ms
 
-    def close(self) -> None:
-        self._process.network.accept = None
+    def monotonic_ms(self) -> int:
+        return self._scheduler.monotonic_ms() + self._process.monotonic_origin_ms
+
+
+class World:
+    """What all processes of a run share: one scheduler, one network, and this Python's module globals."""
+
+    def __init__(self, seed: int, write_trace: Callable[[str], None] | None = None) -> None:
+        self.scheduler = Scheduler(seed, write_trace)  # type: ignore[abstract]  # as much of a loop as is used
+        self.random = self.scheduler.random
+        self.network = Network(self.scheduler, self.new_random())
+        self.processes: list[Process] = []
+
+    def new_random(self) -> Random:
+        """A source of chance of its own, so that one part's draws do not move another's."""
+        return Random(self.random.getrandbits(64))
+
+    def broker(self, host: str, data_dir: Path, settings: Mapping[str, str], name: str = "broker") -> Process:
+        """A machine with a disk and a broker, which does not run yet."""
+        process = Process(self, name, host, Disk(data_dir, self.new_random()), data_dir, settings)
+        self.processes.append(process)
+        return process
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Put the simulation in the place of clock, loop and system calls, and take it away again with all it holds."""
+        asyncio._set_running_loop(self.scheduler)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(disk.installed(self._disk_in_use))
+                stack.enter_context(patch.object(server_module, "loop_env", self._env))
+                for module in (turns_module, long_requests_module):
+                    stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
+                stack.callback(self._end)
+                yield
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _end(self) -> None:
+        self.scheduler.abandon_tasks()
+        for process in self.processes:
+            process.die()
+            process.disk.close()
+
+    def _disk_in_use(self) -> Disk | None:
+        life = self.scheduler.life
+        return life.process.disk if life is not None and life.process is not None else None
+
+    def _env(self) -> Env:
+        life = self.scheduler.life
+        assert life is not None
+        assert life.process is not None, "only a broker has an Env"
+        return life.process.env(life)
+
+    def step(self) -> tuple[bool, list[Process]]:
+        """Run the next event: whether there was one, and which processes have died in it, in a system call."""
+        try:
+            return self.scheduler.step(), []
+        except ProcessDied:
+            return True, [process for process in self.processes if process.disk.has_died_in_call]
+
+    def raise_failure(self) -> None:
+        """Raise what a callback or a task did not catch, if there is something."""
+        failure, self.scheduler.failure = self.scheduler.failure, None
+        if failure is not None:
+            raise failure
 
 
 class Process:
-    """The broker of a run, life after life."""
+    """One broker of a run, life after life, on a machine of its own."""
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        network: Network,
-        disk: Disk,
-        data_dir: Path,
-        settings: dict[str, str],
-        random: Random,
+        self, world: World, name: str, host: str, disk: Disk, data_dir: Path, settings: Mapping[str, str]
     ) -> None:
-        self.scheduler = scheduler
-        self.network = network
+        self.name = name
+        self.host = host
+        self.scheduler = world.scheduler
+        self.network = world.network
         self.disk = disk
-        self.random = random
+        self.data_dir = data_dir
+        self.random = world.new_random()
         self.settings = settings
         self.slow_threads = False
+        self.clock_offset_ms = 0
+        self.monotonic_origin_ms = 0
         self.server: BrokerServer | None = None
         self.stopping = False
         self.lives = 0
         self.life: Life | None = None
         self.failed = False  # no log dir is left
-        self._data_dir = data_dir
-        scheduler.create_server = self._create_server  # type: ignore[assignment]
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Put the simulation in the place of clock, loop and system calls."""
-        asyncio._set_running_loop(self.scheduler)
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(self.disk.installed())
-                stack.enter_context(patch.object(server_module, "loop_env", self._env))
-                for module in (turns_module, long_requests_module):
-                    stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
-                yield
-        finally:
-            asyncio._set_running_loop(None)
 
     def job_us(self) -> int:
         low, high = SLOW_JOB_US if self.slow_threads and self.random.random() < 0.3 else JOB_US
         return self.random.randrange(low, high)
 
-    def _env(self) -> Env:
-        scheduler, life = self.scheduler, self.life
-        assert life is not None
+    def env(self, life: Life) -> Env:
+        """The outside world of one life."""
+        scheduler = self.scheduler
 
         def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
             scheduler.soon(life, callback, *args)
 
         return Env(
-            clock=scheduler,
+            clock=ProcessClock(self),
             timers=SimulatedTimers(scheduler, life),
             executor=lambda name, niceness: SimulatedExecutor(self, name, life),
             call_threadsafe=call_threadsafe,
             random=Random(self.random.getrandbits(64)),
         )
 
-    async def _create_server(self, factory: Callable[[], Any], *_: Any, **__: Any) -> Any:
-        return _ListeningServer(self, factory)
-
-    def listening(self, factory: Callable[[], Any]) -> None:
-        """Connections are accepted from now on."""
-        self.network.accept = factory
-        self.network.life = self.life
-
     # --- lives -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin a life; the start blocks, as in reality, and may end in a death."""
         self.lives += 1
-        self.life = Life(f"broker-{self.lives}")
+        self.life = life = Life(f"{self.name}-{self.lives}", self)
         self.stopping = False
+        self.network.powered(self.host)
         config = BrokerConfig.load(
-            listen=["PLAINTEXT://10.0.0.254:9092"],
-            data_dir=str(self._data_dir),
+            listen=[f"PLAINTEXT://{self.host}:{PORT}"],
+            data_dir=str(self.data_dir),
             settings=list(self.settings.items()),
         )
         self.server = BrokerServer(config, on_failure=self._on_failure)
         start = self.server.start()
-        try:
-            start.send(None)
-        except StopIteration:
-            return
+        with self.scheduler.within(life):
+            try:
+                start.send(None)
+            except StopIteration:
+                return
         raise AssertionError("the start of a broker waits for nothing")
 
     def _on_failure(self) -> None:
         self.failed = True
 
     def stop(self, stopped: Callable[[], None]) -> None:
-        """End a life cleanly; ``stopped`` runs when it has ended."""
+        """End a life cleanly; ``stopped`` runs when it has ended.  To be called from an event of the life."""
         assert self.server is not None
         self.stopping = True
         life = self.life
@@ -219,17 +261,31 @@ class Process:
 
         task.add_done_callback(ended)
 
-    def die(self) -> None:
-        """The process is gone, in the middle of whatever it did."""
+    def die(self, *, with_machine: bool = False) -> None:
+        """The process is gone, in the middle of whatever it did; ``with_machine``: nobody is told until it is back."""
         server = self.server
-        self._forget()
+        self._forget(silently=with_machine)
         if server is not None:
             _close_descriptors(server)
 
-    def _forget(self) -> None:
+    def pause(self) -> None:
+        """Stop the process (SIGSTOP), until ``resume``; its machine and its clocks go on."""
+        assert self.life is not None
+        self.scheduler.pause(self.life)
+
+    def resume(self) -> None:
+        """Let the stopped process go on."""
+        assert self.life is not None
+        self.scheduler.resume(self.life)
+
+    @property
+    def is_paused(self) -> bool:
+        return self.life is not None and not self.life.ended and self.life.paused_us is not None
+
+    def _forget(self, *, silently: bool = False) -> None:
         if self.life is not None:
             self.scheduler.drop(self.life)
-        self.network.server_died()
+            self.network.process_ended(self.life, silently=silently)
         self.server = None
         self.stopping = False
 

@@ -15,10 +15,17 @@ import asyncio
 import hashlib
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
+from inspect import CORO_CREATED, getcoroutinestate
 from random import Random
-from typing import Any
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Network
+    from tests.simulation.processes import Process
 
 # Something from outside that is due within this time of now may run before what waits for its turn on the loop.
 OVERTAKING_US = 100
@@ -27,17 +34,23 @@ START_MS = 1_700_000_000_000
 
 
 class ProcessDied(SystemExit):
-    """The broker's process ended inside of a system call.  asyncio's tasks let SystemExit through, and nothing else."""
+    """A process ended inside of a system call.  asyncio's tasks let SystemExit through, and nothing else."""
 
 
 class Life:
-    """One process: what it scheduled is dropped when it ends."""
+    """One process from its start to its end: what it scheduled is dropped when it ends, and held while it is stopped.
 
-    __slots__ = ("ended", "name")
+    ``process`` is whose life it is (``processes.Process``), None for what stands for itself.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("ended", "held", "name", "paused_us", "process")
+
+    def __init__(self, name: str, process: Process | None = None) -> None:
         self.name = name
+        self.process = process
         self.ended = False
+        self.paused_us: int | None = None  # since when it is stopped
+        self.held: list[Event] = []
 
 
 class Event:
@@ -80,12 +93,13 @@ class Scheduler(asyncio.AbstractEventLoop):
         self._write_trace = write_trace
         self._digest = hashlib.sha256()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.current: Event | None = None
+        self.network: Network  # set by it
+        self.life: Life | None = None  # of what runs now; None: nobody's, or a client's
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The broker's wall clock."""
+        """The wall clock of those whose clock is right."""
         return self.wall_offset_ms + self.now_us // 1000
 
     def monotonic_ms(self) -> int:
@@ -127,13 +141,24 @@ class Scheduler(asyncio.AbstractEventLoop):
         self.steps += 1
         callback, args = event.callback, event.args
         assert callback is not None
-        self.current = event
-        if event.context is not None:
-            event.context.run(callback, *args)
-        else:
-            callback(*args)
-        self.current = None
+        self.life = event.life
+        try:
+            if event.context is not None:
+                event.context.run(callback, *args)
+            else:
+                callback(*args)
+        finally:
+            self.life = None
         return True
+
+    @contextmanager
+    def within(self, life: Life | None) -> Iterator[None]:
+        """What runs meanwhile is a life's, whoever called."""
+        before, self.life = self.life, life
+        try:
+            yield
+        finally:
+            self.life = before
 
     def _next(self) -> Event | None:
         ready, due = self._ready, self._due
@@ -145,12 +170,28 @@ class Scheduler(asyncio.AbstractEventLoop):
                 self.now_us = max(self.now_us, when_us)
             else:
                 return None
-            if event.callback is not None and (event.life is None or not event.life.ended):
+            life = event.life
+            if event.callback is None or (life is not None and life.ended):
+                continue
+            if life is None or life.paused_us is None:
                 return event
+            life.held.append(event)
+
+    def pause(self, life: Life) -> None:
+        """Stop a process (SIGSTOP): what is due for it from now on is held, while time goes on."""
+        assert life.paused_us is None, f"{life.name} is stopped already"
+        life.paused_us = self.now_us
+
+    def resume(self, life: Life) -> None:
+        """Let a stopped process go on (SIGCONT): all that was held is due at once, in its order."""
+        life.paused_us = None
+        held, life.held = life.held, []
+        self._ready.extend(held)
 
     def drop(self, life: Life) -> None:
         """Forget what an ended process had scheduled."""
         life.ended = True
+        life.held.clear()
         self._ready = deque(event for event in self._ready if event.life is not life)
         self._due = [entry for entry in self._due if entry[2].life is not life]
         heapq.heapify(self._due)
@@ -172,8 +213,7 @@ class Scheduler(asyncio.AbstractEventLoop):
     # --- asyncio's loop, as far as the server's and the clients' coroutines use it ------------------------------------
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        life = self.current.life if self.current is not None else None
-        event = Event(self.now_us, callback, args, life, context)
+        event = Event(self.now_us, callback, args, self.life, context)
         self._ready.append(event)
         return event
 
@@ -181,8 +221,7 @@ class Scheduler(asyncio.AbstractEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        life = self.current.life if self.current is not None else None
-        event = Event(max(int(when * 1e6), self.now_us), callback, args, life, context)
+        event = Event(max(int(when * 1e6), self.now_us), callback, args, self.life, context)
         self._push(event)
         return event
 
@@ -201,7 +240,25 @@ class Scheduler(asyncio.AbstractEventLoop):
         """At the end of a run: what still waits is not finished, and asyncio need not complain."""
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
+                coroutine.close()  # its process died before it began
         self._tasks.clear()
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str | None = None, port: int = 0, **_options: Any
+    ) -> Any:
+        """A server of the process that runs; it accepts from ``start_serving`` on.  Port 0 becomes one of its own."""
+        process = self.life.process if self.life is not None else None
+        assert process is not None, "only a process can listen"
+        return self.network.server(process, protocol_factory, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_options: Any
+    ) -> Any:
+        """The transport and the protocol of a connection from the process that runs; OSError where there is none."""
+        assert self.life is not None, "only a process connects by the loop"
+        return await self.network.open_connection(self.life, protocol_factory, (host, port))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -31,18 +31,15 @@ from pybroker_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.simulation.client import Client, Disconnected
+from tests.simulation.client import HOST, Client, Disconnected
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.consuming import Consuming, find_coordinator
-from tests.simulation.disk import Disk
 from tests.simulation.faults import FAULTS, Faults
 from tests.simulation.members import ClassicMember
 from tests.simulation.model import Model, Violation, check
-from tests.simulation.network import Network
 from tests.simulation.observer import Observer
-from tests.simulation.processes import Process
+from tests.simulation.processes import World
 from tests.simulation.producers import IdempotentProducer
-from tests.simulation.scheduler import ProcessDied, Scheduler
 from tests.simulation.switching_members import SwitchingMember
 from tests.simulation.transactions import Reader, TransactionalProducer
 
@@ -100,8 +97,9 @@ class Simulation:
         steps_max: int = STEPS_MAX,
     ) -> None:
         self.seed = seed
-        self.scheduler = Scheduler(seed, write_trace)  # type: ignore[abstract]  # as much of a loop as is used
-        self.random = self.scheduler.random
+        self.world = World(seed, write_trace)
+        self.scheduler, self.network = self.world.scheduler, self.world.network
+        self.random = self.world.random
         self.model = Model()
         self.fsync_before_ack = self.random.random() < 0.5
         self.large_batches = self.random.random() < 0.5  # else many small segments
@@ -119,9 +117,8 @@ class Simulation:
         self._root = Path(tempfile.mkdtemp(prefix="pybroker-sim-", dir=_memory_dir()))
         data_dir = self._root / "data"
         data_dir.mkdir()
-        self.disk = Disk(data_dir, self.new_random())
-        self.network = Network(self.scheduler, self.new_random())
-        self.process = Process(self.scheduler, self.network, self.disk, data_dir, self._settings(), self.new_random())
+        self.process = self.world.broker(HOST, data_dir, self._settings())
+        self.disk = self.process.disk
         self.observer = Observer(self.model, data_dir)
         self.faults = Faults(self, faults)
         self._complaints = _Complaints()
@@ -129,7 +126,7 @@ class Simulation:
 
     def new_random(self) -> Random:
         """A source of chance of its own, so that one part's draws do not move another's."""
-        return Random(self.random.getrandbits(64))
+        return self.world.new_random()
 
     def trace(self, who: str, what: str) -> None:
         """One line of the trace."""
@@ -172,9 +169,6 @@ class Simulation:
                 finally:
                     if violation is not None:
                         self.trace("VIOLATION", str(violation))
-                    self.scheduler.abandon_tasks()
-                    self.process.die()
-                    self.disk.close()
         finally:
             shutil.rmtree(self._root, ignore_errors=True)
             if gc_was_enabled:
@@ -198,7 +192,7 @@ class Simulation:
         logger.propagate = False
         logger.addHandler(self._complaints)
         try:
-            with self.process.installed():
+            with self.world.installed():
                 yield
         finally:
             logger.removeHandler(self._complaints)
@@ -217,14 +211,12 @@ class Simulation:
 
     def _step(self) -> None:
         scheduler = self.scheduler
-        try:
-            check(scheduler.step(), "everything comes to rest", "no event is left, and not everybody has finished")
-        except ProcessDied:
+        went_on, dead = self.world.step()
+        check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")
+        if dead:
             self.observer.died()
             self.faults.died("died in a system call", power_failed=False)
-        if scheduler.failure is not None:
-            failure, scheduler.failure = scheduler.failure, None
-            raise failure
+        self.world.raise_failure()
         self.observer.look(self.process.server)
         check(self._complaints.first is None, "the broker meets no unexpected error", str(self._complaints.first))
         check(
