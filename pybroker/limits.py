@@ -181,6 +181,28 @@ SESSION_PARTITIONS_MAX = 500_000
 # max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
 FETCH_WAIT_MAX_MS = 600_000
 
+# --- asking other brokers ----------------------------------------------------------------------------------------
+
+# Between two tries to connect to a broker, at least and at most (Kafka's ``reconnect.backoff.ms`` and its ``max``); it
+# doubles with each failure, and varies by a fifth so that brokers do not come all at once.
+RECONNECT_BACKOFF_MS = 50
+RECONNECT_BACKOFF_MAX_MS = 1_000
+RECONNECT_JITTER = 0.2
+
+# How long one try may take (``socket.connection.setup.timeout.ms``): a machine that is away answers nothing.
+CONNECT_TIMEOUT_MS = 10_000
+
+# Requests of one channel to one broker that are not answered, and their bytes; one is taken however long it is.
+PEER_REQUESTS_MAX = 1_000
+PEER_REQUEST_BYTES_MAX = 32 << 20
+
+# A reply of another broker is no longer than this, or than what this one's own clients may send: a batch that one of
+# them took must find its way.
+PEER_REPLY_BYTES_MAX = 128 << 20
+
+# The first buffer of a reply is as long as the last reply was, up to this: followers' fetches are 10 MB.
+PEER_BUFFER_KEPT_BYTES = 12 << 20
+
 # --- answering ---------------------------------------------------------------------------------------------------
 
 # A reply without records that was long in the making is no longer than this: what librdkafka takes at most, by default.

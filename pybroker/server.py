@@ -23,7 +23,7 @@ from pybroker.cluster.controller import Controller
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.listeners import listeners_of
+from pybroker.config.listeners import inter_broker_listener, listeners_of
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
 from pybroker.net.loop_env import loop_env
@@ -34,8 +34,10 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from pybroker.cluster.peers import Peers
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.coordinators.transaction.service import TransactionCoordinator
+    from pybroker.net.peer_client import PeerClient
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.telemetry import ClientTelemetry
@@ -72,6 +74,7 @@ class BrokerServer:
         self._controller: Controller | None = None
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
+        self._peers: PeerClient | None = None
         # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
         self._broker_epoch = -1
 
@@ -123,12 +126,13 @@ class BrokerServer:
         )
         logs.on_directory_failed = controller.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        self._wire_what_is_built_later()
+        self._wire_what_is_built_later(inter_broker_listener(config, listeners))
         await sockets.accept()
 
-    def _wire_what_is_built_later(self) -> None:
+    def _wire_what_is_built_later(self, inter_broker_listener_name: str) -> None:
         """Services that a broker has no use for before a client asks, or before their topic exists."""
         services = self.services
+        services.build_later("peers", lambda: self._build_peers(inter_broker_listener_name))
         offsets = self._partitions_of(GROUP_METADATA_TOPIC, lambda: services.transaction_verification)
         state = self._partitions_of(TRANSACTION_STATE_TOPIC)
         services.build_later("telemetry", self._build_telemetry)
@@ -145,6 +149,15 @@ class BrokerServer:
     ) -> CoordinatorPartitions:
         services = self.services
         return CoordinatorPartitions(services.replicas, services.metadata, services.broker_id, topic, verification)
+
+    def _build_peers(self, listener: str) -> Peers:
+        from pybroker.net.peer_client import PeerClient
+
+        services = self.services
+        reply_bytes_max = services.config.get_int("socket.request.max.bytes")
+        self._peers = peers = PeerClient(services.env, services.metadata, services.broker_id, listener, reply_bytes_max)
+        self._close_what_was_built.append(peers.close)
+        return peers
 
     def _build_telemetry(self) -> ClientTelemetry:
         from pybroker.telemetry import ClientTelemetry
@@ -196,6 +209,8 @@ class BrokerServer:
             await self._sockets.stop()
         for close in reversed(self._close_what_was_built):
             close()
+        if self._peers is not None:
+            await self._peers.wait_closed()
         if self._replicas is not None:
             self._replicas.close()
         if self._controller is not None:

@@ -19,7 +19,7 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"server", *BELOW_THE_SERVER},
     "server": BELOW_THE_SERVER,
     # The fronts append to a partition, and commit offsets, that a handler has found before.
-    "net": {"apis", "handlers", "coordinators", "replication", "storage"},
+    "net": {"apis", "handlers", "coordinators", "replication", "cluster", "storage"},
     "handlers": {"apis", "storage", *SERVICES},
     **{service: {"storage", "cluster"} for service in SERVICES},
     "storage": set(),

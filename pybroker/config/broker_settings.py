@@ -196,8 +196,8 @@ _ROWS: Final = (
     ("leader.imbalance.check.interval.seconds",          LONG,    300,         POSITIVE, HIGH,   FIXED,   IDLE),
     ("unclean.leader.election.interval.ms",              LONG,    300_000,     POSITIVE, MEDIUM, FIXED,   INTERNAL),
     ("unclean.leader.election.enable",                   BOOLEAN, False,       None,     HIGH,   CLUSTER, USED),
-    ("security.inter.broker.protocol", STRING, "PLAINTEXT", SECURITY_PROTOCOLS, MEDIUM, FIXED, IDLE),
-    ("inter.broker.listener.name",                       STRING,  None,        None,     MEDIUM, FIXED,   IDLE),
+    ("security.inter.broker.protocol", STRING, "PLAINTEXT", SECURITY_PROTOCOLS, MEDIUM, FIXED, USED),
+    ("inter.broker.listener.name",                       STRING,  None,        None,     MEDIUM, FIXED,   USED),
     ("replica.selector.class",                           STRING,  None,        None,     MEDIUM, FIXED,   IDLE),
     ("follower.fetch.last.tiered.offset.enable",         BOOLEAN, False,       None,     MEDIUM, CLUSTER, IDLE),
     # --- Group coordinator and committed offsets -------------------------------------------------------------------

@@ -74,6 +74,17 @@ def listeners_of(config: Settings) -> list[Listener]:
     return [_listener(endpoint, advertised.get(endpoint.name), protocols) for endpoint in endpoints]
 
 
+def inter_broker_listener(config: Settings, listeners: Sequence[Listener]) -> str:
+    """The name of the listener by which brokers reach each other.
+
+    That of ``inter.broker.listener.name``; else, as in Kafka, the one that is called by the protocol of
+    ``security.inter.broker.protocol``; else the first, so that a single broker needs neither.
+    """
+    name = config["inter.broker.listener.name"] or config.get_str("security.inter.broker.protocol")
+    names = [listener.name for listener in listeners]
+    return name.upper() if name.upper() in names else names[0]
+
+
 def settings_of_arguments(listen: Sequence[str], static: Mapping[str, str]) -> dict[str, str]:
     """The settings that ``--listen HOST:PORT`` (or ``NAME://HOST:PORT``) stands for; raises ``ConfigError``.
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.auto_topic_creation import AutoTopicCreation
     from pybroker.cluster.controller import Controller
     from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.peers import Peers
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.service import ConfigService
     from pybroker.coordinators.group.service import GroupCoordinator
@@ -43,6 +44,7 @@ class Services:
         "groups",
         "logs",
         "metadata",
+        "peers",
         "producer_ids",
         "replicas",
         "telemetry",
@@ -59,6 +61,7 @@ class Services:
     controller: Controller
     auto_topic_creation: AutoTopicCreation
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
+    peers: Peers  # the other brokers; built when somebody asks one
     logs: LogManager
     producer_ids: ProducerIds
     replicas: ReplicaManager

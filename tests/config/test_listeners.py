@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.listeners import Listener, listeners_of
+from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.schema import ConfigError
 
 
@@ -73,6 +73,28 @@ def test_controller_listeners_are_skipped() -> None:
 def test_names_are_compared_in_upper_case() -> None:
     (listener,) = listeners(listeners="plaintext://127.0.0.1:1", advertised_listeners="Plaintext://x:2")
     assert (listener.name, listener.advertised_host) == ("PLAINTEXT", "x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"inter.broker.listener.name": "inside"}, "INSIDE"),
+        ({"security.inter.broker.protocol": "SSL"}, "SSL"),
+        ({}, "PLAINTEXT"),
+        ({"listeners": "OUTSIDE://:1,INSIDE://:2"}, "OUTSIDE"),
+    ],
+    ids=["by its name", "by its protocol", "as Kafka's default has it", "the first where there is no such"],
+)
+def test_brokers_talk_over_the_inter_broker_listener(settings: dict[str, str], expected: str) -> None:
+    names = ("OUTSIDE", "INSIDE", "SSL", "PLAINTEXT")
+    config = BrokerConfig(
+        {
+            "listeners": ",".join(f"{name}://:{port}" for port, name in enumerate(names, 1)),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+            **settings,
+        }
+    )
+    assert inter_broker_listener(config, listeners_of(config)) == expected
 
 
 def test_ipv4_and_ipv6_may_share_a_port() -> None:

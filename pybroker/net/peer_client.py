@@ -1,0 +1,154 @@
+"""The other brokers, over the network: implements ``cluster/peers.py``.
+
+Owns: which links there are (one per broker and channel), where each broker is reached, and the limits of what waits.
+Does not own a link's requests and connection (``peer_link``).
+
+Invariant: nothing is connected, and no link exists, before somebody asks.
+
+Kafka counterpart: NodeToControllerChannelManagerImpl and BrokerBlockingSender, each with a NetworkClient of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.cluster.peers import CONTROL, FORWARDING, PeerError, PeerFailure
+from pybroker.folded_log import FoldedLog
+from pybroker.net.buffers import BufferPool
+from pybroker.net.framing import Framing
+from pybroker.net.peer_link import LinkSurroundings, PeerLink
+from pybroker.net.peer_requests import PeerEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pybroker.cluster.image import ClusterImage, Endpoint, ImageDelta
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.peers import PeerDone
+    from pybroker.env import Env
+    from pybroker_protocol.schema import Request
+
+log = logging.getLogger(__name__)
+
+
+class PeerClient:
+    """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers."""
+
+    def __init__(
+        self, env: Env, metadata: MetadataCache, broker_id: int, listener: str, reply_bytes_max: int = 0
+    ) -> None:
+        self._env = env
+        self._metadata = metadata
+        self._listener = listener
+        self._encoder = PeerEncoder(f"broker-{broker_id}")
+        self._links: dict[int, dict[str, PeerLink]] = {}
+        self._is_closed = False
+        self._folded_log = FoldedLog(log, env.timers)
+        self._shared = LinkSurroundings(
+            env,
+            asyncio.get_running_loop(),
+            Framing(max(reply_bytes_max, limits.PEER_REPLY_BYTES_MAX)),
+            BufferPool(),
+            self._folded_log,
+            set(),
+        )
+        self._unsubscribe: Callable[[], None] = metadata.subscribe(self._on_image)
+
+    def ask(
+        self,
+        broker_id: int,
+        request: Request,
+        version: int,
+        done: PeerDone,
+        *,
+        timeout_ms: int,
+        channel: str = CONTROL,
+    ) -> None:
+        """See ``Peers``."""
+        deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
+        asked = self._encoder.encode(request, version, deadline_ms, done)
+        if self._is_closed:
+            self._refuse(done, PeerFailure.CLOSED)
+            return
+        link = self._link(broker_id, channel)
+        if link is None:
+            message = f"broker {broker_id} has no listener {self._listener}, or is not registered"
+            self._refuse(done, PeerFailure.UNREACHABLE, message)
+        elif not link.has_room_for(asked.size):
+            self._refuse(done, PeerFailure.BUSY)
+        else:
+            link.ask(asked)
+
+    def forward(
+        self,
+        broker_id: int,
+        frame: bytes | memoryview,
+        principal: str,
+        client_host: str,
+        done: PeerDone,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """See ``Peers``."""
+        from pybroker.net.envelopes import envelope
+
+        self.ask(
+            broker_id,
+            envelope(frame, principal, client_host),
+            0,
+            done,
+            timeout_ms=timeout_ms,
+            channel=FORWARDING,
+        )
+
+    def close(self) -> None:
+        """See ``Peers``."""
+        self._is_closed = True
+        self._unsubscribe()
+        self._close_links(list(self._links), PeerFailure.CLOSED)
+        self._folded_log.close()
+
+    async def wait_closed(self) -> None:
+        """After ``close``: until what was under way on the loop is over, too."""
+        await asyncio.gather(*self._shared.attempts, return_exceptions=True)
+
+    # --- links -------------------------------------------------------------------------------------------------------
+
+    def _link(self, broker_id: int, channel: str) -> PeerLink | None:
+        """The link, made by its first request; None where nobody knows the way."""
+        channels = self._links.get(broker_id)
+        link = channels.get(channel) if channels is not None else None
+        if link is None:
+            endpoint = self._endpoint(self._metadata.image, broker_id)
+            if endpoint is None:
+                return None
+            link = PeerLink(f"broker {broker_id} ({channel})", endpoint, self._shared)
+            self._links.setdefault(broker_id, {})[channel] = link
+        return link
+
+    def _endpoint(self, image: ClusterImage, broker_id: int) -> Endpoint | None:
+        broker = image.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(self._listener)
+
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        for broker_id in delta.brokers_changed:
+            if broker_id not in self._links:
+                continue
+            endpoint = self._endpoint(image, broker_id)
+            if endpoint is None:
+                self._close_links([broker_id], PeerFailure.UNREACHABLE)
+                continue
+            for link in list(self._links[broker_id].values()):
+                link.on_registration(endpoint)
+
+    def _close_links(self, broker_ids: list[int], failure: PeerFailure) -> None:
+        closing = [link for broker_id in broker_ids for link in self._links.pop(broker_id).values()]
+        for link in closing:
+            link.close(failure, "")
+
+    def _refuse(self, done: PeerDone, failure: PeerFailure, message: str = "") -> None:
+        """Answer later: never inside of the call."""
+        self._env.timers.call_soon(done, None, PeerError(failure, False, message))

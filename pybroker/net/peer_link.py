@@ -1,0 +1,292 @@
+"""The requests of one channel to one broker: in order, over one connection at a time.
+
+Owns: what waits for that broker, when a connection to it is tried, what becomes of each request when one breaks, and
+the time-outs.  Does not own bytes (``peer_connection``), their meaning (``peer_requests``), nor where the broker is
+(``peer_client``).
+
+Invariants
+- Each request is answered exactly once, in the order asked; one that fails takes with it all that wait behind it, so
+  that nothing is done out of order.  Only a time-out before the sending takes its request alone.
+- Nothing is tried while nobody waits, and nothing before its back-off is over.
+- What a connection was not handed yet when it broke has surely not been done.
+
+Kafka counterpart: NetworkClient with its ClusterConnectionStates and InFlightRequests, for one node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from pybroker import limits
+from pybroker.cluster.peers import PeerError, PeerFailure
+from pybroker.net.peer_connection import PeerConnection
+from pybroker_protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pybroker.cluster.image import Endpoint
+    from pybroker.env import Cancellable, Env
+    from pybroker.folded_log import FoldedLog
+    from pybroker.net.buffers import BufferPool
+    from pybroker.net.framing import Framing
+    from pybroker.net.peer_requests import PeerRequest
+
+log = logging.getLogger(__name__)
+
+
+class LinkSurroundings(NamedTuple):
+    """What all links of a broker share."""
+
+    env: Env
+    loop: asyncio.AbstractEventLoop
+    framing: Framing
+    pool: BufferPool
+    folded_log: FoldedLog
+    attempts: set[asyncio.Task[None]]  # tries to connect, also those that are given up and not over yet
+
+
+class PeerLink:
+    """See the module's docstring.  ``name`` is for the log."""
+
+    __slots__ = (
+        "_attempt",
+        "_attempt_timer",
+        "_candidate",
+        "_connection",
+        "_deadline_timer",
+        "_endpoint",
+        "_env",
+        "_failures",
+        "_name",
+        "_next_deadline_ms",
+        "_requests",
+        "_retry_at_ms",
+        "_retry_timer",
+        "_sent_count",
+        "_shared",
+        "_waiting_bytes",
+    )
+
+    def __init__(self, name: str, endpoint: Endpoint, shared: LinkSurroundings) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._shared = shared
+        self._env = shared.env
+        self._requests: deque[PeerRequest] = deque()  # those that were sent first
+        self._sent_count = 0
+        self._waiting_bytes = 0
+        self._connection: PeerConnection | None = None
+        self._candidate: PeerConnection | None = None  # of the try that goes on
+        self._attempt: asyncio.Task[None] | None = None
+        self._attempt_timer: Cancellable | None = None
+        self._failures = 0  # in a row
+        self._retry_at_ms = 0
+        self._retry_timer: Cancellable | None = None
+        self._deadline_timer: Cancellable | None = None
+        self._next_deadline_ms = 0
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether one more request of so many bytes may wait."""
+        waiting = len(self._requests)
+        if not waiting:
+            return True
+        return waiting < limits.PEER_REQUESTS_MAX and self._waiting_bytes + size <= limits.PEER_REQUEST_BYTES_MAX
+
+    def ask(self, request: PeerRequest) -> None:
+        """Send it as soon as there is a connection."""
+        self._requests.append(request)
+        self._waiting_bytes += request.size
+        self._watch_deadline(request.deadline_ms)
+        if self._connection is not None:
+            self._send_waiting()
+        else:
+            self._connect_in_time()
+
+    def _send_waiting(self) -> None:
+        """Hand over what was not sent yet, as far as the peer takes it."""
+        connection = self._connection
+        while connection is not None and connection.may_write and self._sent_count < len(self._requests):
+            request = self._requests[self._sent_count]
+            self._sent_count += 1
+            request.sent = True
+            frame, request.frame = request.frame, b""
+            connection.send(frame)
+
+    def _fail_all(self, reason: PeerFailure, message: str, culprits: Collection[PeerRequest] = ()) -> None:
+        """Nothing that waits will be answered; where only some are to blame the others were merely disconnected."""
+        failed, self._requests = self._requests, deque()
+        self._sent_count = self._waiting_bytes = 0
+        self._stop_watching()
+        for request in failed:
+            its_reason = reason if not culprits or request in culprits else PeerFailure.DISCONNECTED
+            self._complete(request, None, PeerError(its_reason, request.sent, message))
+
+    def _complete(self, request: PeerRequest, response: object | None, error: PeerError | None) -> None:
+        try:
+            request.done(response, error)
+        except Exception:  # those behind it are to be answered, too
+            log.exception("what waited for API %d of %s failed", request.api.key, self._name)
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def _connect_in_time(self) -> None:
+        """Try to connect, once the back-off is over."""
+        if self._attempt is not None or self._retry_timer is not None:
+            return
+        wait_ms = self._retry_at_ms - self._env.clock.monotonic_ms()
+        if wait_ms > 0:
+            self._retry_timer = self._env.timers.call_later(wait_ms, self._connect)
+        else:
+            self._connect()
+
+    def _connect(self) -> None:
+        self._stop_retrying()
+        if self._requests:
+            shared = self._shared
+            self._candidate = candidate = PeerConnection(self, shared.framing, shared.pool)
+            self._attempt = attempt = shared.loop.create_task(self._try_to_connect(candidate, self._endpoint))
+            shared.attempts.add(attempt)
+            attempt.add_done_callback(shared.attempts.discard)
+            self._attempt_timer = self._env.timers.call_later(limits.CONNECT_TIMEOUT_MS, self._give_attempt_up)
+
+    async def _try_to_connect(self, candidate: PeerConnection, endpoint: Endpoint) -> None:
+        """One try; it ends with ``on_connected``, or here."""
+        try:
+            await self._shared.loop.create_connection(lambda: candidate, endpoint.host, endpoint.port)
+        except (OSError, ValueError, OverflowError) as error:  # the others for what is no host, or no port
+            if candidate is self._candidate:
+                self._forget_attempt()
+                self._failed(PeerFailure.UNREACHABLE, str(error))
+
+    def _give_attempt_up(self) -> None:
+        self._drop_attempt()
+        self._failed(PeerFailure.UNREACHABLE, "it takes no connection in time")
+
+    def _drop_attempt(self) -> None:
+        attempt = self._attempt
+        self._forget_attempt()
+        if attempt is not None:
+            attempt.cancel()
+
+    def _forget_attempt(self) -> None:
+        """The try is over, or not wanted any more: whatever comes of it is nobody's."""
+        self._attempt = self._candidate = None
+        if self._attempt_timer is not None:
+            self._attempt_timer.cancel()
+            self._attempt_timer = None
+
+    def on_connected(self, connection: PeerConnection) -> None:
+        if connection is not self._candidate:
+            connection.abort("nobody waits for it any more")
+            return
+        self._forget_attempt()
+        self._connection = connection
+        self._send_waiting()
+
+    def on_may_write(self, connection: PeerConnection) -> None:
+        if connection is self._connection:
+            self._send_waiting()
+
+    def on_frame(self, connection: PeerConnection, frame: memoryview) -> None:
+        if connection is not self._connection:
+            return
+        if not self._sent_count:
+            connection.abort("a reply that nobody asked for")
+            return
+        request = self._requests[0]
+        try:
+            response = request.api.response(frame, request.correlation_id)
+        except ProtocolError as error:
+            self._break(PeerFailure.BAD_REPLY, str(error), [request])
+            return
+        self._requests.popleft()
+        self._sent_count -= 1
+        self._waiting_bytes -= request.size
+        self._failures = 0
+        self._complete(request, response, None)
+
+    def on_lost(self, connection: PeerConnection, reason: str) -> None:
+        if connection is self._connection:
+            self._connection = None
+            self._failed(PeerFailure.DISCONNECTED, reason)
+
+    def _break(self, failure: PeerFailure, reason: str, culprits: Collection[PeerRequest] = ()) -> None:
+        """End the connection, and what waits for it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort(reason)
+        self._failed(failure, reason, culprits)
+
+    def _failed(self, failure: PeerFailure, reason: str, culprits: Collection[PeerRequest] = ()) -> None:
+        """A try or a connection is over: wait before the next, and answer what waits."""
+        if self._requests:
+            self._shared.folded_log.warning(self._name, reason, "%s: %s (%s)", self._name, failure.value, reason)
+        backoff_ms = min(limits.RECONNECT_BACKOFF_MS << min(self._failures, 10), limits.RECONNECT_BACKOFF_MAX_MS)
+        jitter = 1 + limits.RECONNECT_JITTER * (2 * self._env.random.random() - 1)
+        self._failures += 1
+        self._retry_at_ms = self._env.clock.monotonic_ms() + int(backoff_ms * jitter)
+        self._fail_all(failure, reason, culprits)
+
+    def _stop_retrying(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+
+    # --- where the broker is -----------------------------------------------------------------------------------------
+
+    def on_registration(self, endpoint: Endpoint) -> None:
+        """The broker has registered anew: what is connected to its last address is over, and no back-off holds."""
+        has_moved, self._endpoint = endpoint != self._endpoint, endpoint
+        if has_moved:
+            self._drop_attempt()
+            self._break(PeerFailure.DISCONNECTED, "it has another address now")
+        self._failures = self._retry_at_ms = 0
+        self._stop_retrying()
+        if self._requests and self._connection is None:
+            self._connect_in_time()
+
+    def close(self, failure: PeerFailure, reason: str) -> None:
+        """End everything; what waits fails inside of this call."""
+        self._drop_attempt()
+        self._stop_retrying()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort(reason)
+        self._fail_all(failure, reason)
+
+    # --- time-outs ---------------------------------------------------------------------------------------------------
+
+    def _watch_deadline(self, deadline_ms: int) -> None:
+        """One timer for all that wait: it may fire early for what has been answered, never late."""
+        if self._deadline_timer is None or deadline_ms < self._next_deadline_ms:
+            self._stop_watching()
+            self._next_deadline_ms = deadline_ms
+            wait_ms = max(deadline_ms - self._env.clock.monotonic_ms(), 0)
+            self._deadline_timer = self._env.timers.call_later(wait_ms, self._look_at_deadlines)
+
+    def _stop_watching(self) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
+
+    def _look_at_deadlines(self) -> None:
+        self._deadline_timer = None
+        now_ms = self._env.clock.monotonic_ms()
+        overdue = [request for request in self._requests if request.deadline_ms <= now_ms]
+        if any(request.sent for request in overdue):
+            # What comes behind it on this connection comes no sooner.
+            self._break(PeerFailure.TIMED_OUT, "a request was not answered in time", overdue)
+            return
+        if overdue:
+            self._requests = deque(request for request in self._requests if request.deadline_ms > now_ms)
+            self._waiting_bytes -= sum(request.size for request in overdue)
+        if self._requests:
+            self._watch_deadline(min(request.deadline_ms for request in self._requests))
+        for request in overdue:
+            self._complete(request, None, PeerError(PeerFailure.TIMED_OUT, False, "it was not sent in time"))
