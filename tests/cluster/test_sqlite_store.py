@@ -1,4 +1,4 @@
-"""What every ``MetadataStore`` promises, on the SQLite one; and what a crash leaves of it."""
+"""One broker's own SQLite file: what a crash leaves of it, a full disk, its thread, files that are not ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, Entry, Snapshot, StoreError, Transaction
+from pybroker.cluster.metadata_store import CommitResult, Entry, StoreError, Transaction
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.net.loop_env import loop_env
 from tests.new_threads import NewThreads
@@ -46,75 +46,8 @@ def commit(store: SqliteStore, loop: ManualLoop, transaction: Transaction) -> Co
     return result
 
 
-def test_new_key_has_version_0_and_grows_by_one_with_each_put(store: SqliteStore, loop: ManualLoop) -> None:
-    for version in range(3):
-        commit(store, loop, Transaction(puts={"/a": b"%d" % version}))
-        assert store.load("/a") == {"/a": Entry(b"%d" % version, version)}
-
-
-def test_revision_grows_with_each_transaction(store: SqliteStore, loop: ManualLoop) -> None:
-    first = commit(store, loop, Transaction(puts={"/a": b""})).revision
-    second = commit(store, loop, Transaction(puts={"/b": b""})).revision
-    assert first is not None
-    assert second is not None
-    assert second > first
-
-
-@pytest.mark.parametrize(("key", "version"), [("/a", 1), ("/a", ABSENT), ("/b", 0)])
-def test_transaction_with_a_stale_version_writes_nothing(
-    store: SqliteStore, loop: ManualLoop, key: str, version: int
-) -> None:
-    commit(store, loop, Transaction(puts={"/a": b"1"}))
-    result = commit(store, loop, Transaction({key: version}, puts={"/a": b"2", "/c": b""}, deletes=("/a",)))
-    assert result == CommitResult(conflict=key)
-    assert store.load("/") == {"/a": Entry(b"1", 0)}
-
-
-def test_transaction_whose_checks_hold_writes_everything(store: SqliteStore, loop: ManualLoop) -> None:
-    commit(store, loop, Transaction(puts={"/a": b"1", "/b": b"1"}))
-    result = commit(store, loop, Transaction({"/a": 0, "/c": ABSENT}, {"/c": b"2"}, deletes=("/b",)))
-    assert result.revision is not None
-    assert store.load("/") == {"/a": Entry(b"1", 0), "/c": Entry(b"2", 0)}
-
-
-def test_key_that_was_deleted_starts_again_at_version_0(store: SqliteStore, loop: ManualLoop) -> None:
-    commit(store, loop, Transaction(puts={"/a": b"1"}))
-    commit(store, loop, Transaction(puts={"/a": b"2"}))
-    commit(store, loop, Transaction(deletes=("/a",)))
-    commit(store, loop, Transaction({"/a": ABSENT}, {"/a": b"3"}))
-    assert store.load("/a") == {"/a": Entry(b"3", 0)}
-
-
-def test_load_lists_a_prefix_in_order_and_nothing_else(store: SqliteStore, loop: ManualLoop) -> None:
-    keys = ["/topics/b", "/topics/a", "/topics", "/topics0", "/topics/\U0001f600"]
-    commit(store, loop, Transaction(puts=dict.fromkeys(keys, b"")))
-    assert list(store.load("/topics/")) == ["/topics/a", "/topics/b", "/topics/\U0001f600"]
-
-
-def test_read_is_load_without_blocking(store: SqliteStore, loop: ManualLoop) -> None:
-    revision = commit(store, loop, Transaction(puts={"/a": b"1"})).revision
-    answers: list[object] = []
-    store.read("/", lambda snapshot, error: answers.append((snapshot, error)))
-    assert not answers
-    loop.run()
-    assert answers == [(Snapshot({"/a": Entry(b"1", 0)}, revision or 0), None)]
-
-
 def fail(*_: object) -> None:
     raise RuntimeError("bug")
-
-
-def test_followers_hear_of_every_commit_in_order_and_of_nothing_that_failed(
-    store: SqliteStore, loop: ManualLoop
-) -> None:
-    heard: list[Changes] = []
-    end = store.follow(store.revision(), heard.append, fail)
-    first = commit(store, loop, Transaction(puts={"/a": b"1", "/b": b""})).revision
-    commit(store, loop, Transaction({"/a": 7}, {"/a": b"2"}))
-    second = commit(store, loop, Transaction(deletes=("/a",))).revision
-    end()
-    commit(store, loop, Transaction(puts={"/b": b""}))
-    assert heard == [Changes(first or 0, {"/a": b"1", "/b": b""}, ()), Changes(second or 0, {}, ("/a",))]
 
 
 def test_follower_from_a_revision_that_is_past_is_told_of_a_gap_once_and_nothing_more(
@@ -127,37 +60,6 @@ def test_follower_from_a_revision_that_is_past_is_told_of_a_gap_once_and_nothing
     assert not gaps
     commit(store, loop, Transaction(puts={"/a": b"2"}))
     assert gaps == [None]
-
-
-def test_follower_hears_of_a_change_though_another_one_or_who_made_it_fails(
-    store: SqliteStore, loop: ManualLoop, caplog: pytest.LogCaptureFixture
-) -> None:
-    heard: list[Changes] = []
-    for callback in (fail, heard.append):
-        store.follow(store.revision(), callback, fail)
-    commit(store, loop, Transaction(puts={"/a": b"1"}))
-    assert "a follower of the metadata store failed" in caplog.text
-    store.commit(Transaction(puts={"/a": b"2"}), fail)
-    with pytest.raises(RuntimeError, match="bug"):
-        loop.run()
-    assert [change.puts for change in heard] == [{"/a": b"1"}, {"/a": b"2"}]
-
-
-def test_ephemeral_keys_are_told_now_and_at_each_change_and_not_as_changes(
-    store: SqliteStore, loop: ManualLoop
-) -> None:
-    heard: list[object] = []
-    store.commit_at_start(Transaction(puts={"/live": b""}, ephemerals={"/live/1": b"a"}))
-    store.follow(store.revision(), fail, fail)
-    end = store.watch_ephemerals("/live/", heard.append)
-    assert not heard
-    loop.run()
-    commit(store, loop, Transaction(ephemerals={"/live/1": b"b", "/other": b""}))
-    commit(store, loop, Transaction(deletes=("/other",)))
-    commit(store, loop, Transaction(deletes=("/live/1",)))
-    end()
-    commit(store, loop, Transaction(ephemerals={"/live/1": b"c"}))
-    assert heard == [{"/live/1": b"a"}, {"/live/1": b"b"}, {}]
 
 
 def test_ephemeral_keys_go_away_with_the_session(tmp_path: Path, loop: ManualLoop) -> None:
