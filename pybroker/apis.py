@@ -1,4 +1,4 @@
-"""THE TABLE: one row per served API key.
+"""THE TABLE: one row per served API key; those that brokers alone may ask for in a table of their own.
 
 Owns: which keys are served, in which versions, by which handler, routed where.
 Dispatch, ApiVersions, metrics, the table of docs/reference.md and the parametrised tests all derive from these rows.
@@ -124,6 +124,14 @@ APIS: tuple[Api, ...] = (
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, elements_max=WHOLE),
     Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, elements_max=ADMIN),
+)
+
+# What brokers ask of each other, on the inter-broker listener of a cluster alone; Kafka serves these on controllers.
+INTER_BROKER_APIS: tuple[Api, ...] = (
+    Api(56, "AlterPartition", (2, 3), "alter_partition"),
+    Api(62, "BrokerRegistration", (0, 4), "broker_registration"),
+    Api(63, "BrokerHeartbeat", (0, 1), "broker_heartbeat"),
+    Api(67, "AllocateProducerIds", (0, 0), "allocate_producer_ids"),
 )
 
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

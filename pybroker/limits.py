@@ -231,6 +231,12 @@ REFUSED_CREATIONS_REMEMBERED = 1_000
 # Topics whose creation is begun per turn of the loop.
 AUTO_CREATIONS_PER_TURN = 250
 
+# Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
+STORE_RETRY_MS = 200
+
+# How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
+CONTROLLED_SHUTDOWN_MS = 15_000
+
 # Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
 DECIDE_SLICE_MS = 5
 

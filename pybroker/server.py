@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from pybroker import limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.bootstrap import check_nothing_is_lost, open_controller
-from pybroker.cluster.controller import Controller
+from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import inter_broker_listener, listeners_of
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
-from pybroker.net.loop_env import loop_env
+from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
@@ -34,9 +36,13 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from pybroker.cluster.cluster_member import ClusterMember
+    from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import Peers
+    from pybroker.cluster.standalone import Standalone
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.coordinators.transaction.service import TransactionCoordinator
+    from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
@@ -71,10 +77,11 @@ class BrokerServer:
         self._on_failure = on_failure
         self._sockets: SocketServer | None = None
         self._logs: LogManager | None = None
-        self._controller: Controller | None = None
+        self._membership: Standalone | ClusterMember | None = None
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
+        self._is_serving = False
         # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
         self._broker_epoch = -1
 
@@ -92,22 +99,29 @@ class BrokerServer:
         logs.start()
         self._broker_epoch = logs.clean_broker_epoch()
         metadata = MetadataCache()
-        self._controller = controller = open_controller(
-            env, config, metadata, str(logs.metadata_dir), logs.partition_count
+        listener_of_brokers = inter_broker_listener(config, listeners)
+        self._membership = membership = open_membership(
+            env,
+            config,
+            metadata,
+            str(logs.metadata_dir),
+            logs.partition_count,
+            lambda follower, node_id: self._connect(env, follower, node_id, listener_of_brokers),
         )
-        controller.load()
-        check_nothing_is_lost(config, str(logs.metadata_dir), controller.loaded_revision, logs.metadata_seen())
+        membership.load()
+        check_nothing_is_lost(config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
-        logs.set_cluster(controller.cluster_id, controller.node_id)
-        found = logs.settle(controller.loaded_image.replica_places(controller.node_id))
+        logs.set_cluster(membership.cluster_id, membership.node_id)
+        found = logs.settle(membership.loaded_image.replica_places(membership.node_id))
         services.env = env
         services.config = config
-        services.broker_id = controller.node_id
-        services.cluster_id = controller.cluster_id
+        services.broker_id = membership.node_id
+        services.cluster_id = membership.cluster_id
         services.metadata = metadata
         services.logs = logs
-        services.controller = controller
-        services.auto_topic_creation = AutoTopicCreation(env, config, metadata, controller.create_topics)
+        services.controller = membership.controller
+        channel = membership.channel
+        services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
         endpoints: dict[str, Endpoint] = {}
@@ -117,22 +131,56 @@ class BrokerServer:
             endpoints[listener.name] = Endpoint(host, port)
             self.endpoints.append(AdvertisedListener(listener.name, host, port))
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
-        services.producer_ids = ProducerIds(controller.allocate_producer_ids)
-        services.configs = ConfigService(config, metadata, controller, services.broker_id)
+        services.producer_ids = ProducerIds(channel.allocate_producer_ids)
+        services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
         services.configs.subscribe(self._on_config_change)
-        clean_shutdown = logs.clean_broker_epoch() >= 0
-        controller.register(
-            endpoints, config["broker.rack"], logs.directory_ids(), found, clean_shutdown=clean_shutdown
-        )
-        logs.on_directory_failed = controller.take_directory_offline
+        rack, log_dirs, clean_epoch = config["broker.rack"], logs.directory_ids(), logs.clean_broker_epoch()
+        if membership.is_alone:
+            membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
+        else:
+            await self._join(membership, endpoints, rack, log_dirs, clean_epoch)
+        logs.on_directory_failed = channel.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        self._wire_what_is_built_later(inter_broker_listener(config, listeners))
+        self._wire_what_is_built_later()
         await sockets.accept()
+        self._is_serving = True
 
-    def _wire_what_is_built_later(self, inter_broker_listener_name: str) -> None:
+    async def _join(
+        self,
+        member: ClusterMember,
+        endpoints: dict[str, Endpoint],
+        rack: str | None,
+        log_dirs: list[bytes],
+        previous_broker_epoch: int,
+    ) -> None:
+        def begin(done: Callable[[str | None], None]) -> None:
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done)
+
+        why = await outcome_of(begin)
+        if why is not None:
+            raise StoreError(why)
+
+    async def _leave(self, member: ClusterMember) -> None:
+        """Have others lead in this broker's place."""
+
+        def begin(done: Callable[[None], None]) -> None:
+            member.leave(limits.CONTROLLED_SHUTDOWN_MS, partial(done, None))
+
+        await outcome_of(begin)
+
+    def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: str) -> Peers:
+        """The way to the other brokers of a cluster."""
+        from pybroker.net.peer_client import PeerClient
+
+        reply_bytes_max = self.config.get_int("socket.request.max.bytes")
+        self._peers = peers = PeerClient(env, follower, node_id, listener, reply_bytes_max)
+        self.services.peers = peers
+        self.services.inter_broker_listener = listener
+        return peers
+
+    def _wire_what_is_built_later(self) -> None:
         """Services that a broker has no use for before a client asks, or before their topic exists."""
         services = self.services
-        services.build_later("peers", lambda: self._build_peers(inter_broker_listener_name))
         offsets = self._partitions_of(GROUP_METADATA_TOPIC, lambda: services.transaction_verification)
         state = self._partitions_of(TRANSACTION_STATE_TOPIC)
         services.build_later("telemetry", self._build_telemetry)
@@ -149,15 +197,6 @@ class BrokerServer:
     ) -> CoordinatorPartitions:
         services = self.services
         return CoordinatorPartitions(services.replicas, services.metadata, services.broker_id, topic, verification)
-
-    def _build_peers(self, listener: str) -> Peers:
-        from pybroker.net.peer_client import PeerClient
-
-        services = self.services
-        reply_bytes_max = services.config.get_int("socket.request.max.bytes")
-        self._peers = peers = PeerClient(services.env, services.metadata, services.broker_id, listener, reply_bytes_max)
-        self._close_what_was_built.append(peers.close)
-        return peers
 
     def _build_telemetry(self) -> ClientTelemetry:
         from pybroker.telemetry import ClientTelemetry
@@ -204,17 +243,23 @@ class BrokerServer:
         return TransactionVerification(services.env, services.config, services.transactions)
 
     async def stop(self) -> None:
-        """Stop in reverse order of start; what was never started is skipped."""
+        """Stop in reverse order of start; what was never started is skipped.
+
+        A member of a cluster hands its leaderships over first.
+        """
+        member = self._membership
+        if member is not None and not member.is_alone and self._is_serving:
+            await self._leave(member)
         if self._sockets is not None:
             await self._sockets.stop()
         for close in reversed(self._close_what_was_built):
             close()
-        if self._peers is not None:
-            await self._peers.wait_closed()
         if self._replicas is not None:
             self._replicas.close()
-        if self._controller is not None:
-            self._controller.close()
+        if member is not None:
+            member.close()
+        if self._peers is not None:
+            await self._peers.wait_closed()
         if self._logs is not None:
             self._logs.close(self._broker_epoch)
 

@@ -7,31 +7,73 @@ Apache Kafka's that is taken over, or nothing.  Everything after that is the con
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster import sqlite_store
-from pybroker.cluster.controller import Controller
 from pybroker.cluster.founding import Founding, new_cluster, new_cluster_id
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.storage.files.checkpoints import read_meta_properties
+
+if TYPE_CHECKING:
+    from pybroker.cluster.cluster_member import ClusterMember
+    from pybroker.cluster.metadata_follower import MetadataFollower
+    from pybroker.cluster.metadata_store import MetadataStore
+    from pybroker.cluster.peers import Peers
 
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
 
 log = logging.getLogger(__name__)
 
 
-def open_controller(
-    env: Env, config: BrokerConfig, cache: MetadataCache, metadata_dir: str, partition_count: int = 0
-) -> Controller:
-    """The controller over the store in ``metadata_dir``; StoreError when the directory is another node's.
+def open_membership(
+    env: Env,
+    config: BrokerConfig,
+    cache: MetadataCache,
+    metadata_dir: str,
+    partition_count: int,
+    connect: Callable[[MetadataFollower, int], Peers],
+) -> Standalone | ClusterMember:
+    """This broker's place in its cluster, which may be the broker alone; StoreError when the directory is another's.
 
-    ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.  Nothing is opened yet:
-    ``Controller.load`` and ``register`` do that.
+    ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.
+    ``connect(follower, node_id)`` makes the way to the other brokers.  Nothing is opened yet: ``load`` does that.
+    """
+    url = config["pybroker.metadata"]
+    if url is None:
+        return open_standalone(env, config, cache, metadata_dir, partition_count)
+    from pybroker.cluster.cluster_member import ClusterMember
+
+    meta = read_meta_properties(Path(metadata_dir)) or {}
+    node_id = _node_id(meta, config)
+    return ClusterMember(
+        env,
+        config,
+        cache,
+        shared_store(url, env, config),
+        node_id,
+        lambda: new_cluster(meta.get("cluster.id") or new_cluster_id(env.new_uuid)),
+        lambda follower: connect(follower, node_id),
+        config.get_int("pybroker.metadata.session.timeout.ms"),
+    )
+
+
+def shared_store(url: str, env: Env, config: BrokerConfig) -> MetadataStore:
+    """The store that brokers share, not opened yet; StoreError for what is no url of one."""
+    raise StoreError(f"pybroker.metadata: {url} is of no kind of store that brokers share")
+
+
+def open_standalone(
+    env: Env, config: BrokerConfig, cache: MetadataCache, metadata_dir: str, partition_count: int = 0
+) -> Standalone:
+    """The broker with the store in ``metadata_dir``; see ``open_membership``.
+
+    Nothing is opened yet: ``load`` and ``register`` do that.
     """
     meta = read_meta_properties(Path(metadata_dir)) or {}
     node_id = _node_id(meta, config)
@@ -43,7 +85,7 @@ def open_controller(
             _check_nothing_is_forgotten(config, metadata_dir, partition_count)
         return _found(env, metadata_dir, meta, node_id)
 
-    return Controller(env, config, cache, store, node_id, found)
+    return Standalone(env, config, cache, store, node_id, found)
 
 
 def check_nothing_is_lost(config: BrokerConfig, metadata_dir: str, revision: int, seen: int) -> None:

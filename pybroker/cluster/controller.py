@@ -1,10 +1,11 @@
 """The controller: every change of the cluster's metadata goes through it.
 
-Owns: the operations, taking the controller key and registering this broker at start.  Owns no rule (``decisions/`` has
-them, pure), no order (``write_queue``), no storage (``MetadataStore``), and nobody's waits (``auto_topic_creation``).
+Owns: the operations, and whether this broker's controller is the active one.  Owns no rule (``decisions/`` has them,
+pure), no order (``write_queue``), no storage (``MetadataStore``), nobody's waits (``auto_topic_creation``), nor how it
+becomes active (``standalone``, ``controller_election``).
 
 Invariants: every ``done`` runs on the loop, later than the call that brought it, exactly once, and after the image
-with the change was applied; the loop never waits for the store once ``start`` has returned.
+with the change was applied; the loop never waits for the store once the broker serves.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
 """
@@ -12,43 +13,45 @@ Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Final
 
-from pybroker.cluster import store_codec
 from pybroker.cluster.decisions import eligible_replicas
-from pybroker.cluster.decisions.brokers import FoundReplicas, register_broker, take_directories_offline
+from pybroker.cluster.decisions.brokers import (
+    FoundReplicas,
+    begin_controlled_shutdown,
+    fence_brokers,
+    leads_anything,
+    register_broker,
+    take_directories_offline,
+)
 from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.decisions.elections import WantedElections, elect_leaders, refused_elections
 from pybroker.cluster.decisions.features import update_features
+from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
-from pybroker.cluster.founding import Founding
-from pybroker.cluster.image import (
-    BrokerRegistration,
-    ClusterImage,
-    Endpoint,
-    ImageBuilder,
-    first_delta,
-)
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
+from pybroker.cluster.image import BrokerRegistration, ImageBuilder
+from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.operations import (
     FeatureUpdate,
+    Heartbeat,
+    InSyncChange,
+    InSyncResults,
     LeaderElections,
     MorePartitions,
     NamedResult,
     NewTopic,
     ProducerIdBlock,
+    Registration,
     TopicCreation,
     TopicDeletion,
 )
-from pybroker.cluster.store_codec import ControllerKey
-from pybroker.cluster.write_queue import WriteOperation, WriteQueue
+from pybroker.cluster.write_queue import Images, WriteOperation, WriteQueue
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, ConfigChange
 from pybroker.env import Env
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
 REQUEST_TIMEOUT_MS: Final = 30_000  # request.timeout.ms of Kafka's clients
@@ -61,113 +64,106 @@ log = logging.getLogger(__name__)
 class Controller:
     """The operations on the cluster; see the module's docstring for when ``done`` runs.
 
-    Start is ``load`` (the cluster and the node are known), then ``register`` (the image is published, operations
-    are served); both block.  ``found()`` gives the first contents of a new store.
+    While it is not active it refuses them with NOT_CONTROLLER.  ``images`` has the newest image and takes those that
+    are committed.
     """
 
-    def __init__(
-        self,
-        env: Env,
-        config: BrokerConfig,
-        cache: MetadataCache,
-        store: MetadataStore,
-        node_id: int,
-        found: Callable[[], Founding],
-    ) -> None:
+    def __init__(self, env: Env, config: BrokerConfig, node_id: int, store: MetadataStore, images: Images) -> None:
         self.node_id = node_id
-        self.cluster_id = ""  # known from ``load`` on
-        self.loaded_revision = 0  # the store's, at ``load``
         self._env = env
         self._config = config
-        self._cache = cache
         self._store = store
-        self._found = found
-        self._queue = WriteQueue(env, store, cache)
+        self._images = images
+        self._queue: WriteQueue | None = None  # while it is active
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
-        self._loaded = ClusterImage()
-        self._first_puts: Mapping[str, bytes] = {}
-        self._retained: Mapping[str, bytes] = {}
-        self._holder: Entry | None = None
 
-    # ------------------------------------------------------------------ start and end
-
-    def load(self) -> None:
-        """Open and read the store, or find the cluster that a new one will hold; nothing is written yet.
-
-        StoreError when the store cannot be read or does not make sense.
-        """
-        self._store.open()
-        self.loaded_revision = self._store.revision()
-        entries = self._store.load("/")
-        self._holder = entries.get(store_codec.CONTROLLER)
-        if store_codec.CLUSTER in entries:
-            self._loaded = image = store_codec.decode(entries)
-            self._retained = store_codec.retained(entries)
-        else:
-            founding = self._found()
-            self._loaded = image = founding.image
-            first = store_codec.encode(ClusterImage(), image, first_delta(image))
-            self._first_puts = {**store_codec.encode_retained(founding.retained_records), **first.puts}
-        self.cluster_id = image.cluster_id
+    # ------------------------------------------------------------------ activity
 
     @property
-    def loaded_image(self) -> ClusterImage:
-        """What ``load`` found; the cache has it, and later ones, once ``register`` has run."""
-        return self._loaded
+    def is_active(self) -> bool:
+        """Whether this broker's controller is the one that decides."""
+        return self._queue is not None
 
-    def register(
-        self,
-        endpoints: Mapping[str, Endpoint],
-        rack: str | None,
-        log_dirs: Sequence[bytes],
-        found: FoundReplicas = MappingProxyType({}),
-        *,
-        clean_shutdown: bool = True,
-    ) -> None:
-        """Take the controller key, register this broker and publish the first image, in one transaction.
+    def activate(self, key_version: int, on_deposed: Callable[[], None] | None = None) -> None:
+        """Decide from now on, under this version of the controller key, which this broker holds.
 
-        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs that
-        work, ``found`` where replicas lie for which ``loaded_image`` names another log dir, or none.  After an unclean
-        shutdown the leader epochs of this broker's partitions grow.  StoreError when the store fails.
+        ``on_deposed()`` is called when a transaction did not come about for the key's sake, or nobody knows whether it
+        did: whoever activated deactivates, and finds out.  Without it the store's failures are the operation's alone.
         """
-        incarnation_id = self._env.new_uuid()
-        registration = BrokerRegistration(
-            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
-        )
-        builder = ImageBuilder(self._loaded)
-        if eligible_replicas.are_tracked(self._loaded):
-            eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())
-        missing = register_broker(builder, registration, found, clean_shutdown=clean_shutdown)
-        for directory, count in missing.items():
-            log.error("no log dir here has the id %s: its %d partitions stay offline", uuid_text(directory), count)
-        builder.set_controller(self.node_id)
-        applied = self._apply_retained(builder)
-        puts, deletes = store_codec.encode(self._loaded, builder.view(), builder.delta())
-        key = _next_key(self._holder, builder.view().brokers[self.node_id])
-        puts[store_codec.CONTROLLER] = store_codec.encode_controller(key)
-        version = ABSENT if self._holder is None else self._holder.version
-        checks = {store_codec.CONTROLLER: version}
-        result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes + applied))
-        if result.revision is None:
-            raise result.error or StoreError("another broker has just become the controller in this metadata store")
-        self._queue.start(version + 1)
-        image, _ = builder.build(result.revision)
-        self._loaded = ClusterImage()  # the cache keeps the image from here on
-        self._first_puts = self._retained = {}
-        self._cache.apply(image, first_delta(image))
+        self._queue = WriteQueue(self._env, self._store, self._images, key_version, on_deposed)
 
-    def _apply_retained(self, builder: ImageBuilder) -> tuple[str, ...]:
-        """Take up what a takeover from Kafka kept and this version serves; returns the keys that are done with."""
-        if not self._retained:
-            return ()
-        from pybroker.cluster.kraft_takeover import apply_retained
-
-        return apply_retained(builder, self._retained)
+    def deactivate(self) -> None:
+        """Decide nothing more; what waits is refused."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.stop()
 
     def close(self) -> None:
-        """Finish the transaction in flight and end the store's thread; what still waits is dropped.  Blocks."""
-        self._queue.close()
-        self._store.close()
+        """What still waits is dropped; a transaction in flight still ends, and answers."""
+        if self._queue is not None:
+            self._queue.close()
+
+    # ------------------------------------------------------------------ brokers
+
+    def register_broker(
+        self,
+        registration: BrokerRegistration,
+        cluster_id: str,
+        previous_broker_epoch: int,
+        found: FoundReplicas,
+        done: Callable[[Registration], None],
+    ) -> None:
+        """Register a broker, and give it its partitions back.
+
+        ``previous_broker_epoch`` is what the broker had when it last stopped cleanly, -1 if it did not; ``found`` says
+        where it found replicas for which the image names another log dir, or none.
+        """
+
+        def decide(builder: ImageBuilder) -> Registration:
+            image = builder.view()
+            if cluster_id != image.cluster_id:
+                return Registration(ErrorCode.INCONSISTENT_CLUSTER_ID)
+            before = image.brokers.get(registration.broker_id)
+            if eligible_replicas.are_tracked(image):
+                eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())
+            clean = before is None or previous_broker_epoch == before.epoch
+            missing = register_broker(builder, registration, found, clean_shutdown=clean)
+            tell_missing(registration.broker_id, missing)
+            return Registration(0, builder.view().brokers[registration.broker_id].epoch)
+
+        self._submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+
+    def fence_brokers(self, broker_ids: Collection[int], done: Callable[[list[int]], None]) -> None:
+        """Brokers have died, or nobody hears of them: others lead in their place.  Tells who was not fenced before."""
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, list[int]]:
+            return fence_brokers(builder, broker_ids)
+
+        self._submit(decide, lambda code, message: [], done)
+
+    def heartbeat(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        done: Callable[[Heartbeat], None],
+        *,
+        offline_directories: Collection[bytes] = (),
+        wants_shutdown: bool = False,
+    ) -> None:
+        """A broker tells of log dirs that have failed, or wants to stop and be rid of its leaderships first."""
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, Heartbeat]:
+            broker = builder.view().brokers.get(broker_id)
+            if broker is None or broker.epoch != broker_epoch:
+                return Heartbeat(ErrorCode.STALE_BROKER_EPOCH)
+            if offline_directories:
+                take_directories_offline(builder, broker_id, offline_directories)
+            if wants_shutdown and not broker.in_controlled_shutdown:
+                yield from begin_controlled_shutdown(builder, broker_id)
+            should_shut_down = wants_shutdown and not leads_anything(builder.view(), broker_id)
+            return Heartbeat(0, broker.fenced, should_shut_down)
+
+        self._submit(decide, lambda code, message: Heartbeat(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed: what lies in it loses its leader until a start finds the log dir again."""
@@ -176,6 +172,24 @@ class Controller:
             take_directories_offline(builder, self.node_id, (directory,))
 
         self._submit(decide, lambda code, message: None, lambda _: None)
+
+    def alter_partitions(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        changes: Sequence[InSyncChange],
+        done: Callable[[InSyncResults], None],
+    ) -> None:
+        """Give a leader the in-sync replicas that it asks for; one answer each, in the order asked."""
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, InSyncResults]:
+            broker = builder.view().brokers.get(broker_id)
+            if broker is None or broker.epoch != broker_epoch or broker.fenced:
+                return InSyncResults([], ErrorCode.STALE_BROKER_EPOCH)
+            results = yield from alter_partitions(builder, broker_id, changes)
+            return InSyncResults(results)
+
+        self._submit(decide, lambda code, message: InSyncResults([], code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     # ------------------------------------------------------------------ topics
 
@@ -283,8 +297,7 @@ class Controller:
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def _static_min_insync_replicas(self) -> str:
-        """As the operator, or Kafka's default, has it."""
-        return self._config.static.get(MIN_INSYNC_REPLICAS, "1")
+        return static_min_insync_replicas(self._config)
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
         """Give this broker the next block of producer ids; None when the store failed or the ids are used up."""
@@ -310,17 +323,28 @@ class Controller:
         timeout_ms: int | None = None,
     ) -> None:
         """Queue an operation; with ``validate_only`` it is decided on a copy, and forgotten."""
+        queue = self._queue
+        if queue is None:
+            self._env.timers.call_soon(lambda: done(refuse(ErrorCode.NOT_CONTROLLER, None)))
+            return
         deadline_ms = None if timeout_ms is None else self._env.clock.monotonic_ms() + timeout_ms
         if validate_only:
-            self._queue.submit(WriteOperation(lambda b: decide(ImageBuilder(b.view())), refuse, done, deadline_ms))
+            queue.submit(WriteOperation(lambda b: decide(ImageBuilder(b.view())), refuse, done, deadline_ms))
         else:
-            self._queue.submit(WriteOperation(decide, refuse, done, deadline_ms))
+            queue.submit(WriteOperation(decide, refuse, done, deadline_ms))
 
 
 def _refuse_named(names: Sequence[str]) -> Callable[[int, str | None], list[NamedResult]]:
     return lambda code, message: [NamedResult(name, code, message) for name in dict.fromkeys(names)]
 
 
-def _next_key(holder: Entry | None, broker: BrokerRegistration) -> ControllerKey:
-    controller_epoch = 0 if holder is None else store_codec.decode_controller(holder.value).controller_epoch
-    return ControllerKey(broker.broker_id, broker.epoch, controller_epoch + 1)
+def static_min_insync_replicas(config: BrokerConfig) -> str:
+    """As the operator, or Kafka's default, has it."""
+    return config.static.get(MIN_INSYNC_REPLICAS, "1")
+
+
+def tell_missing(broker_id: int, missing: Mapping[bytes, int]) -> None:
+    """Partitions of a broker lie in log dirs that it did not register."""
+    for directory, count in missing.items():
+        lost = uuid_text(directory)
+        log.error("no log dir of broker %d has the id %s: its %d partitions stay offline", broker_id, lost, count)

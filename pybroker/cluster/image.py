@@ -258,6 +258,16 @@ class ImageBuilder:
     def put_broker(self, broker: BrokerRegistration) -> None:
         self._own("brokers", broker.broker_id)[broker.broker_id] = broker
 
+    def remove_broker(self, broker_id: int) -> None:
+        self._own("brokers", broker_id).pop(broker_id, None)
+
+    def set_features(self, levels: Mapping[str, int]) -> None:
+        """Finalize these, and no others."""
+        for name in set(self.view().features) - set(levels):
+            self.remove_feature(name)
+        for name, level in levels.items():
+            self.put_feature(name, level)
+
     def put_feature(self, name: str, level: int) -> None:
         """Finalize a feature at ``level``; level 0 is kept, because 0 may be a finalized level (kraft.version)."""
         self._own("features", name)[name] = level
@@ -268,8 +278,41 @@ class ImageBuilder:
     def set_controller(self, controller_id: int) -> None:
         self._fields["controller_id"] = controller_id
 
+    def set_cluster_id(self, cluster_id: str) -> None:
+        self._fields["cluster_id"] = cluster_id
+
     def set_next_producer_id(self, next_producer_id: int) -> None:
         self._fields["next_producer_id"] = next_producer_id
+
+    def become(self, target: ClusterImage) -> None:
+        """Change whatever is not as in ``target``; what is equal stays the same object."""
+        now = self.view()
+        for topic_id in set(now.topics_by_id) - set(target.topics_by_id):
+            self.remove_topic(topic_id)
+        for name, topic in target.topics_by_name.items():
+            if now.topics_by_name.get(name) != topic:
+                self.put_topic(topic)
+        for resource in {**now.configs, **target.configs}:
+            if now.configs.get(resource) != target.configs.get(resource):
+                self.put_overrides(resource, target.configs.get(resource, {}))
+        for broker_id in set(now.brokers) - set(target.brokers):
+            self.remove_broker(broker_id)
+        for broker_id, broker in target.brokers.items():
+            if now.brokers.get(broker_id) != broker:
+                self.put_broker(broker)
+        if now.features != target.features:
+            self.set_features(target.features)
+        if now.controller_id != target.controller_id:
+            self.set_controller(target.controller_id)
+        if now.next_producer_id != target.next_producer_id:
+            self.set_next_producer_id(target.next_producer_id)
+        if now.cluster_id != target.cluster_id:
+            self.set_cluster_id(target.cluster_id)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything was written, be it what was there before."""
+        return bool(self._fields)
 
     def view(self) -> ClusterImage:
         """The image so far, at the epoch of the base."""

@@ -91,3 +91,58 @@ class ProducerIdBlock(NamedTuple):
 
     first_producer_id: int
     size: int
+
+
+class InSyncChange(NamedTuple):
+    """A leader asks for other in-sync replicas: pairs of broker id and broker epoch (-1: whichever it is).
+
+    The epochs are those of the partition as the leader knows it; AlterPartition (KIP-497, KIP-903).
+    """
+
+    topic_id: bytes
+    partition_index: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: tuple[tuple[int, int], ...]
+    leader_recovery_state: int = 0
+
+
+class InSyncState(NamedTuple):
+    """What AlterPartition tells of a partition that it has changed."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    leader_recovery_state: int = 0
+
+
+class InSyncResult(NamedTuple):
+    """The answer for one ``InSyncChange``; ``partition`` is its state where there is no error."""
+
+    topic_id: bytes
+    partition_index: int
+    error_code: int = 0
+    state: InSyncState | None = None
+
+
+class InSyncResults(NamedTuple):
+    """The answers, in the order asked; the error is that of the whole, and then there are none."""
+
+    results: list[InSyncResult]
+    error_code: int = 0
+
+
+class Registration(NamedTuple):
+    """The answer to a broker that registered: its epoch, where there is no error."""
+
+    error_code: int = 0
+    broker_epoch: int = -1
+
+
+class Heartbeat(NamedTuple):
+    """The answer to a broker's heartbeat."""
+
+    error_code: int = 0
+    is_fenced: bool = True
+    should_shut_down: bool = False

@@ -14,10 +14,11 @@ Keys::
     /topics/<name>                    {"id": ...}
     /partitions/<topic id>/<index>    the state of one partition
     /retained/<number>                a record of Kafka's metadata log whose kind is not served yet, framed as there
+    /live/<id>                        ephemeral: which process of a broker is alive, and the log dirs that it holds
 
-A partition has a key of its own so that its leader can change its ISR by compare-and-set without a dispute with the
-leaders of its neighbours.  Values are JSON, short and readable by hand, because this file is what an operator opens
-when something is wrong.  Ids are base64 as Kafka prints them.
+A partition has a key of its own so that a change of its in-sync replicas writes little.  Only the holder of the
+controller key writes; whoever follows applies what was written (``apply_changes``).  Values are JSON, short and
+readable by hand, because this is what an operator opens when something is wrong.  Ids are base64 as Kafka prints them.
 
 Counterpart in Kafka: the records of ``common/metadata`` (and, before KRaft, the znodes of ``kafka.zk.ZkData``).
 """
@@ -29,6 +30,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
     NO_BROKER,
@@ -36,11 +38,13 @@ from pybroker.cluster.image import (
     ClusterImage,
     ConfigKey,
     Endpoint,
+    ImageBuilder,
     ImageDelta,
     PartitionImage,
     TopicImage,
+    first_delta,
 )
-from pybroker.cluster.metadata_store import Entry, StoreError
+from pybroker.cluster.metadata_store import Changes, Entry, StoreError
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "/cluster"
@@ -52,6 +56,9 @@ CONFIGS: Final = "/configs/"
 TOPICS: Final = "/topics/"
 PARTITIONS: Final = "/partitions/"
 RETAINED: Final = "/retained/"
+LIVE: Final = "/live/"
+# What an image is made of; other keys of the store are not.
+_NO_IMAGE: Final = (RETAINED, LIVE)
 
 _to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _from_json: Final = json.loads
@@ -72,6 +79,32 @@ def partition_key(topic_id: bytes, index: int) -> str:
 def config_key(resource: ConfigKey) -> str:
     resource_type, name = resource
     return f"{CONFIGS}{resource_type}/{_quoted(name)}"
+
+
+class LiveBroker(NamedTuple):
+    """A broker's process that has a session in the store, with the ids of the log dirs that it has locked."""
+
+    incarnation_id: bytes
+    directories: tuple[bytes, ...]
+
+
+def live_key(broker_id: int) -> str:
+    return f"{LIVE}{broker_id}"
+
+
+def encode_live(live: LiveBroker) -> bytes:
+    directories = [uuid_text(directory) for directory in live.directories]
+    return _to_json({"incarnation": uuid_text(live.incarnation_id), "directories": directories}).encode()
+
+
+def decode_live(entries: Mapping[str, bytes]) -> dict[int, LiveBroker]:
+    """The live brokers by id, out of the ephemeral keys."""
+    live = {}
+    for key, value in entries.items():
+        fields = _from_json(value)
+        directories = tuple(uuid_bytes(text) for text in fields["directories"])
+        live[int(key[len(LIVE) :])] = LiveBroker(uuid_bytes(fields["incarnation"]), directories)
+    return live
 
 
 def encode_controller(key: ControllerKey) -> bytes:
@@ -102,6 +135,12 @@ def encode_retained(records: Sequence[bytes]) -> dict[str, bytes]:
 def retained(entries: Mapping[str, Entry]) -> dict[str, bytes]:
     """The records that ``encode_retained`` put, by their keys, in their order."""
     return {key: entry.value for key, entry in entries.items() if key.startswith(RETAINED)}
+
+
+def encode_founding(founding: Founding) -> dict[str, bytes]:
+    """The first keys of a new store."""
+    first = encode(ClusterImage(), founding.image, first_delta(founding.image))
+    return {**encode_retained(founding.retained_records), **first.puts}
 
 
 def encode(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Writes:
@@ -216,7 +255,7 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
                 partitions.setdefault(uuid_bytes(topic_id), {})[int(index)] = _partition(_from_json(entry.value))
             elif key.startswith(TOPICS):
                 topics[key[len(TOPICS) :]] = uuid_bytes(_from_json(entry.value)["id"])
-            elif not key.startswith(RETAINED):
+            elif not key.startswith(_NO_IMAGE):
                 _decode_other(key, entry.value, image)
         by_name = {name: _topic(name, topic_id, partitions.get(topic_id, {})) for name, topic_id in topics.items()}
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -228,8 +267,7 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
 def _decode_other(key: str, value: bytes, image: dict[str, Any]) -> None:
     fields = _from_json(value)
     if key.startswith(CONFIGS):
-        resource_type, name = key[len(CONFIGS) :].split("/")
-        image["configs"][int(resource_type), _unquoted(name)] = fields
+        image["configs"][_resource(key)] = fields
     elif key.startswith(BROKERS):
         broker_id = int(key[len(BROKERS) :])
         image["brokers"][broker_id] = _broker(broker_id, fields)
@@ -241,6 +279,72 @@ def _decode_other(key: str, value: bytes, image: dict[str, Any]) -> None:
         image["cluster_id"] = fields["clusterId"]
     elif key == CONTROLLER:
         image["controller_id"] = fields["brokerId"]
+
+
+def apply_changes(builder: ImageBuilder, changes: Changes) -> None:
+    """Make of the builder's image what the store holds after ``changes``; StoreError when a value makes no sense.
+
+    Changes that the image has already, in whole or in part, may be among them: a put says all of its key.
+    """
+    key = ""
+    partitions: dict[bytes, dict[int, PartitionImage]] = {}
+    created: dict[str, bytes] = {}
+    try:
+        for key in changes.deletes:
+            _apply_delete(builder, key)
+        for key, value in changes.puts.items():
+            if key.startswith(PARTITIONS):
+                id_text, index = key[len(PARTITIONS) :].split("/")
+                partitions.setdefault(uuid_bytes(id_text), {})[int(index)] = _partition(_from_json(value))
+            elif key.startswith(TOPICS):
+                created[key[len(TOPICS) :]] = uuid_bytes(_from_json(value)["id"])
+            elif not key.startswith(_NO_IMAGE):
+                _apply_put(builder, key, value)
+        image = builder.view()
+        for name, topic_id in created.items():
+            if topic_id not in image.topics_by_id:
+                builder.put_topic(_topic(name, topic_id, partitions.pop(topic_id, {})))
+        for changed_id, changed in partitions.items():
+            topic = image.topics_by_id.get(changed_id)
+            if topic is not None:  # else it was deleted since, and what was written of it before is told with that
+                by_index = {**dict(enumerate(topic.partitions)), **changed}
+                builder.put_topic(_topic(topic.name, changed_id, by_index))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreError(f"the metadata store was given nonsense at {key}: {error!r}") from error
+
+
+def _apply_delete(builder: ImageBuilder, key: str) -> None:
+    """Partitions go with their topic."""
+    if key.startswith(TOPICS):
+        topic = builder.view().topics_by_name.get(key[len(TOPICS) :])
+        if topic is not None:
+            builder.remove_topic(topic.topic_id)
+    elif key.startswith(CONFIGS):
+        builder.put_overrides(_resource(key), {})
+    elif key.startswith(BROKERS):
+        builder.remove_broker(int(key[len(BROKERS) :]))
+
+
+def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
+    fields = _from_json(value)
+    if key.startswith(CONFIGS):
+        builder.put_overrides(_resource(key), fields)
+    elif key.startswith(BROKERS):
+        broker_id = int(key[len(BROKERS) :])
+        builder.put_broker(_broker(broker_id, fields))
+    elif key == FEATURES:
+        builder.set_features(fields)
+    elif key == PRODUCER_IDS:
+        builder.set_next_producer_id(fields["next"])
+    elif key == CLUSTER:
+        builder.set_cluster_id(fields["clusterId"])
+    elif key == CONTROLLER:
+        builder.set_controller(fields["brokerId"])
+
+
+def _resource(key: str) -> ConfigKey:
+    resource_type, name = key[len(CONFIGS) :].split("/")
+    return int(resource_type), _unquoted(name)
 
 
 def _topic(name: str, topic_id: bytes, partitions: dict[int, PartitionImage]) -> TopicImage:

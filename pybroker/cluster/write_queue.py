@@ -21,12 +21,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pybroker import limits
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
-from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import CommitResult, MetadataStore, Transaction
 from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
@@ -52,27 +51,55 @@ class WriteOperation(NamedTuple):
     deadline_ms: int | None = None
 
 
-class WriteQueue:
-    """Commits operations to the store under one version of the controller key."""
+class Images(Protocol):
+    """The newest image, and where the next one goes: a ``MetadataCache``, or whoever follows the store for it."""
 
-    def __init__(self, env: Env, store: MetadataStore, cache: MetadataCache) -> None:
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The change is committed.  One that the image has already changes nothing."""
+        ...
+
+
+class WriteQueue:
+    """Commits operations to the store under one version of the controller key, which this broker holds.
+
+    ``on_deposed()`` hears of a transaction that the key's version refused, or of which nobody knows what became: the
+    queue's time is over then.  Without it the store's failures are the operations' alone.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        store: MetadataStore,
+        images: Images,
+        controller_version: int,
+        on_deposed: Callable[[], None] | None = None,
+    ) -> None:
         self._env = env
         self._store = store
-        self._cache = cache
+        self._images = images
+        self._controller_version = controller_version
+        self._on_deposed = on_deposed
         self._folded_log = FoldedLog(log, env.timers)
         self._waiting: deque[WriteOperation] = deque()
+        self._in_decision: list[WriteOperation] = []  # out of ``_waiting``, and not yet in a transaction
         self._busy = False
         self._closed = False
-        self._controller_version = -1
 
-    def start(self, controller_version: int) -> None:
-        """Begin; ``controller_version`` is the version of the controller key that this broker holds."""
-        self._controller_version = controller_version
+    def stop(self) -> None:
+        """Decide no more, and refuse what waits; a transaction in flight still ends, and answers."""
+        refused = [*self._in_decision, *self._waiting]
+        self.close()
+        self._refuse([(operation, None) for operation in refused], ErrorCode.NOT_CONTROLLER, None)
 
     def close(self) -> None:
         """Drop what waits; a transaction in flight still ends, and answers."""
         self._closed = True
+        self._on_deposed = None
         self._waiting.clear()
+        self._in_decision.clear()
         self._folded_log.close()
 
     def submit(self, operation: WriteOperation) -> None:
@@ -85,7 +112,7 @@ class WriteQueue:
             self._env.timers.call_soon(self._next_transaction)
 
     def _next_transaction(self) -> None:
-        self._go_on(self._transaction(ImageBuilder(self._cache.image)))
+        self._go_on(self._transaction(ImageBuilder(self._images.image)))
 
     def _go_on(self, steps: Iterator[None]) -> None:
         """A slice per turn of the loop; nobody else changes the image meanwhile."""
@@ -103,6 +130,7 @@ class WriteQueue:
         decided: list[tuple[WriteOperation, Any]] = []
         while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
             operation = self._waiting.popleft()
+            self._in_decision.append(operation)
             try:
                 answer = yield from self._decided(operation, builder)
             except Exception:
@@ -126,7 +154,7 @@ class WriteQueue:
 
     def _commit(self, builder: ImageBuilder, decided: list[tuple[WriteOperation, Any]]) -> Iterator[None]:
         try:
-            writes = yield from store_codec.encode_in_steps(self._cache.image, builder.view(), builder.delta())
+            writes = yield from store_codec.encode_in_steps(self._images.image, builder.view(), builder.delta())
         except Exception:
             log.exception("a metadata change cannot be written down")
             self._refuse(decided, ErrorCode.UNKNOWN_SERVER_ERROR, None)
@@ -134,6 +162,7 @@ class WriteQueue:
         if not writes.puts and not writes.deletes:
             self._answer(decided)
             return
+        self._in_decision.clear()
         transaction = Transaction({store_codec.CONTROLLER: self._controller_version}, *writes)
         self._store.commit(transaction, lambda result: self._committed(builder, decided, result))
 
@@ -148,7 +177,10 @@ class WriteQueue:
         if result.revision is None:
             code, message = _failure(result)
             self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
+            on_deposed = self._on_deposed
             self._refuse(decided, code, message)
+            if on_deposed is not None:
+                on_deposed()
             return
         try:
             image, delta = builder.build(result.revision)
@@ -162,7 +194,7 @@ class WriteQueue:
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> None:
         try:
-            self._cache.apply(image, delta)
+            self._images.apply(image, delta)
         except Exception:
             # The change is committed and the image has moved: a listener's fault must not leave its askers waiting.
             log.exception("a listener failed on the image of epoch %d", image.epoch)
@@ -173,6 +205,7 @@ class WriteQueue:
 
     def _answer(self, decided: Iterable[tuple[WriteOperation, Any]]) -> None:
         """Go on with what waits, then run the answers: they may bring new operations."""
+        self._in_decision.clear()
         if self._waiting:
             self._env.timers.call_soon(self._next_transaction)
         else:

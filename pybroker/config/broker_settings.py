@@ -476,6 +476,8 @@ _OWN_ROWS: Final = (
     ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
     ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
+    ("pybroker.metadata",         STRING,  None,  None, HIGH,   FIXED, USED),
+    ("pybroker.metadata.session.timeout.ms", INT, 6000, Range(100), HIGH, FIXED, USED),
     ("pybroker.validate.records", BOOLEAN, False, None, MEDIUM, CLUSTER, USED),
 )
 # fmt: on

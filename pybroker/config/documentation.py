@@ -417,6 +417,11 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     ),
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
+    "pybroker.metadata": (
+        "The metadata store that the brokers of a cluster share: sqlite:///PATH on one machine, or "
+        "zookeeper://HOST:PORT,.../CHROOT; when unset, the broker is alone, with a store in its data directory."
+    ),
+    "pybroker.metadata.session.timeout.ms": "Silence after which the metadata store takes a broker for dead.",
     "pybroker.validate.records": _VALIDATE_RECORDS,
 }
 

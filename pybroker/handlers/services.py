@@ -42,6 +42,7 @@ class Services:
         "controller",
         "env",
         "groups",
+        "inter_broker_listener",
         "logs",
         "metadata",
         "peers",
@@ -61,7 +62,8 @@ class Services:
     controller: Controller
     auto_topic_creation: AutoTopicCreation
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
-    peers: Peers  # the other brokers; built when somebody asks one
+    peers: Peers  # the other brokers, where there are others
+    inter_broker_listener: str | None  # by which they come; None where there are none
     logs: LogManager
     producer_ids: ProducerIds
     replicas: ReplicaManager
@@ -73,6 +75,7 @@ class Services:
 
     def __init__(self) -> None:
         self._builders: dict[str, Callable[[], Any]] = {}
+        self.inter_broker_listener = None
         self.authorizer: Authorizer | None = (
             None  # None: everybody may do everything, and long lists are not gone through
         )

@@ -99,8 +99,9 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer_host = f"/{peer[0]}" if peer else "/unknown"
         processor = self._processor
+        dispatcher = processor.dispatcher_of(self._listener)
         self._requests = Requests(
-            self, self._listener, processor.services, processor.dispatcher, processor.long_requests, self._fronts
+            self, self._listener, processor.services, dispatcher, processor.long_requests, self._fronts
         )
         self._transport.set_write_buffer_limits(high=limits.UNSENT_BYTES)
         processor.add(self)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from importlib import import_module
 from typing import Any
 
-from pybroker.apis import BY_KEY, Api
+from pybroker.apis import BY_KEY, INTER_BROKER_APIS, Api
 from pybroker_protocol import codec, messages
 
 API_VERSIONS_KEY = 18
@@ -109,15 +109,17 @@ class UnknownApiKey(Exception):
 class Dispatcher:
     """What is served by the first four bytes of a request: API key and version in one int."""
 
-    __slots__ = ("served",)
+    __slots__ = ("_by_key", "served")
 
-    def __init__(self) -> None:
+    def __init__(self, *, for_brokers: bool = False) -> None:
+        """``for_brokers``: also what brokers ask of each other."""
+        self._by_key = {**BY_KEY, **{api.key: api for api in INTER_BROKER_APIS}} if for_brokers else BY_KEY
         self.served: dict[int, ServedApi] = {}
 
     def resolve(self, key_and_version: int) -> ServedApi:
         """Build and remember it; raises ``UnknownApiKey`` or ``UnsupportedApiVersion``."""
         key, version = key_and_version >> 16, key_and_version & 0xFFFF
-        api = BY_KEY.get(key)
+        api = self._by_key.get(key)
         if api is None:
             raise UnknownApiKey(key)
         if not api.versions[0] <= version <= api.versions[1]:

@@ -159,3 +159,15 @@ def loop_env() -> Env:
         call_threadsafe=call_threadsafe,
         random=SystemRandom(),
     )
+
+
+async def outcome_of(begin: Callable[[Callable[[T], None]], None]) -> T:
+    """What ``begin(done)`` calls ``done`` with."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(value: T) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    begin(done)
+    return await future

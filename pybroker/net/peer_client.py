@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
 from pybroker.cluster.peers import CONTROL, FORWARDING, PeerError, PeerFailure
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pybroker.cluster.image import ClusterImage, Endpoint, ImageDelta
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.metadata_cache import ImageListener
     from pybroker.cluster.peers import PeerDone
     from pybroker.env import Env
     from pybroker_protocol.schema import Request
@@ -34,12 +34,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class Addresses(Protocol):
+    """Where the brokers are: whoever follows the cluster's metadata."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def subscribe(self, listener: ImageListener) -> Callable[[], None]: ...
+
+
 class PeerClient:
     """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers."""
 
-    def __init__(
-        self, env: Env, metadata: MetadataCache, broker_id: int, listener: str, reply_bytes_max: int = 0
-    ) -> None:
+    def __init__(self, env: Env, metadata: Addresses, broker_id: int, listener: str, reply_bytes_max: int = 0) -> None:
         self._env = env
         self._metadata = metadata
         self._listener = listener

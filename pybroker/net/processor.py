@@ -70,6 +70,7 @@ class Processor:
         self.budget = ReceiveBudget(BufferPool(), queued_bytes_max, self.framing.frame_bytes_max, env)
         self.shared = self.budget.take_shared()
         self.dispatcher = Dispatcher()
+        self._dispatcher_for_brokers: Dispatcher | None = None
         self.turns = Turns(env.timers.call_soon)
         self.folded_log = FoldedLog(log, env.timers)
         self.long_requests = LongRequests(env)
@@ -83,6 +84,14 @@ class Processor:
         self._sweep_timer: Cancellable | None = None
         self._is_empty = asyncio.Event()
         self._is_empty.set()
+
+    def dispatcher_of(self, listener: str) -> Dispatcher:
+        """What connections of that listener are served."""
+        if listener != self.services.inter_broker_listener:
+            return self.dispatcher
+        if self._dispatcher_for_brokers is None:
+            self._dispatcher_for_brokers = Dispatcher(for_brokers=True)
+        return self._dispatcher_for_brokers
 
     def start(self) -> None:
         """Begin to look after the connections."""

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.controller import Controller
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.handlers.context import Parked, RequestContext
@@ -130,17 +130,18 @@ class FakeCluster:
         self.cache = MetadataCache()
         self.store = store or SqliteStore(str(folder / FILE_NAME), self.env, fsync=False)
         first = founding or new_cluster(CLUSTER_ID)
-        self.controller = Controller(self.env, self.config, self.cache, self.store, node_id, lambda: first)
+        self.standalone = Standalone(self.env, self.config, self.cache, self.store, node_id, lambda: first)
+        self.controller = self.standalone.controller
         self.auto_topics = AutoTopicCreation(self.env, self.config, self.cache, self.controller.create_topics)
         self.endpoints = {LISTENER: Endpoint("localhost", 9092), "OTHER": Endpoint("other.example", 9999)}
 
     def start(self, *, clean_shutdown: bool = True) -> FakeCluster:
-        self.controller.load()
-        self.controller.register(self.endpoints, None, [bytes(15) + b"\x09"], clean_shutdown=clean_shutdown)
+        self.standalone.load()
+        self.standalone.register(self.endpoints, None, [bytes(15) + b"\x09"], clean_shutdown=clean_shutdown)
         return self
 
     def close(self) -> None:
-        self.controller.close()
+        self.standalone.close()
 
     def ask(self, operation: Callable[..., None], *args: Any, **options: Any) -> Any:
         """Call an operation of the controller and run the loop until it has answered."""

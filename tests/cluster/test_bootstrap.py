@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_controller
-from pybroker.cluster.controller import Controller
+from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_standalone
 from pybroker.cluster.image import ClusterImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
 from pybroker_protocol.uuids import uuid_bytes
 
@@ -22,16 +22,16 @@ from .test_kraft_takeover import TOPIC_ID, batch, partition, topic
 
 
 @contextmanager
-def started(folder: Path, seed: int = 1, **settings: str) -> Iterator[tuple[Controller, ClusterImage]]:
+def started(folder: Path, seed: int = 1, **settings: str) -> Iterator[tuple[Standalone, ClusterImage]]:
     cache = MetadataCache()
     config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
-    controller = open_controller(fake_env(ManualLoop(), seed), config, cache, str(folder))
+    standalone = open_standalone(fake_env(ManualLoop(), seed), config, cache, str(folder))
     try:
-        controller.load()
-        controller.register({}, None, [])
-        yield controller, cache.image
+        standalone.load()
+        standalone.register({}, None, [])
+        yield standalone, cache.image
     finally:
-        controller.close()
+        standalone.close()
 
 
 def format_directory(folder: Path, node_id: object = 1, cluster_id: str = CLUSTER_ID) -> None:

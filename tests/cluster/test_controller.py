@@ -489,8 +489,8 @@ def test_retained_record_that_cannot_be_read_is_a_store_error_that_names_the_key
 
 def test_nothing_is_written_before_the_broker_registers(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
-    cluster.controller.load()
-    assert cluster.controller.cluster_id == CLUSTER_ID
+    cluster.standalone.load()
+    assert cluster.standalone.cluster_id == CLUSTER_ID
     assert cluster.store.load("/") == {}
     cluster.close()
 
@@ -503,5 +503,5 @@ def test_nonsense_in_the_store_is_a_store_error_that_names_the_key(cluster: Fake
     cluster.close()
     again = FakeCluster(tmp_path)
     with pytest.raises(StoreError, match=key):
-        again.controller.load()
+        again.standalone.load()
     again.close()

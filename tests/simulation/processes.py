@@ -300,5 +300,5 @@ def _close_descriptors(server: Any) -> None:
                 log.close_files()
         for state in logs._states:
             state.directory.unlock()
-    if server._controller is not None and server._controller._store._connection is not None:
-        server._controller._store._connection.close()
+    if server._membership is not None and server._membership._store._connection is not None:
+        server._membership._store._connection.close()

@@ -1,18 +1,25 @@
-"""Registering a broker, giving it its partitions back, and taking from it those in log dirs that do not work.
+"""Registering a broker, giving it its partitions back, and taking from it what it cannot serve.
 
 Invariants: a broker leads no partition whose replica lies in a log dir that it did not register (KIP-858); once it has
-registered, every replica of it has a log dir.
+registered, every replica of it has a log dir; a fenced broker, and one in controlled shutdown, leads nothing.
 
-Counterpart in Kafka: ``ClusterControlManager.registerBroker``, the leader elections of ``PartitionChangeBuilder``, and
-``ReplicationControlManager.handleDirectoriesOffline`` and ``handleAssignReplicasToDirs``.
+Counterpart in Kafka: ``ClusterControlManager.registerBroker``, ``BrokerHeartbeatManager``, and
+``ReplicationControlManager.handleBrokerFenced``, ``handleBrokerInControlledShutdown``, ``handleUncleanBrokerShutdown``,
+``handleDirectoriesOffline`` and ``handleAssignReplicasToDirs``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 
-from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.decisions.in_sync_replicas import (
+    led_by,
+    put_partitions,
+    take_replicas_offline,
+    with_leader,
+    without_replica,
+)
 from pybroker.cluster.decisions.placement import choose_directory
 from pybroker.cluster.image import (
     NO_LEADER,
@@ -33,14 +40,14 @@ def register_broker(
     """Register under the next broker epoch, and elect this broker where it may lead and nobody does.
 
     ``found`` says where the broker found replicas for which the image names another log dir, or none.  After an unclean
-    shutdown the leader epochs of its partitions grow too: the end of its log may be lost, and whatever is written in
-    that place next must not pass for what was there before.  Returns how many replicas of the broker each log dir has
-    that it did not register.
+    shutdown the end of its log may be lost: it is in sync no more where others are, and where it is the last the leader
+    epoch grows, so that what is written in that place next does not pass for what was there before.  Returns how many
+    replicas of the broker each log dir has that it did not register.
     """
-    image = builder.view()
-    before = image.brokers.get(registration.broker_id)
+    before = builder.view().brokers.get(registration.broker_id)
     registration = registration._replace(epoch=0 if before is None else before.epoch + 1)
     builder.put_broker(registration)
+    image = builder.view()
     broker_id = registration.broker_id
     missing: Counter[bytes] = Counter()
     for topic in list(image.topics_by_name.values()):
@@ -50,14 +57,13 @@ def register_broker(
                 directory = found.get((topic.topic_id, index)) or partition.directory(broker_id)
                 placed = _placed(builder, partition, registration, directory)
                 if registration.has_online_dir(placed.directory(broker_id)):
-                    partitions.append(_led(placed, broker_id, clean_shutdown))
+                    partitions.append(_rejoined(image, topic.name, placed, broker_id, clean_shutdown))
                 else:
                     missing[placed.directory(broker_id)] += 1
-                    partitions.append(_not_led(image, topic.name, placed, broker_id))
+                    partitions.append(without_replica(image, topic.name, placed, broker_id))
             else:
                 partitions.append(partition)
-        if any(after is not former for after, former in zip(partitions, topic.partitions, strict=True)):
-            builder.put_topic(topic._replace(partitions=tuple(partitions)))
+        put_partitions(builder, topic, partitions)
     return missing
 
 
@@ -72,48 +78,57 @@ def _placed(
     return partition.in_directory(broker.broker_id, directory)
 
 
-def _led(partition: PartitionImage, broker_id: int, clean_shutdown: bool) -> PartitionImage:
-    unclean_leader = partition.leader == broker_id and not clean_shutdown
-    elected = partition.leader == NO_LEADER and broker_id in (partition.isr or partition.elr)
-    if not unclean_leader and not elected:
-        return partition
-    return partition._replace(
-        leader=broker_id,
-        isr=partition.isr or (broker_id,),
-        elr=tuple(replica for replica in partition.elr if replica != broker_id),
-        last_known_elr=(),
-        leader_epoch=partition.leader_epoch + 1,
-        partition_epoch=partition.partition_epoch + 1,
+def _rejoined(
+    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, clean_shutdown: bool
+) -> PartitionImage:
+    if clean_shutdown:
+        return with_leader(image, partition)
+    holders = {*partition.isr, *partition.elr}
+    if holders - {broker_id}:
+        return with_leader(image, without_replica(image, topic, partition, broker_id, forgetful=True))
+    if broker_id in holders and partition.leader in (broker_id, NO_LEADER):
+        return led_by(partition, broker_id)
+    return partition
+
+
+def fence_brokers(builder: ImageBuilder, broker_ids: Collection[int]) -> Generator[None, None, list[int]]:
+    """Brokers that are not heard of lead nothing until they register again; gives back those that were not fenced."""
+    brokers = builder.view().brokers
+    fenced = sorted(broker_id for broker_id in broker_ids if broker_id in brokers and not brokers[broker_id].fenced)
+    for broker_id in fenced:
+        builder.put_broker(brokers[broker_id]._replace(fenced=True))
+    if fenced:
+        yield from take_replicas_offline(builder, fenced)
+    return fenced
+
+
+def begin_controlled_shutdown(builder: ImageBuilder, broker_id: int) -> Generator[None, None, None]:
+    """The broker wants to stop: others lead in its place, where others are in sync, and nobody where none is."""
+    broker = builder.view().brokers[broker_id]
+    builder.put_broker(broker._replace(in_controlled_shutdown=True))
+    yield from take_replicas_offline(builder, (broker_id,))
+
+
+def leads_anything(image: ClusterImage, broker_id: int) -> bool:
+    """Whether the broker leads a partition."""
+    return any(
+        partition.leader == broker_id for topic in image.topics_by_name.values() for partition in topic.partitions
     )
-
-
-def _not_led(image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int) -> PartitionImage:
-    """The partition while the broker's log dir does not work, so that it leads again when that is back.
-
-    Without eligible replicas the last in-sync replica stays one.  Electing others is for a cluster of several.
-    """
-    after = partition
-    if eligible_replicas.are_tracked(image) and broker_id in partition.isr:
-        after = eligible_replicas.without_in_sync(image, topic, partition, broker_id)
-    if partition.leader == broker_id:
-        after = after._replace(leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
-    return partition if after is partition else after._replace(partition_epoch=partition.partition_epoch + 1)
 
 
 def take_directories_offline(builder: ImageBuilder, broker_id: int, directories: Collection[bytes]) -> None:
     """Log dirs of a broker failed: it stops leading what lies in them."""
-    image = builder.view()
-    broker = image.brokers[broker_id]
+    broker = builder.view().brokers[broker_id]
     remaining = tuple(directory for directory in broker.log_dirs if directory not in directories)
     if not remaining or len(remaining) == len(broker.log_dirs):
         return  # known already, or the last one: then the broker ends
     builder.put_broker(broker._replace(log_dirs=remaining))
+    image = builder.view()
     for topic in list(image.topics_by_name.values()):
-        partitions = tuple(
-            _not_led(image, topic.name, partition, broker_id)
+        partitions = [
+            without_replica(image, topic.name, partition, broker_id)
             if broker_id in partition.replicas and partition.directory(broker_id) in directories
             else partition
             for partition in topic.partitions
-        )
-        if partitions != topic.partitions:
-            builder.put_topic(topic._replace(partitions=partitions))
+        ]
+        put_partitions(builder, topic, partitions)

@@ -1,7 +1,7 @@
 """Electing leaders on request: the preferred replica, or any that is left where no in-sync one is.
 
-Registration elects wherever it may, so that with one broker a request finds something to do only where an unclean
-election is the last resort.
+Whoever comes or goes is followed by elections (``brokers``, ``in_sync_replicas``), so that a request finds something to
+do where the preferred replica is back, or where an unclean election is the last resort.
 
 Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the elections of ``PartitionChangeBuilder``.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.decisions.in_sync_replicas import is_online, led_by, put_partitions
+from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage
 from pybroker.cluster.operations import LeaderElections, PartitionElection
 from pybroker_protocol.errors import ErrorCode, readable
 
@@ -65,13 +66,8 @@ def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterab
         elections.append(PartitionElection(index, code, code.message if code else None))
     if elected:
         partitions = [elected.get(index, partition) for index, partition in enumerate(topic.partitions)]
-        _put(builder, topic, partitions)
+        put_partitions(builder, topic, partitions)
     return elections
-
-
-def _put(builder: ImageBuilder, topic: TopicImage, partitions: Sequence[PartitionImage]) -> None:
-    if any(after is not before for after, before in zip(partitions, topic.partitions, strict=True)):
-        builder.put_topic(topic._replace(partitions=tuple(partitions)))
 
 
 def _elected(image: ClusterImage, partition: PartitionImage, election_type: int) -> tuple[PartitionImage, ErrorCode]:
@@ -82,7 +78,7 @@ def _elected(image: ClusterImage, partition: PartitionImage, election_type: int)
     if satisfied:
         return partition, ErrorCode.ELECTION_NOT_NEEDED
     in_sync = partition.isr or partition.elr
-    online = [replica for replica in partition.replicas if _is_online(image, partition, replica)]
+    online = [replica for replica in partition.replicas if is_online(image, partition, replica)]
     preferences = [partition.replicas[0], partition.leader, *partition.replicas]
     candidates = [replica for replica in preferences if replica in online and replica in in_sync]
     if election_type == UNCLEAN:
@@ -90,21 +86,4 @@ def _elected(image: ClusterImage, partition: PartitionImage, election_type: int)
     if not candidates or candidates[0] == partition.leader:
         nobody = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return partition, nobody if election_type == PREFERRED else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    return _led_by(partition, candidates[0]), ErrorCode.NONE
-
-
-def _is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
-    broker = image.brokers.get(replica)
-    return broker is not None and not broker.fenced and broker.has_online_dir(partition.directory(replica))
-
-
-def _led_by(partition: PartitionImage, leader: int) -> PartitionImage:
-    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has."""
-    return partition._replace(
-        leader=leader,
-        isr=partition.isr if leader in partition.isr else (leader,),
-        elr=tuple(replica for replica in partition.elr if replica != leader),
-        last_known_elr=(),
-        leader_epoch=partition.leader_epoch + 1,
-        partition_epoch=partition.partition_epoch + 1,
-    )
+    return led_by(partition, candidates[0]), ErrorCode.NONE

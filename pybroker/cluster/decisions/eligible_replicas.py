@@ -60,6 +60,15 @@ def without_in_sync(image: ClusterImage, topic: str, partition: PartitionImage, 
     return partition._replace(isr=in_sync, elr=tuple(other for other in eligible if other not in in_sync))
 
 
+def with_in_sync(image: ClusterImage, topic: str, before: PartitionImage, after: PartitionImage) -> PartitionImage:
+    """``after``, whose in-sync replicas a leader has chosen: who was in sync, or eligible, stays eligible below the
+    minimum, since nothing is committed there that it lacks."""
+    if len(after.isr) >= min(_min_insync_replicas(image, topic), len(after.replicas)):
+        return after._replace(elr=(), last_known_elr=())
+    eligible = dict.fromkeys((*before.elr, *before.isr))
+    return after._replace(elr=tuple(replica for replica in eligible if replica not in after.isr))
+
+
 def forget(builder: ImageBuilder, resource: tuple[int, str]) -> None:
     """``min.insync.replicas`` of a topic, or of brokers, has changed: who is eligible was judged by another one.
 

@@ -1,0 +1,188 @@
+"""This broker's place in the cluster: from its start, through every loss of its session, to its end.
+
+Owns: putting the live key, registering with the active controller, doing both again after the session was lost or the
+controller fenced this broker, and leaving with leaderships handed over.  Does not own who else is alive
+(``live_brokers``), who decides (``controller_election``) nor what a registration changes (``decisions/brokers``).
+
+The states::
+
+    entering --live key is there--> registering --image has the registration--> running
+        ^                               ^                                         |  |
+        |                               +---------- fenced by the controller -----+  |
+        +------------------------------------------ session lost --------------------+
+
+Invariants: a registration follows the live key of the same process; the first image is published only once it has this
+broker's own registration, because a broker that acted on an earlier one would lead what it led before it died.
+
+Counterpart in Kafka: ``BrokerLifecycleManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pybroker.limits import STORE_RETRY_MS
+from pybroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pybroker.cluster.controller_channel import ControllerChannel
+    from pybroker.cluster.image import BrokerRegistration
+    from pybroker.cluster.live_brokers import LiveBrokers
+    from pybroker.cluster.metadata_follower import MetadataFollower
+    from pybroker.cluster.operations import Heartbeat, Registration
+    from pybroker.env import Env
+
+log = logging.getLogger(__name__)
+
+# What no other try would change.
+_FATAL: Final = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "this broker's data directory belongs to another cluster",
+    ErrorCode.INVALID_REGISTRATION: "the controller refuses this broker's registration",
+}
+
+
+class BrokerLifecycle:
+    """See the module's docstring.  ``on_entered()`` is called whenever the live key is there."""
+
+    def __init__(
+        self,
+        env: Env,
+        live: LiveBrokers,
+        follower: MetadataFollower,
+        channel: ControllerChannel,
+        registration: BrokerRegistration,
+        cluster_id: str,
+        previous_broker_epoch: int,
+        on_entered: Callable[[], None],
+    ) -> None:
+        self.broker_epoch = -1  # as last registered
+        self._env = env
+        self._live = live
+        self._follower = follower
+        self._channel = channel
+        self._registration = registration
+        self._cluster_id = cluster_id
+        self._previous_broker_epoch = previous_broker_epoch
+        self._on_entered = on_entered
+        self._turn = 0  # grows when whatever is under way is to come to nothing
+        self._entered = False
+        self._registering = False
+        self._started: Callable[[str | None], None] | None = None
+        self._patience_ms = 0
+        self._closed = False
+
+    def start(self, patience_ms: int, done: Callable[[str | None], None]) -> None:
+        """Enter and register; ``done(None)`` when the image has it, ``done(why)`` when it cannot come about.
+
+        Another process with this broker's id is waited for as long as ``patience_ms``: it may be dead, and its session
+        not over.
+        """
+        self._started = done
+        self._patience_ms = self._env.clock.monotonic_ms() + patience_ms
+        self._follower.listeners.append(self._look)
+        self._enter()
+
+    def close(self) -> None:
+        """Nothing goes on, and nobody is told."""
+        self._closed = True
+        self._turn += 1
+        self._started = None
+
+    def on_session_lost(self) -> None:
+        """The store has forgotten this process: everybody takes it for dead."""
+        log.warning("the session with the metadata store is lost; the broker registers anew")
+        self._entered = self._registering = False
+        self._turn += 1
+        self._enter()
+
+    def _enter(self) -> None:
+        turn = self._turn
+        if not self._closed:
+            self._live.enter(lambda why: self._on_live(turn, why))
+
+    def _on_live(self, turn: int, why: str | None) -> None:
+        if turn != self._turn:
+            return
+        if why is None:
+            self._entered = True
+            self._on_entered()
+            self._register()
+        elif self._started is not None and self._env.clock.monotonic_ms() >= self._patience_ms:
+            self._finish_start(why)
+        else:
+            log.debug("not alive for the others yet: %s", why)
+            self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._enter)
+
+    def _retry(self, turn: int, what: Callable[[], None]) -> None:
+        if turn == self._turn:
+            what()
+
+    def _register(self) -> None:
+        self._registering = True
+        turn = self._turn
+        self._channel.register(
+            self._registration,
+            self._cluster_id,
+            self._previous_broker_epoch,
+            lambda answer: self._on_registered(turn, answer),
+        )
+
+    def _on_registered(self, turn: int, answer: Registration) -> None:
+        if turn != self._turn:
+            return
+        fatal = _FATAL.get(ErrorCode(answer.error_code)) if answer.error_code else None
+        if fatal is not None and self._started is not None:
+            self._finish_start(fatal)
+        elif answer.error_code:
+            self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._register)
+        else:
+            self.broker_epoch = answer.broker_epoch
+            self._registering = False
+            # Its log is whole as long as the process lives.
+            self._previous_broker_epoch = answer.broker_epoch
+            self._look()
+
+    def _look(self) -> None:
+        """The image may have this broker's registration now, or show it fenced."""
+        own = self._follower.image.brokers.get(self._registration.broker_id)
+        if not self._entered or self._registering or own is None or own.epoch < self.broker_epoch:
+            return
+        if own.fenced:
+            log.warning("this broker was fenced; it registers anew")
+            self._register()
+        elif self._started is not None:
+            self._follower.publish()
+            self._finish_start(None)
+
+    def _finish_start(self, why: str | None) -> None:
+        started, self._started = self._started, None
+        if started is not None:
+            started(why)
+
+    def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
+        """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over."""
+        turn = self._turn = self._turn + 1
+        self._registering = True  # and not again
+        deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
+
+        def finish() -> None:
+            nonlocal turn
+            if turn == self._turn:
+                self._turn += 1
+                timer.cancel()
+                done()
+
+        def ask() -> None:
+            if turn == self._turn:
+                self._channel.heartbeat(answered, wants_shutdown=True)
+
+        def answered(heartbeat: Heartbeat) -> None:
+            if heartbeat.should_shut_down or heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH:
+                finish()
+            elif self._env.clock.monotonic_ms() < deadline_ms:
+                self._env.timers.call_later(STORE_RETRY_MS, ask)
+
+        timer = self._env.timers.call_later(timeout_ms, finish)
+        ask()

@@ -1,0 +1,164 @@
+"""One broker among several that share a metadata store.
+
+Owns: putting together what a member of a cluster has (``metadata_follower``, ``live_brokers``, ``controller_election``,
+``broker_lifecycle``, ``controller_channel``), the order of its start and end, and founding a store that is new.  Owns
+no behaviour of theirs.
+
+Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
+own image has its registration.
+
+A broker that is alone is ``standalone``.  Counterpart in Kafka: ``BrokerServer`` and ``ControllerServer``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pybroker.cluster import store_codec
+from pybroker.cluster.broker_lifecycle import BrokerLifecycle
+from pybroker.cluster.controller import Controller
+from pybroker.cluster.controller_channel import ControllerChannel
+from pybroker.cluster.controller_election import ControllerElection
+from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
+from pybroker.cluster.live_brokers import LiveBrokers
+from pybroker.cluster.metadata_follower import MetadataFollower
+from pybroker.cluster.metadata_store import ABSENT, MetadataStore, StoreError, Transaction
+from pybroker.cluster.store_codec import LiveBroker
+
+if TYPE_CHECKING:
+    from pybroker.cluster.founding import Founding
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.peers import Peers
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Env
+
+log = logging.getLogger(__name__)
+
+# A session ends so much later than its time-out at most.
+SESSION_MARGIN_MS = 2_000
+
+
+class ClusterMember:
+    """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
+
+    ``found()`` gives the first contents of a new store; ``connect(follower)`` makes the way to the other brokers, whose
+    addresses are in the follower's image.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        cache: MetadataCache,
+        store: MetadataStore,
+        node_id: int,
+        found: Callable[[], Founding],
+        connect: Callable[[MetadataFollower], Peers],
+        session_timeout_ms: int,
+    ) -> None:
+        self.is_alone: Literal[False] = False
+        self.node_id = node_id
+        self.cluster_id = ""  # known from ``load`` on
+        self.loaded_revision = 0  # the store's, at ``load``
+        self._env = env
+        self._config = config
+        self._cache = cache
+        self._store = store
+        self._found = found
+        self._connect = connect
+        self._session_timeout_ms = session_timeout_ms
+        self._closers: list[Callable[[], None]] = [store.close]
+
+    def load(self) -> None:
+        """Open and read the store, or found the cluster in a new one; StoreError.
+
+        From now on there are a controller, which is not active, and the ways to the active one and to other brokers.
+        """
+        self._store.open()
+        entries = self._store.load("/")
+        if store_codec.CLUSTER not in entries:
+            puts = store_codec.encode_founding(self._found())
+            result = self._store.commit_at_start(Transaction({store_codec.CLUSTER: ABSENT}, puts))
+            if result.error is not None:
+                raise result.error
+        # The revision first: what is newer than it is told again by following.
+        self.loaded_revision = self._store.revision()
+        image = store_codec.decode(self._store.load("/"))
+        if not image.cluster_id:
+            raise StoreError("the metadata store has no cluster, and none could be founded in it")
+        self.cluster_id = image.cluster_id
+        self._wire(_at_revision(image, self.loaded_revision))
+
+    def _wire(self, image: ClusterImage) -> None:
+        env, store = self._env, self._store
+        self.follower = MetadataFollower(env, store, self._cache, image)
+        self.peers = self._connect(self.follower)
+        self.controller = Controller(env, self._config, self.node_id, store, self.follower)
+        self.channel = ControllerChannel(env, self.node_id, self.controller, self.follower, self.peers)
+        self._closers += [self.follower.close, self.controller.close, self.peers.close]
+
+    @property
+    def loaded_image(self) -> ClusterImage:
+        """What ``load`` found, or what has become of it; the cache has it once ``join`` is done."""
+        return self.follower.image
+
+    def join(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        rack: str | None,
+        log_dirs: Sequence[bytes],
+        previous_broker_epoch: int,
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
+
+        ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
+        the last clean stop, or -1.
+        """
+        incarnation_id = self._env.new_uuid()
+        registration = BrokerRegistration(
+            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
+        )
+        live = LiveBrokers(self._store, self.node_id, LiveBroker(incarnation_id, tuple(log_dirs)))
+        election = ControllerElection(self._env, self._store, self.follower, live, self.controller, self.node_id)
+        self._lifecycle = lifecycle = BrokerLifecycle(
+            self._env,
+            live,
+            self.follower,
+            self.channel,
+            registration,
+            self.cluster_id,
+            previous_broker_epoch,
+            election.start,
+        )
+
+        def on_session_lost() -> None:
+            election.step_down()
+            lifecycle.on_session_lost()
+
+        self._store.on_session_lost = on_session_lost
+        self._closers += [live.close, election.close, lifecycle.close]
+        self.follower.start()
+        live.start()
+        lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, done)
+
+    @property
+    def broker_epoch(self) -> int:
+        """As last registered."""
+        return self._lifecycle.broker_epoch
+
+    def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
+        """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""
+        self._lifecycle.leave(timeout_ms, done)
+
+    def close(self) -> None:
+        """End the session: the others take this broker for gone.  Blocks for the store's thread."""
+        for close in reversed(self._closers):
+            close()
+
+
+def _at_revision(image: ClusterImage, revision: int) -> ClusterImage:
+    builder = ImageBuilder(image)
+    return builder.build(revision)[0]

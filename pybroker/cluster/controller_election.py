@@ -1,0 +1,177 @@
+"""Which broker's controller decides: one at a time, and another one when it is gone.
+
+Owns: taking the controller key from a holder that is dead, giving it up, and what a new controller does first: fencing
+the brokers that died meanwhile.  Does not own who is alive (``live_brokers``) nor any decision (``controller``).
+
+Invariants: the key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a
+holder which was deposed can change nothing, whatever it believes; nobody takes the key from a live holder; a controller
+decides only once its image has everything that was committed before it took the key.
+
+The states of this broker: watching (another holds the key) -> taking (the holder is dead) -> catching up (the key is
+ours, the image is not there yet) -> active -> watching (deposed, the session lost, or a commit whose end nobody knows).
+
+Counterpart in Kafka: ``KafkaController.elect`` before KRaft, ``QuorumController.claim`` since.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pybroker.cluster import store_codec
+from pybroker.cluster.metadata_store import (
+    ABSENT,
+    CommitResult,
+    Entry,
+    MetadataStore,
+    Snapshot,
+    StoreError,
+    Transaction,
+)
+from pybroker.cluster.store_codec import ControllerKey
+from pybroker.limits import STORE_RETRY_MS
+
+if TYPE_CHECKING:
+    from pybroker.cluster.controller import Controller
+    from pybroker.cluster.live_brokers import LiveBrokers
+    from pybroker.cluster.metadata_follower import MetadataFollower
+    from pybroker.env import Env
+
+log = logging.getLogger(__name__)
+
+
+class ControllerElection:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: MetadataStore,
+        follower: MetadataFollower,
+        live: LiveBrokers,
+        controller: Controller,
+        broker_id: int,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._follower = follower
+        self._live = live
+        self._controller = controller
+        self._broker_id = broker_id
+        self._term = 0  # grows whenever what is under way is to come to nothing
+        self._taking = False
+        self._fencing: frozenset[int] = frozenset()
+        self._closed = False
+
+    def start(self) -> None:
+        """Take part; called once this broker's own live key is there."""
+        self._live.listeners.append(self._look)
+        self._follower.listeners.append(self._look)
+        self._look()
+
+    def close(self) -> None:
+        """Take part no more."""
+        self._closed = True
+        self._term += 1
+
+    def step_down(self) -> None:
+        """Decide nothing more until the key is taken anew: this broker's session is lost, or its key."""
+        self._term += 1
+        self._taking = False
+        if self._controller.is_active:
+            log.warning("broker %d is no longer the active controller", self._broker_id)
+            self._controller.deactivate()
+        self._env.timers.call_later(STORE_RETRY_MS, self._look)
+
+    def _look(self) -> None:
+        """Who holds the key, and who is alive, may have changed."""
+        if self._closed or not self._live.known:
+            return
+        holder = self._follower.image.controller_id
+        if self._controller.is_active:
+            if holder != self._broker_id:
+                self.step_down()
+            else:
+                self._fence_the_dead()
+        elif self._broker_id in self._live.brokers and (holder == self._broker_id or holder not in self._live.brokers):
+            self._take()
+
+    # --- taking the key ----------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        if self._taking:
+            return
+        self._taking = True
+        self._term += 1
+        term = self._term
+        self._store.read(store_codec.CONTROLLER, lambda snapshot, error: self._on_read(term, snapshot, error))
+
+    def _on_read(self, term: int, snapshot: Snapshot | None, error: StoreError | None) -> None:
+        if term != self._term:
+            return
+        if snapshot is None:
+            self._try_later(str(error))
+            return
+        entry = snapshot.entries.get(store_codec.CONTROLLER)
+        before = None if entry is None else store_codec.decode_controller(entry.value)
+        if before is not None and before.broker_id != self._broker_id and before.broker_id in self._live.brokers:
+            self._taking = False  # another one was faster, and the image will say so
+            return
+        registered = self._follower.image.brokers.get(self._broker_id)
+        broker_epoch = -1 if registered is None else registered.epoch
+        epoch = 0 if before is None else before.controller_epoch
+        key = ControllerKey(self._broker_id, broker_epoch, epoch + 1)
+        version = _version(entry)
+        puts = {store_codec.CONTROLLER: store_codec.encode_controller(key)}
+        self._store.commit(
+            Transaction({store_codec.CONTROLLER: version}, puts),
+            lambda result: self._on_taken(term, version + 1, key, result),
+        )
+
+    def _on_taken(self, term: int, version: int, key: ControllerKey, result: CommitResult) -> None:
+        if term != self._term:
+            return
+        if result.revision is None:
+            self._try_later(str(result.error or f"{result.conflict} has changed"))
+            return
+        self._follower.when_at(result.revision, lambda: self._activate(term, version, key))
+
+    def _activate(self, term: int, version: int, key: ControllerKey) -> None:
+        if term != self._term:
+            return
+        self._taking = False
+        log.info("broker %d is the active controller, epoch %d", self._broker_id, key.controller_epoch)
+        self._fencing = frozenset()
+        self._controller.activate(version, self.step_down)
+        self._look()
+
+    def _try_later(self, why: str) -> None:
+        log.debug("the controller key could not be taken: %s", why)
+        self._taking = False
+        self._env.timers.call_later(STORE_RETRY_MS, self._look)
+
+    # --- fencing -----------------------------------------------------------------------------------------------------
+
+    def _fence_the_dead(self) -> None:
+        """Brokers whose process is gone, or is another one than the one that registered, lead nothing any more."""
+        live = self._live.brokers
+        dead = frozenset(
+            broker_id
+            for broker_id, broker in self._follower.image.brokers.items()
+            if not broker.fenced and (broker_id not in live or live[broker_id].incarnation_id != broker.incarnation_id)
+        )
+        if not dead or dead == self._fencing:
+            return
+        self._fencing = dead
+        term = self._term
+        log.info("fencing brokers that died: %s", ", ".join(map(str, sorted(dead))))
+        self._controller.fence_brokers(dead, lambda _: self._on_fenced(term))
+
+    def _on_fenced(self, term: int) -> None:
+        if term == self._term:
+            self._fencing = frozenset()
+            self._env.timers.call_soon(self._look)
+
+
+def _version(entry: Entry | None) -> int:
+    return ABSENT if entry is None else entry.version

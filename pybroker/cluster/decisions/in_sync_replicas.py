@@ -1,0 +1,179 @@
+"""Who is in sync, and who leads, when replicas come and go.
+
+Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, and whether a leader may have the
+in-sync replicas that it asks for (KIP-497, KIP-903).  Does not own elections on request (``elections``), nor when a
+follower has caught up: its leader says so (``replication``).
+
+Invariants: a leader is in sync, or was the last that was; the last replica that holds everything stays in sync, or
+eligible (``eligible_replicas``), whatever happens; the leader epoch grows whenever the leader changes, the partition
+epoch with each change.
+
+Counterpart in Kafka: ``PartitionChangeBuilder`` and ``ReplicationControlManager.alterPartition``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+
+from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncState
+from pybroker_protocol.errors import ErrorCode
+
+RECOVERED, RECOVERING = 0, 1  # leader recovery states (KIP-704)
+
+
+def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
+    """Whether the replica's broker is alive, and does not want to stop, and its log dir works."""
+    broker = image.brokers.get(replica)
+    if broker is None or broker.fenced or broker.in_controlled_shutdown:
+        return False
+    return broker.has_online_dir(partition.directory(replica))
+
+
+def led_by(partition: PartitionImage, leader: int) -> PartitionImage:
+    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has."""
+    return partition._replace(
+        leader=leader,
+        isr=partition.isr if leader in partition.isr else (leader,),
+        elr=tuple(replica for replica in partition.elr if replica != leader),
+        last_known_elr=(),
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+    )
+
+
+def with_leader(image: ClusterImage, partition: PartitionImage, avoided: Iterable[int] = ()) -> PartitionImage:
+    """The partition with a leader, if it has none and there is one to be had cleanly; else the same object."""
+    if partition.leader != NO_LEADER:
+        return partition
+    candidates = partition.isr or partition.elr
+    for replica in partition.replicas:
+        if replica in candidates and replica not in avoided and is_online(image, partition, replica):
+            return led_by(partition, replica)
+    return partition
+
+
+def without_replica(
+    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, *, forgetful: bool = False
+) -> PartitionImage:
+    """The partition while a broker's replica is out of reach; ``image`` says so already.  The same object if unchanged.
+
+    ``forgetful``: the replica may have lost its log's end, so that it is not eligible either, unless it is the last.
+    """
+    after = partition
+    if broker_id in partition.isr or (forgetful and broker_id in partition.elr):
+        after = _without_in_sync(image, topic, partition, broker_id, forgetful)
+    if partition.leader == broker_id:
+        leaderless = after._replace(leader=NO_LEADER)
+        after = with_leader(image, leaderless, avoided=(broker_id,))
+        if after is leaderless:
+            return leaderless._replace(
+                leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
+            )
+        return after
+    return partition if after is partition else after._replace(partition_epoch=partition.partition_epoch + 1)
+
+
+def _without_in_sync(
+    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, forgetful: bool
+) -> PartitionImage:
+    others = tuple(replica for replica in partition.isr if replica != broker_id)
+    if forgetful:
+        eligible = tuple(replica for replica in partition.elr if replica != broker_id)
+        return partition._replace(isr=others, elr=eligible) if others or eligible else partition
+    if eligible_replicas.are_tracked(image):
+        return eligible_replicas.without_in_sync(image, topic, partition, broker_id)
+    return partition._replace(isr=others) if others else partition
+
+
+def take_replicas_offline(
+    builder: ImageBuilder, brokers: Sequence[int], *, forgetful: bool = False
+) -> Generator[None, None, None]:
+    """The brokers, which the builder shows as gone or going, lead nothing and leave the in-sync replicas."""
+    image = builder.view()
+    for topic in list(image.topics_by_name.values()):
+        partitions = []
+        for partition in topic.partitions:
+            for broker_id in brokers:
+                if broker_id in partition.replicas:
+                    partition = without_replica(image, topic.name, partition, broker_id, forgetful=forgetful)  # noqa: PLW2901
+            partitions.append(partition)
+        put_partitions(builder, topic, partitions)
+        yield
+
+
+def put_partitions(builder: ImageBuilder, topic: TopicImage, partitions: Sequence[PartitionImage]) -> None:
+    """The topic with these partitions, if any of them is another object than before."""
+    if any(after is not before for after, before in zip(partitions, topic.partitions, strict=True)):
+        builder.put_topic(topic._replace(partitions=tuple(partitions)))
+
+
+# ---------------------------------------------------------------- AlterPartition
+
+
+def alter_partitions(
+    builder: ImageBuilder, broker_id: int, changes: Sequence[InSyncChange]
+) -> Generator[None, None, list[InSyncResult]]:
+    """Give leaders the in-sync replicas that they ask for, each partition for itself; one answer each, in order."""
+    results = []
+    for change in changes:
+        results.append(_alter(builder, broker_id, change))
+        yield
+    return results
+
+
+def _alter(builder: ImageBuilder, broker_id: int, change: InSyncChange) -> InSyncResult:
+    image = builder.view()
+    topic = image.topics_by_id.get(change.topic_id)
+    if topic is None:
+        return InSyncResult(change.topic_id, change.partition_index, ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= change.partition_index < len(topic.partitions):
+        return InSyncResult(change.topic_id, change.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = topic.partitions[change.partition_index]
+    refusal = _refusal(image, broker_id, partition, change)
+    if refusal:
+        return InSyncResult(change.topic_id, change.partition_index, refusal)
+    after = _with_in_sync(image, topic.name, partition, change)
+    if after is not partition:
+        partitions = list(topic.partitions)
+        partitions[change.partition_index] = after
+        builder.put_topic(topic._replace(partitions=tuple(partitions)))
+    state = InSyncState(after.leader, after.leader_epoch, after.isr, after.partition_epoch, after.leader_recovery_state)
+    return InSyncResult(change.topic_id, change.partition_index, 0, state)
+
+
+def _refusal(image: ClusterImage, broker_id: int, partition: PartitionImage, change: InSyncChange) -> int:
+    # Who knows of newer epochs than this controller's has heard of a newer controller.
+    if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if change.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if broker_id != partition.leader:
+        return ErrorCode.INVALID_REQUEST
+    if change.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    in_sync = [replica for replica, _ in change.in_sync]
+    if len(set(in_sync)) != len(in_sync) or not set(in_sync) <= set(partition.replicas) or broker_id not in in_sync:
+        return ErrorCode.INVALID_REQUEST
+    if change.leader_recovery_state not in (RECOVERED, RECOVERING):
+        return ErrorCode.INVALID_REQUEST
+    if change.leader_recovery_state == RECOVERING and (
+        len(in_sync) > 1 or partition.leader_recovery_state == RECOVERED
+    ):
+        return ErrorCode.INVALID_REQUEST
+    for replica, epoch in change.in_sync:
+        if not is_online(image, partition, replica) or epoch not in (-1, image.brokers[replica].epoch):
+            return ErrorCode.INELIGIBLE_REPLICA
+    return 0
+
+
+def _with_in_sync(image: ClusterImage, topic: str, partition: PartitionImage, change: InSyncChange) -> PartitionImage:
+    wanted = {replica for replica, _ in change.in_sync}
+    in_sync = tuple(replica for replica in partition.replicas if replica in wanted)
+    after = partition._replace(isr=in_sync, leader_recovery_state=change.leader_recovery_state)
+    if eligible_replicas.are_tracked(image):
+        after = eligible_replicas.with_in_sync(image, topic, partition, after)
+    if after == partition:
+        return partition
+    return after._replace(partition_epoch=partition.partition_epoch + 1)

@@ -1,0 +1,38 @@
+"""BrokerHeartbeat (key 63), versions 0 and 1.
+
+Behaviour: a broker tells of log dirs that have failed (1), or wants to stop and be rid of its leaderships first.
+Not done: being alive, which its session in the metadata store says, and asking to be fenced or unfenced.
+"""
+
+from __future__ import annotations
+
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
+from pybroker.cluster.operations import Heartbeat
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+
+def handle(ctx: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | Parked:
+    """Hand what the broker tells to the controller."""
+    if not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        return _response(Heartbeat(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    parked = Parked()
+    ctx.services.controller.heartbeat(
+        request.broker_id,
+        request.broker_epoch,
+        lambda answer: parked.complete(_response(answer)),
+        offline_directories=request.offline_log_dirs or (),
+        wants_shutdown=request.want_shut_down,
+    )
+    return parked
+
+
+def _response(answer: Heartbeat) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=answer.error_code,
+        is_caught_up=not answer.error_code,
+        is_fenced=answer.is_fenced,
+        should_shut_down=answer.should_shut_down,
+    )

@@ -1,0 +1,162 @@
+"""Several members of a cluster on one hand-driven loop, over one store in memory, each asking the others directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from pybroker.cluster.cluster_member import ClusterMember
+from pybroker.cluster.founding import new_cluster
+from pybroker.cluster.image import ClusterImage, Endpoint
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.config.broker import BrokerConfig
+from pybroker.handlers import (
+    allocate_producer_ids,
+    alter_partition,
+    broker_heartbeat,
+    broker_registration,
+    create_topics,
+)
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker_protocol.schema import Request
+from tests.handled import answer_of
+
+from .fakes import CLUSTER_ID, LISTENER, ManualLoop, fake_env
+from .memory_store import MemoryStore, SharedMemory
+
+SESSION_TIMEOUT_MS = 6_000
+_HANDLERS: dict[str, Any] = {
+    "AllocateProducerIdsRequest": allocate_producer_ids,
+    "AlterPartitionRequest": alter_partition,
+    "BrokerHeartbeatRequest": broker_heartbeat,
+    "BrokerRegistrationRequest": broker_registration,
+    "CreateTopicsRequest": create_topics,
+}
+
+
+class DirectPeers:
+    """Requests go straight to the handlers of the other broker, one turn of the loop later."""
+
+    def __init__(self, members: Members, asker: int) -> None:
+        self._members = members
+        self._asker = asker
+
+    def ask(
+        self, broker_id: int, request: Request, version: int, done: PeerDone, *, timeout_ms: int, channel: str = CONTROL
+    ) -> None:
+        self._members.loop.call_soon(self._deliver, broker_id, request, version, done)
+
+    def _deliver(self, broker_id: int, request: Request, version: int, done: PeerDone) -> None:
+        member = self._members.by_id.get(broker_id)
+        if member is None or {broker_id, self._asker} & self._members.cut_off:
+            done(None, PeerError(PeerFailure.UNREACHABLE, may_be_done=False))
+            return
+        context = RequestContext()
+        services: Any = SimpleNamespace(
+            authorizer=None,
+            controller=member.controller,
+            metadata=self._members.caches[broker_id],
+            config=self._members.config,
+            env=self._members.env,
+        )
+        context.services, context.api_version, context.listener = services, version, LISTENER
+        response = answer_of(_HANDLERS[type(request).__name__].handle(context, request))
+        if isinstance(response, Parked):
+            response.subscribe(lambda late: done(late, None))
+        else:
+            done(response, None)
+
+    def forward(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class Members:
+    """Brokers by their ids.  ``cut_off``: those that reach no other broker, and that none reaches."""
+
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.env = fake_env(self.loop)
+        self.config = BrokerConfig({})
+        self.shared = SharedMemory()
+        self.by_id: dict[int, ClusterMember] = {}
+        self.stores: dict[int, MemoryStore] = {}
+        self.caches: dict[int, MetadataCache] = {}
+        self.cut_off: set[int] = set()
+
+    def join(self, broker_id: int, *, directory: int = 0, epoch: int = -1) -> list[str | None]:
+        """Start a broker; what the result has in the end says how that went.  ``directory`` tells data dirs apart."""
+        self.caches[broker_id] = MetadataCache()
+        self.stores[broker_id] = MemoryStore(self.shared, self.env)
+        member = ClusterMember(
+            self.env,
+            self.config,
+            self.caches[broker_id],
+            self.stores[broker_id],
+            broker_id,
+            lambda: new_cluster(CLUSTER_ID),
+            lambda follower: DirectPeers(self, broker_id),
+            SESSION_TIMEOUT_MS,
+        )
+        self.by_id[broker_id] = member
+        member.load()
+        ended: list[str | None] = []
+        endpoints = {LISTENER: Endpoint(f"host-{broker_id}", 9092)}
+        member.join(endpoints, None, [bytes(14) + bytes((broker_id, directory + 9))], epoch, ended.append)
+        return ended
+
+    def start(self, *broker_ids: int) -> Members:
+        """Start brokers at the same time; they are registered when this returns."""
+        ended = [self.join(broker_id) for broker_id in broker_ids]
+        self.settle()
+        assert ended == [[None]] * len(ended)
+        return self
+
+    def settle(self, ms: int = 3_000) -> None:
+        """Let everything come to rest: all that waits for up to so long goes on."""
+        for _ in range(ms // 100):
+            self.loop.run()
+            self.loop.advance(100)
+
+    def vanish(self, broker_id: int) -> MemoryStore:
+        """The process is gone; the store does not know it yet."""
+        member, store = self.by_id.pop(broker_id), self.stores[broker_id]
+        for close in member._closers[1:]:
+            close()
+        return store
+
+    def kill(self, broker_id: int) -> None:
+        """The process is gone, and its session over."""
+        self.vanish(broker_id).close()
+        self.settle()
+
+    def active(self) -> list[int]:
+        """The brokers whose controllers are active."""
+        return [broker_id for broker_id, member in self.by_id.items() if member.controller.is_active]
+
+    def image(self, broker_id: int) -> ClusterImage:
+        return self.caches[broker_id].image
+
+    def ask(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
+        """What an operation calls back with."""
+        answers: list[Any] = []
+        begin(answers.append)
+        self.settle()
+        (answer,) = answers
+        return answer
+
+    def create_topic(self, name: str, *replicas: tuple[int, ...]) -> None:
+        """A topic whose partitions have these replicas."""
+        topic = NewTopic(name, -1, -1, tuple(enumerate(replicas)))
+        (active,) = self.active()
+        (result,) = self.ask(lambda done: self.by_id[active].controller.create_topics([topic], done))
+        assert result.error_code == 0, result
+
+    def close(self) -> None:
+        for broker_id in list(self.by_id):
+            self.kill(broker_id)

@@ -1,0 +1,310 @@
+"""Several brokers over one store: who registers, who decides, and what each of them knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pybroker.cluster import store_codec
+from pybroker.cluster.image import NO_LEADER, PartitionImage
+from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
+from pybroker_protocol.errors import ErrorCode
+
+from .fakes import CLUSTER_ID
+from .members import SESSION_TIMEOUT_MS, Members
+
+
+@pytest.fixture
+def members() -> Iterator[Members]:
+    cluster = Members()
+    yield cluster
+    cluster.close()
+
+
+def partition(members: Members, topic: str = "t", *, seen_by: int = 1) -> PartitionImage:
+    found = members.image(seen_by).partition(topic, 0)
+    assert found is not None
+    return found
+
+
+# --- starting ---------------------------------------------------------------------------------------------------------
+
+
+def test_brokers_that_start_together_found_one_cluster_with_one_controller(members: Members) -> None:
+    members.start(1, 2, 3)
+    assert len(members.active()) == 1
+    assert {member.cluster_id for member in members.by_id.values()} == {CLUSTER_ID}
+    for broker_id in (1, 2, 3):
+        image = members.image(broker_id)
+        assert set(image.brokers) == {1, 2, 3}
+        assert not any(broker.fenced for broker in image.brokers.values())
+        assert [image.controller_id] == members.active()
+
+
+def test_images_of_one_epoch_are_equal_on_all_brokers(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (1, 2), (2, 3))
+    images = [members.image(broker_id) for broker_id in (1, 2, 3)]
+    assert len({image.epoch for image in images}) == 1
+    for image in images[1:]:
+        assert image.topics_by_name == images[0].topics_by_name
+        assert image.brokers == images[0].brokers
+        assert image.features == images[0].features
+
+
+def test_a_broker_that_starts_later_knows_what_was_made_before(members: Members) -> None:
+    members.start(1)
+    members.create_topic("t", (1,))
+    members.start(2)
+    assert partition(members, seen_by=2) == partition(members)
+
+
+def test_nothing_is_published_before_the_image_has_the_brokers_own_registration(members: Members) -> None:
+    members.start(1)
+    members.create_topic("t", (1,))
+    members.cut_off.add(2)
+    ended = members.join(2)
+    members.settle()
+    assert not ended
+    assert members.image(2).epoch == 0, "an image without the registration was published"
+    members.cut_off.clear()
+    members.settle()
+    assert ended == [None]
+    assert 2 in members.image(2).brokers
+
+
+def test_an_id_that_a_living_broker_has_is_refused_to_another(members: Members) -> None:
+    members.start(1, 2)
+    first = members.by_id[2]
+    ended = members.join(2, directory=1)
+    members.settle(SESSION_TIMEOUT_MS + 3_000)
+    assert ended == ["another broker with the id 2 is alive"]
+    assert members.image(1).brokers[2].epoch == first.broker_epoch
+
+
+def test_a_process_that_finds_its_log_dirs_unlocked_takes_over_from_its_dead_predecessor(members: Members) -> None:
+    members.start(1, 2)
+    before = members.image(1).brokers[2]
+    members.vanish(2)
+    ended = members.join(2)  # the session of the dead process has not expired yet
+    members.settle()
+    assert ended == [None]
+    assert members.image(1).brokers[2].epoch == before.epoch + 1
+
+
+# --- who decides ------------------------------------------------------------------------------------------------------
+
+
+def test_another_controller_decides_when_the_active_one_is_killed(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("before", (1, 2, 3))
+    (first,) = members.active()
+    members.kill(first)
+    (second,) = members.active()
+    assert second != first
+    members.create_topic("after", tuple(members.by_id))
+    for broker_id in members.by_id:
+        image = members.image(broker_id)
+        assert image.controller_id == second
+        assert {"before", "after"} <= set(image.topics_by_name)
+        assert image.brokers[first].fenced
+
+
+def test_a_controller_whose_session_is_lost_decides_nothing_more(members: Members) -> None:
+    members.start(1, 2)
+    (first,) = members.active()
+    deposed = members.by_id[first].controller
+    members.stores[first].expire()
+    members.loop.run()
+    answers: list[object] = []
+    deposed.create_topics([NewTopic("t")], lambda results: answers.append(results[0].error_code))
+    members.loop.run()
+    assert answers in ([ErrorCode.NOT_CONTROLLER], [0])
+    members.settle()
+    assert len(members.active()) == 1
+    assert not members.image(first).brokers[first].fenced, "it registers anew"
+
+
+def test_a_deposed_controller_changes_nothing_whatever_it_believes(members: Members) -> None:
+    members.start(1, 2)
+    (first,) = members.active()
+    deposed, store = members.by_id[first].controller, members.stores[first]
+    key = members.shared.entries[store_codec.CONTROLLER]
+    held = store_codec.decode_controller(key.value)
+    usurper = store_codec.encode_controller(
+        held._replace(broker_id=3 - first, controller_epoch=held.controller_epoch + 1)
+    )
+    entries = members.shared.entries
+    entries[store_codec.CONTROLLER] = key._replace(value=usurper, version=key.version + 1)  # and nobody has told it
+    (result,) = members.ask(lambda done: deposed.create_topics([NewTopic("t")], done))
+    assert result.error_code == ErrorCode.NOT_CONTROLLER
+    assert "t" not in {topic for image in members.caches.values() for topic in image.image.topics_by_name}
+    assert not store.is_away
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["lost", "done"])
+def test_after_a_commit_of_unknown_end_the_controller_finds_out_before_it_goes_on(
+    members: Members, is_done: bool
+) -> None:
+    members.start(1, 2)
+    (first,) = members.active()
+    store = members.stores[first]
+    answers: list[int] = []
+    store.loses_answers, store.is_away = is_done, not is_done
+    members.by_id[first].controller.create_topics(
+        [NewTopic("t")], lambda results: answers.append(results[0].error_code)
+    )
+    members.loop.run()
+    store.loses_answers = store.is_away = False
+    members.settle()
+    assert answers[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(members.active()) == 1
+    members.create_topic("u", (1,))
+    for broker_id in (1, 2):
+        assert ("t" in members.image(broker_id).topics_by_name) is is_done
+        assert "u" in members.image(broker_id).topics_by_name
+
+
+def test_a_broker_asks_the_active_controller_wherever_it_is(members: Members) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    other = members.by_id[3 - active]
+    (created,) = members.ask(lambda done: other.channel.create_topics([NewTopic("t", 1, 1)], done))
+    assert created.error_code == 0
+    assert "t" in members.image(3 - active).topics_by_name, "its own image has the topic when it is answered"
+    blocks = [members.ask(each.channel.allocate_producer_ids) for each in members.by_id.values()]
+    assert len({block.first_producer_id for block in blocks}) == 2
+
+
+def test_without_an_active_controller_a_wish_is_refused_and_not_lost(members: Members) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    other = members.by_id[3 - active]
+    members.cut_off.add(active)
+    (created,) = members.ask(lambda done: other.channel.create_topics([NewTopic("t", 1, 1)], done))
+    assert created.error_code == ErrorCode.NOT_CONTROLLER
+
+
+# --- who leads --------------------------------------------------------------------------------------------------------
+
+
+def test_another_in_sync_replica_leads_when_the_leader_is_killed(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    before = partition(members)
+    assert before.leader == 2
+    members.kill(2)
+    after = partition(members)
+    assert (after.leader, after.isr, after.leader_epoch) == (3, (3,), before.leader_epoch + 1)
+
+
+def test_the_last_in_sync_replica_stays_the_one_that_may_lead(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    members.kill(3)
+    members.kill(2)
+    gone = partition(members)
+    assert gone.leader == NO_LEADER
+    assert 3 not in gone.isr
+    members.start(3)
+    assert partition(members).leader == NO_LEADER, "3 lacks what was written without it"
+    members.start(2)
+    assert partition(members).leader == 2
+
+
+def test_a_follower_that_comes_back_is_in_sync_only_when_its_leader_says_so(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    members.kill(3)
+    members.start(3)
+    assert partition(members).isr == (2,)
+
+
+def test_a_clean_stop_hands_leaderships_over_first(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    left: list[bool] = []
+    members.by_id[2].leave(5_000, lambda: left.append(True))
+    members.settle()
+    assert left
+    after = partition(members)
+    assert (after.leader, after.isr) == (3, (3,))
+    assert 2 in members.by_id, "it goes only then"
+
+
+# --- AlterPartition ---------------------------------------------------------------------------------------------------
+
+
+def altered(members: Members, leader: int, *in_sync: int, **changed: int) -> InSyncResults:
+    image = members.image(1)
+    state, topic_id = partition(members), image.topics_by_name["t"].topic_id
+    epochs = tuple((replica, image.brokers[replica].epoch + changed.get("broker_epoch_off", 0)) for replica in in_sync)
+    change = InSyncChange(
+        topic_id,
+        0,
+        state.leader_epoch + changed.get("leader_epoch_off", 0),
+        state.partition_epoch + changed.get("partition_epoch_off", 0),
+        epochs,
+    )
+    results: InSyncResults = members.ask(lambda done: members.by_id[leader].channel.alter_partitions([change], done))
+    return results
+
+
+def test_a_leader_gets_the_in_sync_replicas_that_it_asks_for(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    before = partition(members)
+    ((_, _, error_code, state),) = altered(members, 2, 2).results
+    assert error_code == 0
+    assert state is not None
+    assert (state.isr, state.partition_epoch) == ((2,), before.partition_epoch + 1)
+    assert partition(members).isr == (2,)
+    altered(members, 2, 2, 3)
+    assert partition(members).isr == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("leader", "in_sync", "changed", "expected"),
+    [
+        (2, (2,), {"leader_epoch_off": -1}, ErrorCode.FENCED_LEADER_EPOCH),
+        (2, (2,), {"leader_epoch_off": 1}, ErrorCode.NOT_CONTROLLER),
+        (2, (2,), {"partition_epoch_off": -1}, ErrorCode.INVALID_UPDATE_VERSION),
+        (2, (2,), {"partition_epoch_off": 1}, ErrorCode.NOT_CONTROLLER),
+        (3, (3,), {}, ErrorCode.INVALID_REQUEST),
+        (2, (3,), {}, ErrorCode.INVALID_REQUEST),
+        (2, (2, 1), {}, ErrorCode.INVALID_REQUEST),
+        (2, (2, 2), {}, ErrorCode.INVALID_REQUEST),
+        (2, (2, 3), {"broker_epoch_off": 1}, ErrorCode.INELIGIBLE_REPLICA),
+    ],
+    ids=[
+        "a former leader",
+        "a later leader than is known",
+        "an older state",
+        "a newer state",
+        "no leader",
+        "without the leader",
+        "no replica",
+        "twice",
+        "another life of a follower",
+    ],
+)
+def test_in_sync_replicas_are_refused_to(
+    members: Members, leader: int, in_sync: tuple[int, ...], changed: dict[str, int], expected: ErrorCode
+) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    altered(members, 2, 2, 3)
+    before = partition(members)
+    ((_, _, error_code, _),) = altered(members, leader, *in_sync, **changed).results
+    assert error_code == expected
+    assert partition(members) == before
+
+
+def test_a_broker_of_another_epoch_gets_no_in_sync_replicas_at_all(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    (active,) = members.active()
+    epoch = members.image(1).brokers[2].epoch
+    results = members.ask(lambda done: members.by_id[active].controller.alter_partitions(2, epoch - 1, [], done))
+    assert results == InSyncResults([], ErrorCode.STALE_BROKER_EPOCH)
