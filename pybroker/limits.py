@@ -244,6 +244,12 @@ DECIDE_SLICE_MS = 5
 # transaction of unbounded size; the rest goes into the next one.
 KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 
+# A shared SQLite file is looked at so often while anybody follows it: a look costs some microseconds.
+STORE_POLL_MS = 20
+
+# Keys that a shared metadata store remembers the last change of: who was away for longer reads everything.
+STORE_HISTORY_KEYS_MAX = 20_000
+
 # --- groups ------------------------------------------------------------------------------------------------------
 
 # Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would

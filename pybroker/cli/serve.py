@@ -51,6 +51,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="for a laptop or a test: no join delay, five partitions per internal topic, no fsync",
     )
     parser.add_argument(
+        "--metadata",
+        metavar="URL",
+        dest="settings",
+        type=lambda url: ("pybroker.metadata", url),
+        action="append",
+        help="where brokers that are one cluster share their metadata: sqlite:///PATH (default: a file of its own)",
+    )
+    parser.add_argument(
         "--accept-lost-metadata",
         action="append_const",
         dest="settings",

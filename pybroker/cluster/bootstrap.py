@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.peers import Peers
 
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
+SQLITE_URL: Final = "sqlite://"  # and the absolute path behind it
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def open_membership(
         env,
         config,
         cache,
-        shared_store(url, env, config),
+        shared_store(url, env, config, node_id),
         node_id,
         lambda: new_cluster(meta.get("cluster.id") or new_cluster_id(env.new_uuid)),
         lambda follower: connect(follower, node_id),
@@ -63,8 +64,14 @@ def open_membership(
     )
 
 
-def shared_store(url: str, env: Env, config: BrokerConfig) -> MetadataStore:
+def shared_store(url: str, env: Env, config: BrokerConfig, node_id: int) -> MetadataStore:
     """The store that brokers share, not opened yet; StoreError for what is no url of one."""
+    timeout_ms = config.get_int("pybroker.metadata.session.timeout.ms")
+    if url.startswith(SQLITE_URL):
+        from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+
+        fsync = config.get_bool("pybroker.fsync.enable")
+        return SharedSqliteStore(url[len(SQLITE_URL) :], env, fsync=fsync, timeout_ms=timeout_ms, broker_id=node_id)
     raise StoreError(f"pybroker.metadata: {url} is of no kind of store that brokers share")
 
 
@@ -95,7 +102,7 @@ def check_nothing_is_lost(config: BrokerConfig, metadata_dir: str, revision: int
     """
     if revision >= seen:
         return
-    store = Path(metadata_dir) / sqlite_store.FILE_NAME
+    store = config["pybroker.metadata"] or Path(metadata_dir) / sqlite_store.FILE_NAME
     lost = (
         f"the metadata store {store} ends at revision {revision}, but the log dirs have seen revision {seen}: "
         "acknowledged changes of topics or settings are missing"

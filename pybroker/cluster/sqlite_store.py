@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from pybroker.cluster import sqlite_tables
 from pybroker.cluster.metadata_store import (
-    ABSENT,
     Changes,
     CommitResult,
     Entry,
@@ -43,26 +43,6 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "pybroker-metadata.db"
 ROOM_SUFFIX: Final = "-room"
-
-SCHEMA_VERSION: Final = 1
-# Told apart from other SQLite files by `file` and by ourselves: "pybk" in ASCII.
-APPLICATION_ID: Final = 0x7079626B
-
-_SCHEMA: Final = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS entries (
-    key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, ephemeral INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS revision (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL);
-INSERT OR IGNORE INTO revision VALUES (1, 0);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
-_PUT: Final = """
-INSERT INTO entries VALUES (?, ?, 0, ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = version + 1, ephemeral = excluded.ephemeral
-"""
 
 
 class SqliteStore:
@@ -101,34 +81,37 @@ class SqliteStore:
             self._path, isolation_level=None, check_same_thread=False, cached_statements=32
         )
         self._prepare(connection)
-        self._told_revision = _revision(connection)
+        self._told_revision = sqlite_tables.revision(connection)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables and application != APPLICATION_ID:
-            raise StoreError(f"{self._path} is not a metadata store of pybroker")
-        if version > SCHEMA_VERSION:
-            raise StoreError(f"the metadata store {self._path} was written by a newer pybroker (schema {version})")
+        version = sqlite_tables.check_schema(connection, self._path)
+        if version == sqlite_tables.SHARED_SCHEMA_VERSION:
+            self._check_nobody_shares(connection)
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
         connection.execute("PRAGMA journal_mode = WAL")
         if version == 0:
-            connection.executescript(_SCHEMA)
+            connection.executescript(f"BEGIN IMMEDIATE; {sqlite_tables.SCHEMA} COMMIT;")
         else:
             connection.execute("DELETE FROM entries WHERE ephemeral")
+
+    def _check_nobody_shares(self, connection: sqlite3.Connection) -> None:
+        from pybroker.cluster import sqlite_sessions
+
+        now_ms = self._env.clock.monotonic_ms()
+        if others := sqlite_sessions.alive(connection, sqlite_sessions.boot_id(), now_ms):
+            raise StoreError(f"{others} brokers share the metadata store {self._path}: start this one with --metadata")
 
     def load(self, prefix: str) -> dict[str, Entry]:
         assert self._connection is not None, "the store is open"
         try:
-            return _select(self._connection, prefix)
+            return sqlite_tables.select(self._connection, prefix)
         except sqlite3.Error as error:
             raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
 
     def revision(self) -> int:
         assert self._connection is not None, "the store is open"
         try:
-            return _revision(self._connection)
+            return sqlite_tables.revision(self._connection)
         except (sqlite3.Error, TypeError) as error:
             raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
 
@@ -209,26 +192,20 @@ class SqliteStore:
         assert connection is not None, "the store is open"
         try:
             connection.execute("BEGIN IMMEDIATE")
-            conflict = _first_conflict(connection, transaction.checks.items())
+            conflict = sqlite_tables.first_conflict(connection, transaction.checks.items())
             if conflict is not None:
                 connection.execute("ROLLBACK")
                 return CommitResult(conflict=conflict)
-            revision = _write(connection, transaction)
+            revision = sqlite_tables.write(connection, transaction, sqlite_tables.OWN_SESSION)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back(connection)
+            sqlite_tables.roll_back(connection)
             failure = StoreError(f"cannot write the metadata store {self._path}: {error}")
             failure.__cause__ = error
             return CommitResult(error=failure)
         if revision % RESERVED_ROOM_COMMITS == 0:
             self._keep_room()
         return CommitResult(revision=revision)
-
-    @staticmethod
-    def _roll_back(connection: sqlite3.Connection) -> None:
-        with suppress(sqlite3.Error):  # SQLite rolls back by itself when the file is opened again
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
     def _tell(self, transaction: Transaction, revision: int) -> None:
         ephemerals = self._ephemerals
@@ -244,34 +221,3 @@ def _lacks_room(error: BaseException | None) -> bool:
     """Whether SQLite could not write: it does not always say that it is for want of room."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-
-
-def _revision(connection: sqlite3.Connection) -> int:
-    (revision,) = connection.execute("SELECT value FROM revision").fetchone()
-    return int(revision)
-
-
-def _select(connection: sqlite3.Connection, prefix: str) -> dict[str, Entry]:
-    # The first text that sorts after every key with the prefix: U+10FFFF is the greatest character and in no key.
-    rows = connection.execute(
-        "SELECT key, value, version FROM entries WHERE key >= ? AND key < ? ORDER BY key",
-        (prefix, prefix + "\U0010ffff"),
-    )
-    return {key: Entry(value, version) for key, value, version in rows}
-
-
-def _first_conflict(connection: sqlite3.Connection, checks: Iterable[tuple[str, int]]) -> str | None:
-    for key, expected in checks:
-        row = connection.execute("SELECT version FROM entries WHERE key = ?", (key,)).fetchone()
-        if (ABSENT if row is None else row[0]) != expected:
-            return key
-    return None
-
-
-def _write(connection: sqlite3.Connection, transaction: Transaction) -> int:
-    connection.executemany("DELETE FROM entries WHERE key = ?", ((key,) for key in transaction.deletes))
-    connection.executemany(_PUT, ((key, value, 0) for key, value in transaction.puts.items()))
-    connection.executemany(_PUT, ((key, value, 1) for key, value in transaction.ephemerals.items()))
-    (revision,) = connection.execute("UPDATE revision SET value = value + 1 RETURNING value").fetchone()
-    assert isinstance(revision, int)
-    return revision

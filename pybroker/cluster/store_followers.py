@@ -1,7 +1,7 @@
 """Who follows a metadata store, and what each of them was told.
 
 Owns: the callbacks of ``MetadataStore.follow`` and ``watch_ephemerals``, each follower's place, and what is below each
-watched prefix.  Owns no history: a store that keeps none tells each transaction as it commits.
+watched prefix.  Owns no history: a store that keeps one brings new followers up to where it tells the others from.
 
 Invariants: everything here runs on the loop; nobody is called inside the call that asked for it, and a fault of one
 keeps nothing from the others.
@@ -15,15 +15,17 @@ from collections.abc import Callable, Mapping
 from pybroker.cluster.metadata_store import Changes
 from pybroker.env import Timers
 
+CatchUp = Callable[[int, Callable[[Changes | None], None]], None]
+
 log = logging.getLogger(__name__)
 
 
 class _Follower:
-    """One call of ``follow``; ``place`` is the revision up to which it was told."""
+    """One call of ``follow``; ``place`` is the revision up to which it was told, None while it is brought there."""
 
     __slots__ = ("on_changes", "on_gap", "place")
 
-    def __init__(self, place: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]) -> None:
+    def __init__(self, place: int | None, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]) -> None:
         self.place = place
         self.on_changes = on_changes
         self.on_gap = on_gap
@@ -41,14 +43,29 @@ class _Watcher:
 
 
 class StoreFollowers:
-    """Followers of a store that tells each transaction behind ``revision`` once, in order."""
+    """Followers of a store that tells each change behind ``revision`` once, in order.
 
-    def __init__(self, timers: Timers, revision: int, ephemerals: Mapping[str, bytes]) -> None:
+    ``ephemerals`` is None where they are told later.  ``catch_up(revision, done)`` asks a store with a history what
+    changed behind a follower's revision up to where the next ``tell_changes`` goes on; None is a gap.
+    """
+
+    def __init__(
+        self, timers: Timers, revision: int, ephemerals: Mapping[str, bytes] | None, catch_up: CatchUp | None = None
+    ) -> None:
         self._timers = timers
         self._revision = revision
         self._ephemerals = ephemerals
+        self._catch_up = catch_up
         self._followers: list[_Follower] = []
         self._watchers: list[_Watcher] = []
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._followers)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._watchers)
 
     def close(self) -> None:
         """Nobody is called any more."""
@@ -58,18 +75,23 @@ class StoreFollowers:
     def follow(
         self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
     ) -> Callable[[], None]:
-        """See ``MetadataStore.follow``; what was told before the call is a gap."""
-        follower = _Follower(revision, on_changes, on_gap)
+        """See ``MetadataStore.follow``; without a history, what was told before the call is a gap."""
+        if self._catch_up is None:
+            follower = _Follower(revision, on_changes, on_gap)
+            if revision < self._revision:
+                self._timers.call_soon(self._tell_gap, follower)
+        else:
+            follower = _Follower(None, on_changes, on_gap)
+            self._catch_up(revision, lambda changes: self._caught_up(follower, changes))
         self._followers.append(follower)
-        if revision < self._revision:
-            self._timers.call_soon(self._tell_gap, follower)
         return lambda: self._end(follower)
 
     def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:
         """See ``MetadataStore.watch_ephemerals``."""
         watcher = _Watcher(prefix, on_change)
         self._watchers.append(watcher)
-        self._timers.call_soon(self._tell_watcher, watcher)
+        if self._ephemerals is not None:
+            self._timers.call_soon(self._tell_watcher, watcher)
 
         def end() -> None:
             if watcher in self._watchers:
@@ -78,22 +100,43 @@ class StoreFollowers:
         return end
 
     def tell_changes(self, changes: Changes) -> None:
-        """The next transaction; one without changes moves the revision alone."""
+        """The next transaction, or several; one without changes moves the revision alone."""
         before, self._revision = self._revision, changes.revision
         for follower in tuple(self._followers):
-            if before <= follower.place < changes.revision and follower in self._followers:
-                follower.place = changes.revision
-                if changes.puts or changes.deletes:
-                    _call(follower.on_changes, changes)
+            if follower.place is not None and before <= follower.place < changes.revision:
+                self._tell_follower(follower, changes)
+
+    def tell_gap(self) -> None:
+        """The history has a hole in front of what is told next: whoever has followed up to now reads anew."""
+        for follower in tuple(self._followers):
+            if follower.place is not None:
+                self._tell_gap(follower)
 
     def tell_ephemerals(self, ephemerals: Mapping[str, bytes]) -> None:
         """All ephemeral keys there are; who watches hears of it where that changes something for it."""
         self._ephemerals = ephemerals
         for watcher in tuple(self._watchers):
-            if watcher.told is not None:
-                self._tell_watcher(watcher)
+            self._tell_watcher(watcher)
+
+    def _caught_up(self, follower: _Follower, changes: Changes | None) -> None:
+        if changes is None:
+            self._tell_gap(follower)
+        else:
+            self._revision = max(self._revision, changes.revision)
+            self._tell_follower(follower, changes)
+
+    def _tell_follower(self, follower: _Follower, changes: Changes) -> None:
+        follower.place = changes.revision
+        if follower in self._followers and (changes.puts or changes.deletes):
+            _call(follower.on_changes, changes)
+
+    def forget_ephemerals(self) -> None:
+        """What was told last grows old from here on: who watches next waits for what is told then."""
+        self._ephemerals = None
 
     def _tell_watcher(self, watcher: _Watcher) -> None:
+        if self._ephemerals is None:
+            return
         below = {key: value for key, value in self._ephemerals.items() if key.startswith(watcher.prefix)}
         if watcher in self._watchers and below != watcher.told:
             watcher.told = below

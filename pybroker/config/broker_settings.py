@@ -39,6 +39,7 @@ from pybroker.config.schema import (
     USED,
     ListMatching,
     ListOf,
+    Matching,
     NonEmpty,
     OneOf,
     OneOfAnyCase,
@@ -66,6 +67,7 @@ SSL_CLIENT_AUTH: Final = OneOf("required", "requested", "none")
 JWT_ALGORITHMS: Final = OneOfAnyCase("ES256", "RS256")
 QUORUM_VOTERS: Final = ListMatching(r"[0-9]+@.+:[0-9]+", "non-empty list", "entries have the form {id}@{host}:{port}")
 OVERRIDES: Final = OverridesForm()
+METADATA_URL: Final = Matching(r"sqlite:///.+", "sqlite:///path", "must be a URL of the form sqlite:///path")
 HOST_AND_PORT_LIST: Final = ListMatching(r".+:[0-9]+", "non-empty list", "entries have the form {host}:{port}")
 
 # --- Long defaults ---------------------------------------------------------------------------------------------------
@@ -476,8 +478,8 @@ _OWN_ROWS: Final = (
     ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
     ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
-    ("pybroker.metadata",         STRING,  None,  None, HIGH,   FIXED, USED),
-    ("pybroker.metadata.session.timeout.ms", INT, 6000, Range(100), HIGH, FIXED, USED),
+    ("pybroker.metadata",         STRING,  None,  METADATA_URL, HIGH, FIXED, USED),
+    ("pybroker.metadata.session.timeout.ms", INT, 6000, Range(100), MEDIUM, FIXED, USED),
     ("pybroker.validate.records", BOOLEAN, False, None, MEDIUM, CLUSTER, USED),
 )
 # fmt: on

@@ -90,17 +90,18 @@ class StoreSite(ABC):
             follower.end()
 
 
+async def real_env() -> Env:
+    """The surroundings of a broker on the running loop."""
+    return loop_env()
+
+
 class RealSite(StoreSite):
     """A site on an asyncio loop, whose stores have threads; ``until`` runs the loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.env = self.loop.run_until_complete(self._env())
+        self.env = self.loop.run_until_complete(real_env())
         self.clients: list[MetadataStore] = []
-
-    @staticmethod
-    async def _env() -> Env:
-        return loop_env()
 
     def opened(self, client: MetadataStore) -> MetadataStore:
         client.open()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_standalone
+from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_standalone, shared_store
 from pybroker.cluster.image import ClusterImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.sqlite_store import FILE_NAME
 from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.schema import ConfigError
 from pybroker_protocol.uuids import uuid_bytes
 
 from .fakes import CLUSTER_ID, ManualLoop, fake_env
+from .store_contract import real_env
 from .test_kraft_takeover import TOPIC_ID, batch, partition, topic
 
 
@@ -129,3 +132,20 @@ def test_store_lies_in_the_metadata_directory(tmp_path: Path) -> None:
     with started(tmp_path):
         pass
     assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, f"{FILE_NAME}-room"}
+
+
+def test_metadata_of_several_brokers_lies_where_the_setting_says(tmp_path: Path) -> None:
+    loop = asyncio.new_event_loop()
+    env = loop.run_until_complete(real_env())
+    for _ in range(2):
+        store = shared_store(f"sqlite://{tmp_path / 'shared.db'}", env, BrokerConfig({}), 1)
+        store.open()
+        store.close()
+    loop.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"shared.db", "shared.db-writer"}
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:relative", "sqlite:///", "postgres://x", "/a/path"])
+def test_metadata_that_is_no_url_of_a_store_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"pybroker\.metadata"):
+        BrokerConfig({"pybroker.metadata": url})

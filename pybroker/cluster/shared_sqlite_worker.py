@@ -1,0 +1,346 @@
+"""The thread of a ``SharedSqliteStore``: everything that touches the file, and nothing that touches the broker.
+
+Owns: the connection, waiting for the other processes' writes, this process's session, looking for news.  What it finds
+out is handed to the loop, in order, by ``tell``.
+
+A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
+writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a
+session may last names it in the log; reading and following go on meanwhile.
+
+Invariants: a transaction waits for others before it begins and never within; its session is renewed by it, and found to
+be lost by it; news come after the answers to the commits that made them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from pybroker import limits
+from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
+from pybroker.cluster.metadata_store import Changes, CommitResult, Snapshot, StoreError, Transaction
+from pybroker.env import Clock
+
+log = logging.getLogger(__name__)
+
+WRITER_SUFFIX: Final = "-writer"
+
+_BUSY_TIMEOUT_S: Final = 0.02
+_CLOSE_TIMEOUT_MS: Final = 1_000
+_SHARED_SCHEMA: Final = f"""
+{sqlite_history.SCHEMA} {sqlite_sessions.SCHEMA} PRAGMA user_version = {sqlite_tables.SHARED_SCHEMA_VERSION};
+"""
+
+
+class Writer(NamedTuple):
+    """Who has written last, or is in the middle of it."""
+
+    pid: int
+    broker_id: int
+    broker_epoch: int
+
+
+def read_writer(path: str) -> Writer | None:
+    """Who holds the lock of the store at ``path``, if anybody does; None where nothing tells."""
+    try:
+        return Writer(*json.loads(Path(path + WRITER_SUFFIX).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class ToldNews(Protocol):
+    """Where the thread tells what it found; on the thread, in order."""
+
+    def changes(self, changes: Changes) -> None: ...
+
+    def gap(self) -> None: ...
+
+    def ephemerals(self, ephemerals: dict[str, bytes]) -> None: ...
+
+    def session_lost(self) -> None: ...
+
+
+class SharedSqliteWorker:
+    """See the module's docstring.  ``run`` is the thread's; ``submit``, ``stop`` and the attributes are the loop's."""
+
+    def __init__(
+        self, path: str, clock: Clock, news: ToldNews, *, fsync: bool, timeout_ms: int, broker_id: int
+    ) -> None:
+        self.broker_epoch = -1
+        self.is_followed = False
+        self.is_watched = False
+        self._path = path
+        self._now_ms = clock.monotonic_ms
+        self._news = news
+        self._synchronous = "FULL" if fsync else "OFF"
+        self._timeout_ms = timeout_ms
+        self._broker_id = broker_id
+        self._boot = sqlite_sessions.boot_id()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._connection: sqlite3.Connection | None = None
+        self._writer_fd = -1
+        self._session = 0
+        self._told_revision = 0
+        self._told_ephemerals: dict[str, bytes] | None = None
+        self._data_version = -1
+        self._poll_at_ms = self._renew_at_ms = self._now_ms()
+        self._lapse_at_ms: int | None = None
+
+    # ------------------------------------------------------------------ the thread
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run a job on the thread, behind those before it."""
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Let ``run`` end behind what was submitted."""
+        self._jobs.put(None)
+
+    def run(self) -> None:
+        """Do the jobs, look for news and keep the session, until ``stop``; then end it."""
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._pause_s())
+            except queue.Empty:
+                pass
+            else:
+                if job is None:
+                    break
+                job()
+            if self._connection is not None:
+                self._tick()
+        self._close()
+
+    def _pause_s(self) -> float:
+        if self._connection is None:
+            return 3600
+        wake_ms = self._renew_at_ms
+        if self.is_followed or self.is_watched:
+            wake_ms = min(wake_ms, self._poll_at_ms)
+        return max(wake_ms - self._now_ms(), 0) / 1000
+
+    def _tick(self) -> None:
+        """What is due, beside the jobs."""
+        now_ms = self._now_ms()
+        if now_ms >= self._renew_at_ms or (self._lapse_at_ms is not None and now_ms > self._lapse_at_ms):
+            self._try(self._renew)
+        if now_ms >= self._poll_at_ms and (self.is_followed or self.is_watched) and not self._try(self._poll):
+            self._poll_at_ms = self._now_ms() + self._timeout_ms // 3
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except (sqlite3.Error, StoreError) as error:
+            log.warning("the metadata store %s is away: %s", self._path, error)
+            return False
+        return True
+
+    # ------------------------------------------------------------------ open and close
+
+    def open(self) -> None:
+        """Open the file and begin a session; StoreError."""
+        try:
+            self._connection = connection = sqlite3.connect(
+                self._path,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=64,
+                timeout=self._timeout_ms / 1000,
+            )
+            sqlite_tables.check_schema(connection, self._path)
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_S * 1000)}")
+            self._writer_fd = os.open(self._path + WRITER_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._begin()
+            self._upgrade(connection)
+            sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
+            self._session = sqlite_sessions.begin(connection, self._boot, self._now_ms(), self._timeout_ms)
+            self._end()
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        version = sqlite_tables.check_schema(connection, self._path)
+        # executescript would commit first: whoever else opens a new file waits for all of it.
+        script = (sqlite_tables.SCHEMA if version == 0 else "") + _SHARED_SCHEMA
+        if version < sqlite_tables.SHARED_SCHEMA_VERSION:
+            for statement in script.split(";"):
+                connection.execute(statement)
+            connection.execute("DELETE FROM entries WHERE ephemeral")
+        sqlite_history.resume(connection)
+
+    def _close(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if self._session:
+            with suppress(sqlite3.Error, StoreError):  # the lease lapses
+                self._begin(_CLOSE_TIMEOUT_MS)
+                sqlite_sessions.end(connection, self._session)
+                self._end()
+        connection.close()
+        self._connection = None
+        if self._writer_fd >= 0:
+            os.close(self._writer_fd)
+
+    # ------------------------------------------------------------------ reading
+
+    def load(self, prefix: str) -> Snapshot:
+        """Keys and revision of one time; StoreError."""
+        connection = self._opened()
+        try:
+            connection.execute("BEGIN")
+            return Snapshot(sqlite_tables.select(connection, prefix), sqlite_tables.revision(connection))
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
+        finally:
+            sqlite_tables.roll_back(connection)
+
+    def catch_up(self, revision: int) -> Changes | None:
+        """What changed behind ``revision`` up to now, where the next news begin; None for a gap.  StoreError."""
+        connection = self._opened()
+        try:
+            connection.execute("BEGIN")
+            self._tell_changes(connection)
+            return sqlite_history.changes_behind(connection, revision)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
+        finally:
+            sqlite_tables.roll_back(connection)
+
+    def look(self) -> None:
+        """Look for news at once, whether or not the file seems to have changed."""
+        self._data_version = -1
+        self._told_ephemerals = None
+        self._poll_at_ms = self._now_ms()
+
+    def _poll(self) -> None:
+        self._poll_at_ms = self._now_ms() + limits.STORE_POLL_MS
+        (data_version,) = self._opened().execute("PRAGMA data_version").fetchone()
+        if data_version != self._data_version:
+            self._tell_news()
+            self._data_version = data_version
+
+    def _tell_news(self) -> None:
+        connection = self._opened()
+        try:
+            connection.execute("BEGIN")
+            if self.is_followed:
+                self._tell_changes(connection)
+            if self.is_watched:
+                self._tell_ephemerals(connection)
+        finally:
+            sqlite_tables.roll_back(connection)
+
+    def _tell_changes(self, connection: sqlite3.Connection) -> None:
+        changes = sqlite_history.changes_behind(connection, self._told_revision)
+        if changes is None:
+            self._told_revision = sqlite_tables.revision(connection)
+            self._news.gap()
+        elif changes.revision > self._told_revision:
+            self._told_revision = changes.revision
+            self._news.changes(changes)
+
+    def _tell_ephemerals(self, connection: sqlite3.Connection) -> None:
+        ephemerals = dict(connection.execute("SELECT key, value FROM entries WHERE ephemeral != 0 ORDER BY key"))
+        self._lapse_at_ms = sqlite_sessions.next_lapse_ms(connection, self._session)
+        if ephemerals != self._told_ephemerals:
+            self._told_ephemerals = ephemerals
+            self._news.ephemerals(ephemerals)
+
+    # ------------------------------------------------------------------ writing
+
+    def commit(self, transaction: Transaction) -> CommitResult:
+        """Commit as soon as nobody else writes; a failure is in the result."""
+        connection = self._opened()
+        try:
+            self._begin()
+            if not self._keep_session(connection):
+                return CommitResult(error=StoreError(f"the session in the metadata store {self._path} has expired"))
+            conflict = sqlite_tables.first_conflict(connection, transaction.checks.items())
+            if conflict is not None:
+                self._end()
+                return CommitResult(conflict=conflict)
+            ephemeral = sqlite_history.ephemeral_among(connection, transaction.deletes)
+            revision = sqlite_tables.write(connection, transaction, self._session)
+            sqlite_history.record(connection, transaction, revision, ephemeral)
+            self._end()
+        except StoreError as error:
+            return CommitResult(error=error)
+        except sqlite3.Error as error:
+            sqlite_tables.roll_back(connection)
+            return CommitResult(error=StoreError(f"cannot write the metadata store {self._path}: {error}"))
+        self._data_version = -1  # SQLite tells of other connections' commits alone
+        self._poll_at_ms = self._now_ms()
+        return CommitResult(revision=revision)
+
+    def _renew(self) -> None:
+        """Renew the lease, which need not outlive a loss of power."""
+        self._lapse_at_ms = None  # told anew by the next news
+        self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
+        connection = self._opened()
+        connection.execute("PRAGMA synchronous = OFF")
+        try:
+            self._begin()
+            if self._keep_session(connection):
+                self._end()
+        finally:
+            sqlite_tables.roll_back(connection)
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        self._data_version = -1
+
+    def _keep_session(self, connection: sqlite3.Connection) -> bool:
+        """Within a transaction: renew, and end what has lapsed.  Where the session is lost: begin another, commit."""
+        now_ms = self._now_ms()
+        self._renew_at_ms = now_ms + self._timeout_ms // 3
+        sqlite_sessions.end_lapsed(connection, self._boot, now_ms)
+        if sqlite_sessions.renew(connection, self._session, self._boot, now_ms):
+            return True
+        self._session = sqlite_sessions.begin(connection, self._boot, now_ms, self._timeout_ms)
+        self._end()
+        log.warning("the session in the metadata store %s has expired: a new one begins", self._path)
+        self._data_version = -1
+        self._news.session_lost()
+        return False
+
+    def _begin(self, timeout_ms: int | None = None) -> None:
+        """Begin a write transaction; StoreError when another process keeps the lock for longer than a session lasts."""
+        connection = self._opened()
+        since_ms = self._now_ms()
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            waited_ms = self._now_ms() - since_ms
+            if waited_ms >= (timeout_ms or self._timeout_ms):
+                self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
+                raise StoreError(f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms")
+            if self._session and self._now_ms() >= self._poll_at_ms and (self.is_followed or self.is_watched):
+                self._poll()
+        writer = json.dumps((os.getpid(), self._broker_id, self.broker_epoch)).ljust(64)
+        with suppress(OSError):  # a full disk: nobody is named then
+            os.pwrite(self._writer_fd, writer.encode(), 0)
+
+    def _end(self) -> None:
+        self._opened().execute("COMMIT")
+
+    def _holder(self) -> str:
+        writer = read_writer(self._path)
+        if writer is None:
+            return "another process"
+        return f"process {writer.pid} (broker {writer.broker_id}, epoch {writer.broker_epoch})"
+
+    def _opened(self) -> sqlite3.Connection:
+        assert self._connection is not None, "the store is open"
+        return self._connection

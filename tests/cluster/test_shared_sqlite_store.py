@@ -1,0 +1,297 @@
+"""A SQLite file shared by processes: kills, a stopped writer, leases, its history, files of other times."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker import limits
+from pybroker.cluster import sqlite_sessions
+from pybroker.cluster.metadata_store import StoreError, Transaction
+from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+from pybroker.cluster.shared_sqlite_worker import Writer, read_writer
+from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from tests.new_threads import NewThreads
+
+from .store_contract import Follower, RealSite
+
+TIMEOUT_MS = 1_000
+
+# A broker's store in a process of its own: it puts its key, says so, and does as it is told.
+PROCESS = """
+import asyncio, sys
+from pybroker.cluster.metadata_store import Transaction
+from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+from pybroker.net.loop_env import loop_env
+
+async def main(path, broker_id):
+    store = SharedSqliteStore(path, loop_env(), fsync=False, timeout_ms=1000, broker_id=broker_id)
+    store.broker_epoch = 7
+    store.open()
+    store.commit_at_start(Transaction(puts={f"/{broker_id}": b""}, ephemerals={f"/live/{broker_id}": b""}))
+    print("ready", flush=True)
+    if sys.stdin.readline() == "lock\\n":
+        store._ask(lambda: (store._worker._begin(), print("locked", flush=True), sys.stdin.readline()))
+    store.close()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+class Process:
+    """A broker's store elsewhere."""
+
+    def __init__(self, path: str, broker_id: int) -> None:
+        command = [sys.executable, "-c", PROCESS, path, str(broker_id)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+
+    def ready(self) -> Process:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        return self
+
+    def lock(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("lock\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "locked\n"
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Site(RealSite):
+    """A file, clients in this process, and others."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = str(folder / FILE_NAME)
+        self._processes: list[Process] = []
+
+    def client(self) -> SharedSqliteStore:
+        store = SharedSqliteStore(self.path, self.env, fsync=False, timeout_ms=TIMEOUT_MS, broker_id=1)
+        self.opened(store)
+        return store
+
+    def process(self, broker_id: int) -> Process:
+        process = Process(self.path, broker_id)
+        self._processes.append(process)
+        return process
+
+    def live(self, client: SharedSqliteStore) -> list[str]:
+        return list(self.read(client, "/live/").entries)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.end()
+        super().close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    opened = Site(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_processes_that_open_a_new_file_at_once_share_it(site: Site) -> None:
+    processes = [site.process(broker_id) for broker_id in (1, 2, 3)]
+    for process in processes:
+        process.ready()
+    keys = {f"/{number}" for number in (1, 2, 3)} | {f"/live/{number}" for number in (1, 2, 3)}
+    assert set(site.read(site.client()).entries) == keys
+
+
+def test_process_that_is_killed_leaves_what_it_committed_and_loses_its_session(site: Site) -> None:
+    client = site.client()
+    other = site.process(2).ready()
+    told: list[list[str]] = []
+    client.watch_ephemerals("/live/", lambda keys: told.append(list(keys)))
+    site.until(lambda: told == [["/live/2"]])
+    killed_at = time.monotonic()
+    other.signal(signal.SIGKILL)
+    site.until(lambda: told == [["/live/2"], []])
+    assert time.monotonic() - killed_at < 2 * TIMEOUT_MS / 1000
+    assert set(site.read(client).entries) == {"/2"}
+
+
+def test_process_that_is_paused_for_longer_than_its_session_comes_back_without_it(site: Site) -> None:
+    client = site.client()
+    other = site.process(2).ready()
+    told: list[list[str]] = []
+    client.watch_ephemerals("/live/", lambda keys: told.append(list(keys)))
+    site.until(lambda: told == [["/live/2"]])
+    other.signal(signal.SIGSTOP)
+    site.until(lambda: told == [["/live/2"], []])
+    other.signal(signal.SIGCONT)
+    with sqlite3.connect(site.path) as looking:
+        site.until(lambda: looking.execute("SELECT max(id) FROM sessions").fetchone() == (3,))
+    looking.close()
+    assert site.live(client) == []
+
+
+def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_its_session(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = site.client()
+    client.on_session_lost = lambda: pytest.fail("the lease could not be renewed, and nobody else wrote meanwhile")
+    site.commit(client, Transaction(ephemerals={"/live/1": b""}))
+    follower = Follower(client, client.revision())
+    stopped = site.process(2).ready()
+    site.until(lambda: "/2" in follower.state)
+    stopped.lock()
+    stopped.signal(signal.SIGSTOP)
+    assert read_writer(site.path) == Writer(stopped.pid, 2, 7)
+    result = site.commit(client, Transaction(puts={"/a": b""}))
+    assert f"process {stopped.pid} (broker 2, epoch 7) has kept the metadata store" in str(result.error)
+    site.until(lambda: "is away: process" in caplog.text)
+    assert set(site.read(client).entries) == {"/2", "/live/1", "/live/2"}
+    stopped.signal(signal.SIGKILL)
+    assert site.commit(client, Transaction(puts={"/a": b""})).revision is not None
+    assert "/live/1" in site.live(client)
+    told: list[list[str]] = []
+    client.watch_ephemerals("/live/", lambda keys: told.append(list(keys)))
+    site.until(lambda: told and told[-1] == ["/live/1"])
+    site.until(lambda: "/a" in follower.state)
+
+
+def test_first_write_after_a_silence_of_all_gives_whoever_was_alive_a_whole_lease() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript("CREATE TABLE entries (key, ephemeral);" + sqlite_sessions.SCHEMA)
+
+    def sessions() -> list[tuple[int, int]]:
+        return connection.execute("SELECT id, ends_ms FROM sessions").fetchall()
+
+    sqlite_sessions.end_lapsed(connection, "boot", 1_000)
+    for number in range(2):
+        assert sqlite_sessions.begin(connection, "boot", 1_000 + number, 600) == number + 1
+    sqlite_sessions.end_lapsed(connection, "boot", 1_200)
+    assert sqlite_sessions.renew(connection, 1, "boot", 1_200)
+    sqlite_sessions.end_lapsed(connection, "boot", 5_000)
+    assert sessions() == [(1, 5_600), (2, 5_600)]
+    for now_ms in (5_200, 5_400, 5_600):
+        sqlite_sessions.end_lapsed(connection, "boot", now_ms)
+        assert sqlite_sessions.renew(connection, 1, "boot", now_ms)
+    assert sessions() == [(1, 6_200), (2, 5_600)]
+    sqlite_sessions.end_lapsed(connection, "boot", 5_601)
+    assert sessions() == [(1, 6_200)]
+    connection.close()
+
+
+@pytest.mark.parametrize(("boot", "now_ms"), [("other", 1_100), ("boot", 100)])
+def test_leases_of_an_earlier_boot_are_over(boot: str, now_ms: int) -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript("CREATE TABLE entries (key, ephemeral);" + sqlite_sessions.SCHEMA)
+    sqlite_sessions.end_lapsed(connection, "boot", 1_000)
+    session = sqlite_sessions.begin(connection, "boot", 1_000, 600)
+    assert sqlite_sessions.alive(connection, boot, now_ms) == 0
+    sqlite_sessions.end_lapsed(connection, boot, now_ms)
+    assert not sqlite_sessions.renew(connection, session, boot, now_ms)
+    connection.close()
+
+
+def test_history_is_bounded_and_who_is_behind_it_is_told_of_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STORE_HISTORY_KEYS_MAX", 20)
+    client = site.client()
+    start = client.revision()
+    revisions = [site.put(client, f"/{number}") for number in range(100)]
+    with sqlite3.connect(site.path) as looking:
+        assert looking.execute("SELECT count(*) FROM changes").fetchone()[0] <= 21
+    looking.close()
+    behind, lately = Follower(client, start), Follower(client, revisions[-6])
+    site.until(lambda: behind.gaps and lately.heard)
+    assert set(lately.state) == {f"/{number}" for number in range(95, 100)}
+
+
+def test_key_that_is_put_over_and_over_is_one_row_of_the_history(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STORE_HISTORY_KEYS_MAX", 20)
+    client = site.client()
+    start = site.put(client, "/b")
+    for number in range(100):
+        site.put(client, "/a", b"%d" % number)
+    follower = Follower(client, start)
+    site.until(lambda: follower.state == {"/a": b"99"})
+
+
+def test_file_of_one_broker_is_shared_with_what_it_holds(site: Site) -> None:
+    own = SqliteStore(site.path, site.env, fsync=False)
+    own.open()
+    own.commit_at_start(Transaction(puts={"/a": b"1"}))
+    own.commit_at_start(Transaction(puts={"/a": b"2"}, ephemerals={"/live/1": b""}))
+    before = own.revision()
+    own.close()
+    one, other = site.client(), site.client()
+    assert one.revision() == before
+    follower = Follower(other, before)
+    site.commit(one, Transaction({"/a": 1}, {"/a": b"3"}))
+    site.until(lambda: follower.state == {"/a": b"3"})
+
+
+def test_shared_file_serves_one_broker_again_and_then_has_no_history(site: Site) -> None:
+    sharing = site.client()
+    before = site.put(sharing, "/a")
+    own = SqliteStore(site.path, site.env, fsync=False)
+    with pytest.raises(StoreError, match="1 brokers share"):
+        own.open()
+    sharing.close()
+    own.open()
+    own.commit_at_start(Transaction({"/a": 0}, {"/b": b""}))
+    own.close()
+    follower = Follower(site.client(), before)
+    site.until(lambda: follower.gaps)
+
+
+def test_nobody_who_follows_means_nothing_is_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = site.client()
+    end = client.follow(client.revision(), print, print)
+    looks: list[None] = []
+    poll = client._worker._poll
+
+    def counted() -> None:
+        looks.append(None)
+        poll()
+
+    monkeypatch.setattr(client._worker, "_poll", counted)
+    site.until(lambda: len(looks) > 3)
+    end()
+    site.read(client)
+    seen = len(looks)
+    idle_until = time.monotonic() + 10 * limits.STORE_POLL_MS / 1000
+    site.until(lambda: time.monotonic() > idle_until)
+    assert len(looks) == seen
+
+
+def test_file_that_is_no_store_is_refused_and_no_thread_stays(site: Site, tmp_path: Path) -> None:
+    new_threads = NewThreads()
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError, match="cannot open"):
+        site.client()
+    site.path = str(tmp_path / "nowhere" / FILE_NAME)
+    with pytest.raises(StoreError, match="cannot open"):
+        site.client()
+    assert not new_threads()
+
+
+def test_closed_store_leaves_the_file_and_the_name_of_its_writer(site: Site, tmp_path: Path) -> None:
+    new_threads = NewThreads()
+    client = site.client()
+    site.put(client, "/a")
+    client.close()
+    client.close()
+    assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, FILE_NAME + "-writer"}
+    assert read_writer(site.path) == Writer(os.getpid(), 1, -1)
+    assert not new_threads()
