@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.standalone import Standalone
     from pybroker.coordinators.group.service import GroupCoordinator
+    from pybroker.coordinators.transaction.ports import MarkerWriter
     from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
+    from pybroker.replication.ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.telemetry import ClientTelemetry
@@ -225,10 +227,18 @@ class BrokerServer:
             writer=state,
             reader=state,
             producer_ids=services.producer_ids,
-            markers=services.transaction_markers,
+            markers=self._markers(),
         )
         self._close_what_was_built.append(transactions.close)
         return transactions
+
+    def _markers(self) -> MarkerWriter:
+        services = self.services
+        if self._peers is None:
+            return services.transaction_markers
+        from pybroker.replication.cluster_markers import ClusterMarkers
+
+        return ClusterMarkers(services.metadata, services.broker_id, services.transaction_markers, self._peers)
 
     def _build_transaction_markers(self) -> TransactionMarkers:
         from pybroker.replication.transaction_markers import TransactionMarkers
@@ -242,7 +252,20 @@ class BrokerServer:
         from pybroker.replication.transaction_verification import TransactionVerification
 
         services = self.services
-        return TransactionVerification(services.env, services.config, services.transactions)
+        return TransactionVerification(services.env, services.config, self._transactions())
+
+    def _transactions(self) -> TransactionPartitions:
+        services = self.services
+        if self._peers is None:
+            return services.transactions
+        from pybroker.replication.cluster_transactions import ClusterTransactions
+
+        def partition_of(transactional_id: str) -> int:
+            return services.transactions.partition_of(transactional_id)
+
+        return ClusterTransactions(
+            services.metadata, services.broker_id, partition_of, lambda: services.transactions, self._peers
+        )
 
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped.

@@ -51,7 +51,7 @@ class CoordinatorPartitions:
         self._broker_id = broker_id
         self._topic = topic
         self._verification = verification
-        self._led: set[int] = set()
+        self._led: dict[int, int] = {}  # leader epochs of what is led here
         self._coordinator: Callable[[], Coordinator] | None = None
 
     def follow(self, coordinator: Callable[[], Coordinator]) -> None:
@@ -161,8 +161,10 @@ class CoordinatorPartitions:
     def _update(self, image: ClusterImage) -> None:
         topic = image.topics_by_name.get(self._topic)
         states = enumerate(topic.partitions) if topic is not None else ()
-        led = {index for index, state in states if state.leader == self._broker_id}
-        gained, lost = led - self._led, self._led - led
+        led = {index: state.leader_epoch for index, state in states if state.leader == self._broker_id}
+        # Between two epochs that were led here others may have led, and written.
+        gained = {index for index, epoch in led.items() if self._led.get(index) != epoch}
+        lost = {index for index, epoch in self._led.items() if led.get(index) != epoch}
         self._led = led
         if self._coordinator is not None and (gained or lost):
             self._coordinator().on_leadership(gained, lost)

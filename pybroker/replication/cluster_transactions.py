@@ -1,0 +1,111 @@
+"""Asking the transaction coordinator of a producer, on whichever broker that is (KIP-890).
+
+Owns: where the coordinator is, and the request to it (AddPartitionsToTxn, the brokers' versions).  Owns neither the
+question (``transaction_verification``) nor the answer (the coordinator).
+
+Invariant: each question is answered once; where nobody answered it is COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION,
+which clients try again.
+
+Kafka counterpart: AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pybroker.cluster.image import NO_LEADER, TRANSACTION_STATE_TOPIC
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.peers import PeerError, Peers
+    from pybroker.replication.ports import TransactionPartitions
+    from pybroker.storage.results import PartitionErrors, TopicPartition
+
+_VERSION: Final = 5
+_TIMEOUT_MS: Final = 30_000
+
+
+class ClusterTransactions:
+    """``TransactionPartitions`` where there are other brokers.
+
+    ``partition_of`` gives a transactional id's partition of the coordinator's topic; ``here()`` the coordinator of this
+    broker, which is built by the first question to it.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        broker_id: int,
+        partition_of: Callable[[str], int],
+        here: Callable[[], TransactionPartitions],
+        peers: Peers,
+    ) -> None:
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._partition_of = partition_of
+        self._here = here
+        self._peers = peers
+
+    def add_partitions_for(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: list[TopicPartition],
+        verify_only: bool,
+        done: Callable[[PartitionErrors], None],
+    ) -> None:
+        """See ``TransactionPartitions``."""
+        leader = self._metadata.leader(TRANSACTION_STATE_TOPIC, self._partition_of(transactional_id))
+        if leader is None or leader == NO_LEADER:
+            done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif leader == self._broker_id:
+            self._here().add_partitions_for(
+                transactional_id, producer_id, producer_epoch, partitions, verify_only, done
+            )
+        else:
+            transaction = AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                verify_only=verify_only,
+                topics=_topics(partitions),
+            )
+            self._send(leader, transaction, partitions, done)
+
+    def _send(
+        self,
+        leader: int,
+        transaction: AddPartitionsToTxnTransaction,
+        partitions: list[TopicPartition],
+        done: Callable[[PartitionErrors], None],
+    ) -> None:
+        def replied(response: Any | None, error: PeerError | None) -> None:
+            if error is not None or response is None:
+                done(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
+                return
+            told = {
+                (topic.name, result.partition_index): result.partition_error_code
+                for of_transaction in response.results_by_transaction
+                for topic in of_transaction.topic_results
+                for result in topic.results_by_partition
+            }
+            missing = response.error_code or ErrorCode.NETWORK_EXCEPTION
+            done({key: told.get(key, missing) for key in partitions})
+
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        self._peers.ask(leader, request, _VERSION, replied, timeout_ms=_TIMEOUT_MS)
+
+
+def _topics(partitions: list[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
+    by_topic: dict[str, list[int]] = {}
+    for name, index in partitions:
+        by_topic.setdefault(name, []).append(index)
+    return [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()]
