@@ -242,6 +242,9 @@ AUTO_CREATIONS_PER_TURN = 250
 # Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
 STORE_RETRY_MS = 200
 
+# Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
+REGISTRATION_RETRY_MS = 10
+
 # How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
 CONTROLLED_SHUTDOWN_MS = 15_000
 

@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pybroker.limits import STORE_RETRY_MS
+from pybroker.limits import REGISTRATION_RETRY_MS, STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class BrokerLifecycle:
         self._registering = False
         self._started: Callable[[str | None], None] | None = None
         self._patience_ms = 0
+        self._pause_ms = REGISTRATION_RETRY_MS
         self._closed = False
 
     def start(self, patience_ms: int, done: Callable[[str | None], None]) -> None:
@@ -136,10 +137,12 @@ class BrokerLifecycle:
         if fatal is not None and self._started is not None:
             self._finish_start(fatal)
         elif answer.error_code:
-            self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._register)
+            self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
+            self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
             self.broker_epoch = answer.broker_epoch
             self._registering = False
+            self._pause_ms = REGISTRATION_RETRY_MS
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
             self._look()

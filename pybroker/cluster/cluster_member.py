@@ -123,6 +123,7 @@ class ClusterMember:
         )
         live = LiveBrokers(self._store, self.node_id, LiveBroker(incarnation_id, tuple(log_dirs)))
         election = ControllerElection(self._env, self._store, self.follower, live, self.controller, self.node_id)
+        self.controller.is_live = live.is_live
         self._lifecycle = lifecycle = BrokerLifecycle(
             self._env,
             live,

@@ -75,6 +75,7 @@ class Controller:
         self._store = store
         self._images = images
         self._queue: WriteQueue | None = None  # while it is active
+        self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
 
     # ------------------------------------------------------------------ activity
@@ -123,6 +124,9 @@ class Controller:
             image = builder.view()
             if cluster_id != image.cluster_id:
                 return Registration(ErrorCode.INCONSISTENT_CLUSTER_ID)
+            if not self.is_live(registration.broker_id, registration.incarnation_id):
+                # Its key is not seen yet, or it is another process's: to register it would be to fence it at once.
+                return Registration(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             before = image.brokers.get(registration.broker_id)
             if eligible_replicas.are_tracked(image):
                 eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())

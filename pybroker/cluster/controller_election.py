@@ -154,11 +154,10 @@ class ControllerElection:
 
     def _fence_the_dead(self) -> None:
         """Brokers whose process is gone, or is another one than the one that registered, lead nothing any more."""
-        live = self._live.brokers
         dead = frozenset(
             broker_id
             for broker_id, broker in self._follower.image.brokers.items()
-            if not broker.fenced and (broker_id not in live or live[broker_id].incarnation_id != broker.incarnation_id)
+            if not broker.fenced and not self._live.is_live(broker_id, broker.incarnation_id)
         )
         if not dead or dead == self._fencing:
             return

@@ -41,6 +41,11 @@ class LiveBrokers:
         self._unwatch()
         self.listeners.clear()
 
+    def is_live(self, broker_id: int, incarnation_id: bytes) -> bool:
+        """Whether that process of the broker has a session, as far as is known here."""
+        live = self.brokers.get(broker_id)
+        return live is not None and live.incarnation_id == incarnation_id
+
     def _on_ephemerals(self, entries: Mapping[str, bytes]) -> None:
         self.brokers = store_codec.decode_live(entries)
         self.known = True

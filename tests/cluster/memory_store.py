@@ -60,6 +60,8 @@ class SharedMemory:
 
     def tell_watchers(self) -> None:
         for store, prefix, on_change in list(self.watchers):
+            if store.is_slow_to_watch:
+                continue
             now = {key: self.entries[key].value for key in sorted(self.owners) if key.startswith(prefix)}
             store.env.timers.call_soon(on_change, now)
 
@@ -81,6 +83,7 @@ class MemoryStore:
         self.env = env
         self.is_away = False
         self.loses_answers = False
+        self.is_slow_to_watch = False  # it hears nothing of ephemeral keys
         self._shared = shared
 
     def open(self) -> None:

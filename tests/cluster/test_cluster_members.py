@@ -308,3 +308,26 @@ def test_a_broker_of_another_epoch_gets_no_in_sync_replicas_at_all(members: Memb
     epoch = members.image(1).brokers[2].epoch
     results = members.ask(lambda done: members.by_id[active].controller.alter_partitions(2, epoch - 1, [], done))
     assert results == InSyncResults([], ErrorCode.STALE_BROKER_EPOCH)
+
+
+# --- coming back ------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_comes_back_is_registered_once_and_not_fenced_for_what_the_controller_has_not_seen_yet(
+    members: Members,
+) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    other = 3 - active
+    before = members.image(active).brokers[other]
+    members.kill(other)
+    members.stores[active].is_slow_to_watch = True
+    ended = members.join(other)
+    members.settle()
+    assert not ended
+    members.stores[active].is_slow_to_watch = False
+    members.shared.tell_watchers()
+    members.settle()
+    assert ended == [None]
+    after = members.image(active).brokers[other]
+    assert (after.epoch, after.fenced) == (before.epoch + 1, False)
