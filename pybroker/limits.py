@@ -178,6 +178,18 @@ FETCH_COPIED_BYTES_MAX = 1 << 10
 # Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
 SESSION_PARTITIONS_MAX = 500_000
 
+# Pauses between two tries to have an ISR changed: they double from the one to the other while the controller is away.
+ISR_CHANGE_PAUSE_MIN_MS = 50
+ISR_CHANGE_PAUSE_MAX_MS = 1_000
+
+# Pauses of a follower after a failed fetch double from this to ``replica.fetch.backoff.ms``: after an election the new
+# leader may hear of it some milliseconds later than its followers.
+REPLICA_FETCH_PAUSE_MIN_MS = 50
+
+# Followers append, and partitions take their roles, for so long in one turn of the loop.
+REPLICA_APPEND_SLICE_MS = 10
+REPLICA_ROLES_SLICE_MS = 10
+
 # max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
 FETCH_WAIT_MAX_MS = 600_000
 
@@ -199,14 +211,6 @@ PEER_REQUEST_BYTES_MAX = 32 << 20
 # A reply of another broker is no longer than this, or than what this one's own clients may send: a batch that one of
 # them took must find its way.
 PEER_REPLY_BYTES_MAX = 128 << 20
-
-# How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
-# most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes
-# it; and how much longer an answer is waited for, so that the controller's own that time is over comes first.
-FORWARD_PATIENCE_MS = 30_000
-FORWARD_PATIENCE_MAX_MS = 60_000
-FORWARD_RETRY_MS = 50
-FORWARD_GRACE_MS = 1_000
 
 # The first buffer of a reply is as long as the last reply was, up to this: followers' fetches are 10 MB.
 PEER_BUFFER_KEPT_BYTES = 12 << 20

@@ -2,8 +2,11 @@
 
 Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
 ``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74); a negative limit is
-none.  ``read_committed`` stops at the last stable offset.
-Not done: followers.  A request with a replica id is refused with CLUSTER_AUTHORIZATION_FAILED.
+none.  ``read_committed`` stops at the last stable offset.  A client that says what it fetched last is told where its
+log diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951).
+Followers ask by the listener between brokers, with the broker epoch that they are registered with: a replica id that
+comes otherwise, or is nobody's, is refused with CLUSTER_AUTHORIZATION_FAILED, one with another epoch with
+NOT_LEADER_OR_FOLLOWER, and neither moves anything.  Before 15 no epoch is told, so no follower is served.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pybroker import limits
-from pybroker.apis import AclOperation, Resource
+from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.leader_hints import leader_hint
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import (
@@ -26,15 +30,21 @@ from pybroker.replication.fetch_session import (
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 _BY_ID = 13
+_REPLICA_EPOCH = 15
 _SESSIONS = 7
+_LEADER_HINTS = 16
+_WRONG_LEADER = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 _READ_COMMITTED = 1
 
 Done = Callable[[], None]
@@ -42,9 +52,11 @@ Done = Callable[[], None]
 
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked | Steps:
     """Answer at once or when enough is there."""
-    replica_id = request.replica_state.replica_id if ctx.api_version >= 15 else request.replica_id
+    replica_id = request.replica_state.replica_id if ctx.api_version >= _REPLICA_EPOCH else request.replica_id
     if replica_id >= 0:
-        return _refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        refusal = refusal_of_follower(ctx, replica_id, request.replica_state.replica_epoch)
+        if refusal:
+            return _refuse(ctx, request, refusal)
     by_id = ctx.api_version >= _BY_ID
     if not is_short(request.topics, "partitions"):
         return _fetch_many(ctx, request, by_id)
@@ -54,9 +66,9 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     parked, epoch = Parked(), request.session_epoch
 
     def done() -> None:
-        parked.complete(_response(session, _topics(_news(session, partitions, epoch), by_id)))
+        parked.complete(_response(ctx, session, _topics(_news(session, partitions, epoch), by_id)))
 
-    permitted = partitions if ctx.services.authorizer is None else _permitted(ctx, partitions)
+    permitted = partitions if ctx.services.authorizer is None or replica_id >= 0 else _permitted(ctx, partitions)
     return _start(ctx, request, permitted, parked, done)
 
 
@@ -70,7 +82,8 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
     permitted = partitions
-    if ctx.services.authorizer is not None:
+    is_follower = ctx.api_version >= _REPLICA_EPOCH and request.replica_state.replica_id >= 0
+    if ctx.services.authorizer is not None and not is_follower:
         permitted = []
         for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
             permitted += _permitted(ctx, some)
@@ -84,13 +97,31 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
             topics[-1].partitions.extend(following.pop(0).partitions)
         topics += following
         yield
-    return _response(session, topics)
+    return _response(ctx, session, topics)
+
+
+def refusal_of_follower(ctx: RequestContext, broker_id: int, broker_epoch: int) -> int:
+    """Why a request that names itself a broker's is not believed, 0 if it is."""
+    services = ctx.services
+    broker = services.metadata.image.brokers.get(broker_id)
+    if (
+        broker is None
+        or ctx.api_version < _REPLICA_EPOCH
+        or ctx.listener != services.replicas.inter_broker_listener
+        or not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+    ):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if broker.epoch != broker_epoch or broker_id == services.broker_id:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return 0
 
 
 def _start(
     ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], parked: Parked, done: Done
 ) -> Parked:
     """Read; ``done()`` completes ``parked`` once enough is there."""
+    if ctx.api_version >= _REPLICA_EPOCH and request.replica_state.replica_id >= 0:
+        return _start_follower(ctx, request, partitions, parked, done)
     max_bytes = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
     if 0 <= request.max_bytes < max_bytes:
         max_bytes = request.max_bytes
@@ -100,6 +131,28 @@ def _start(
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         read_committed=request.isolation_level == _READ_COMMITTED,
+        done=done,
+    )
+    parked.on_abandon = operation.abandon
+    operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
+    return parked
+
+
+def _start_follower(
+    ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], parked: Parked, done: Done
+) -> Parked:
+    from pybroker.replication.follower_fetch import FollowerFetchOperation
+
+    if not partitions:
+        ctx.services.replicas.end_waiting_fetches(request.replica_state.replica_id)
+    max_bytes = min(request.max_bytes, limits.FETCH_REPLY_BYTES)
+    operation = FollowerFetchOperation(
+        ctx.services.replicas,
+        partitions,
+        broker_id=request.replica_state.replica_id,
+        broker_epoch=request.replica_state.replica_epoch,
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
         done=done,
     )
     parked.on_abandon = operation.abandon
@@ -142,7 +195,13 @@ def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool) -> list[F
             limit = wanted.partition_max_bytes
             if limit < 0:
                 limit = limits.FETCH_REPLY_BYTES
-            fetched.ask(wanted.fetch_offset, limit, wanted.current_leader_epoch)
+            fetched.ask(
+                wanted.fetch_offset,
+                limit,
+                wanted.current_leader_epoch,
+                wanted.last_fetched_epoch,
+                wanted.log_start_offset,
+            )
             asked.append(fetched)
     return asked
 
@@ -187,10 +246,28 @@ def _topics(news: Sequence[FetchPartition], by_id: bool) -> list[FetchableTopicR
     return topics
 
 
-def _response(session: FetchSession | None, topics: list[FetchableTopicResponse]) -> FetchResponse:
-    return FetchResponse(
+def _response(ctx: RequestContext, session: FetchSession | None, topics: list[FetchableTopicResponse]) -> FetchResponse:
+    response = FetchResponse(
         throttle_time_ms=0, session_id=session.session_id if session else INVALID_SESSION_ID, responses=topics
     )
+    if ctx.api_version >= _LEADER_HINTS:
+        for topic in topics:
+            for data in topic.partitions:
+                if data.error_code in _WRONG_LEADER:
+                    _name_leader(ctx, response, topic.topic_id, data)
+    return response
+
+
+def _name_leader(ctx: RequestContext, response: FetchResponse, topic_id: bytes, data: PartitionData) -> None:
+    """Tell the client who leads the partition and where that is, so that it need not ask (KIP-951)."""
+    hint = leader_hint(ctx, topic_id, data.partition_index)
+    if hint is not None:
+        data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.leader_epoch)
+        if hint.node is not None and all(node.node_id != hint.leader for node in response.node_endpoints):
+            node = hint.node
+            response.node_endpoints.append(
+                NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+            )
 
 
 def _partition_data(fetched: FetchPartition) -> PartitionData:
@@ -207,10 +284,14 @@ def _partition_data(fetched: FetchPartition) -> PartitionData:
         records=fetched.records,
     )
     fetched.records = b""  # the reply owns the view now: a session must not pin a segment
+    if fetched.diverging_epoch is not None:
+        epoch, end_offset = fetched.diverging_epoch
+        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        fetched.diverging_epoch = None
     return data
 
 
-def _refuse(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
+def _refuse(ctx: RequestContext, request: FetchRequest, error: int) -> FetchResponse:
     topics = []
     for asked in request.topics:
         partitions = []
@@ -219,4 +300,5 @@ def _refuse(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> Fet
             refused.answer(error)
             partitions.append(_partition_data(refused))
         topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
-    return FetchResponse(throttle_time_ms=0, error_code=error if ctx.api_version >= _SESSIONS else 0, responses=topics)
+    of_all = error if ctx.api_version >= _SESSIONS and error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else 0
+    return FetchResponse(throttle_time_ms=0, error_code=of_all, responses=topics)

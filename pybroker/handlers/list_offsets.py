@@ -3,7 +3,8 @@
 Behaviour: by timestamp, and the special ones: -1 latest (the last stable offset for read_committed), -2 earliest,
 -3 the offset of the largest timestamp (KIP-734), -4 earliest local (KIP-405), -5 latest tiered (KIP-1005) and -6
 earliest pending upload (KIP-1023), which have no answer without tiered storage.
-Not done: tiered storage; followers ask as debug consumers only.
+A follower, which asks by the listener between brokers, is told the log's end as the latest offset.
+Not done: tiered storage; debug consumers are consumers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pybroker.replication.partition import (
     MAX_TIMESTAMP,
 )
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
+from pybroker.storage.results import TimestampOffset
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,12 +37,14 @@ _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TI
 _NEVER = 1 << 15
 _SINCE_LEADER_EPOCH = 4
 _NO_EPOCH = -1
+_SINCE_NOT_AVAILABLE = 5
 _READ_COMMITTED = 1
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
     """Answer every partition, one after another: whoever asks for many has one search by timestamp under way."""
     read_committed = request.isolation_level == _READ_COMMITTED
+    to_the_end = request.replica_id >= 0 and ctx.listener == ctx.services.replicas.inter_broker_listener
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for asked in topic.partitions:
@@ -56,7 +60,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
             elif counts[topic.name, asked.partition_index] > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
-                answer = yield from _answer(ctx, topic.name, asked, read_committed)
+                answer = yield from _answer(ctx, topic.name, asked, read_committed, to_the_end)
             answers.setdefault(topic.name, {})[asked.partition_index] = answer
             yield
     topics = []
@@ -66,7 +70,9 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
-def _answer(ctx: RequestContext, topic: str, asked: ListOffsetsPartition, read_committed: bool) -> Steps:
+def _answer(
+    ctx: RequestContext, topic: str, asked: ListOffsetsPartition, read_committed: bool, to_the_end: bool
+) -> Steps:
     replicas = ctx.services.replicas
     partition = replicas.partition(topic, asked.partition_index)
     if partition is None:
@@ -76,12 +82,19 @@ def _answer(ctx: RequestContext, topic: str, asked: ListOffsetsPartition, read_c
         error = ErrorCode.UNSUPPORTED_VERSION
     if error:
         return _failed(asked, error)
-    found = partition.offset_for(asked.timestamp, read_committed)
+    if to_the_end and asked.timestamp == LATEST:
+        found: TimestampOffset | TimestampLookup = TimestampOffset(
+            -1, partition.log.log_end_offset, partition.leader_epoch
+        )
+    else:
+        found = partition.offset_for(asked.timestamp, read_committed)
     if isinstance(found, TimestampLookup):
         later = Parked()
         later.on_abandon = found.give_up
         found.start(later.complete)
         found = partition.shown((yield later), read_committed)
+    if found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < _SINCE_NOT_AVAILABLE:
+        return _failed(asked, ErrorCode.LEADER_NOT_AVAILABLE)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=found.error_code,

@@ -25,7 +25,6 @@ from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.handlers.produce_appends import ProduceAppends
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
-    LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -65,10 +64,12 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
 
         refusal = _refusal_of_producers(producers_of(_records_of(request.topic_data)))
     if refusal or not is_transactional:
-        _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
+        produce.has_other_leader = _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
         return produce.answer(ctx)
     places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
-    _place_batches(ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place))
+    produce.has_other_leader = _place_batches(
+        ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place)
+    )
     assert request.transactional_id is not None
     transactional = TransactionalProduce(produce, places)
     transactional.start(ctx, request.transactional_id)
@@ -162,7 +163,8 @@ def _place_many(
     answered = produce.response.responses
     for portion in _portions(request):
         some = ProduceResponse(responses=[], throttle_time_ms=0)
-        _place_batches(ctx, portion, refusal, some, place)
+        if _place_batches(ctx, portion, refusal, some, place):
+            produce.has_other_leader = True
         for topic in some.responses:
             if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
                 answered[-1].partition_responses.extend(topic.partition_responses)
@@ -177,8 +179,12 @@ def _portions(request: ProduceRequest) -> Iterator[list[TopicProduceData]]:
 
 def _place_batches(
     ctx: RequestContext, topics: list[TopicProduceData], refusal: int, response: ProduceResponse, place: _Place
-) -> None:
-    """Find the partition of every batch, and answer for those that may not be appended."""
+) -> bool:
+    """Find the partition of every batch, and answer for those that may not be appended.
+
+    Returns whether another broker leads one of them.
+    """
+    has_other_leader = False
     by_id = ctx.api_version >= _BY_ID
     replicas = ctx.services.replicas
     request_refusal = refusal
@@ -201,11 +207,12 @@ def _place_batches(
                 continue
             reply.error_code = replicas.error_of(key, data.index)
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                _name_leader(ctx, reply, topic.name, data.index)
+                has_other_leader = True
         if replies:
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
             )
+    return has_other_leader
 
 
 def _records_of(topics: list[TopicProduceData]) -> Iterator[memoryview]:
@@ -278,10 +285,3 @@ def response_of(
     )
     topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[reply])
     return ProduceResponse(responses=[topic], throttle_time_ms=0)
-
-
-def _name_leader(ctx: RequestContext, reply: PartitionProduceResponse, topic: str, index: int) -> None:
-    """Tell the client who leads the partition, so that it need not ask (KIP-951)."""
-    state = ctx.services.metadata.partition(topic, index)
-    if state is not None:
-        reply.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)

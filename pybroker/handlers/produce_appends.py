@@ -14,11 +14,24 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext
-from pybroker_protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
+from pybroker.handlers.leader_hints import leader_hint
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+)
 
 if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import AppendResult
+
+
+_NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_LEADER_HINTS = 10
+_BY_ID = 13
 
 
 class ProduceAppends:
@@ -27,6 +40,7 @@ class ProduceAppends:
     __slots__ = (
         "api_version",
         "copied_bytes",
+        "has_other_leader",
         "held",
         "needs_request",
         "on_complete",
@@ -45,13 +59,14 @@ class ProduceAppends:
         self.on_complete: Callable[[ProduceResponse], None] | None = None
         self.held: HeldRequest | None = None
         self.copied_bytes = 0  # of batches that a log has copied and not written yet
+        self.has_other_leader = False  # some reply says so, and is to say who leads
         self.needs_request = False  # a log reads a batch from the request's bytes till it is done with it
 
     def append(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
         """Append a batch; its reply is filled in now or later."""
 
         def written(result: AppendResult) -> None:
-            fill(reply, result)
+            self._fill(reply, result)
             self.pending -= 1
             self.complete_if_done()
 
@@ -63,7 +78,12 @@ class ProduceAppends:
             else:
                 self.copied_bytes += len(records)
         else:
-            fill(reply, result)
+            self._fill(reply, result)
+
+    def _fill(self, reply: PartitionProduceResponse, result: AppendResult) -> None:
+        fill(reply, result)
+        if result.error_code == _NOT_LEADER:
+            self.has_other_leader = True
 
     def complete_if_done(self) -> None:
         """Hand over the response, if somebody waits for it and nothing is missing."""
@@ -78,6 +98,8 @@ class ProduceAppends:
     def answer(self, ctx: RequestContext) -> ProduceResponse | Parked | None:
         """The handler's answer, once every batch has been handed to its log."""
         if not self.pending:
+            if self.has_other_leader:
+                name_leaders(ctx, self.response)
             if self.required_acks:
                 return self.response
             if (reason := reason_to_close(self.response)) is not None:
@@ -96,7 +118,13 @@ class ProduceAppends:
         """
         parked = Parked()
         if self.required_acks:
-            self.on_complete = parked.complete
+
+            def complete(response: ProduceResponse) -> None:
+                if self.has_other_leader:
+                    name_leaders(ctx, response)
+                parked.complete(response)
+
+            self.on_complete = complete
             return parked
         connection = ctx.connection
 
@@ -131,3 +159,23 @@ def fill(reply: PartitionProduceResponse, result: AppendResult) -> None:
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in result.record_errors
         ]
+
+
+def name_leaders(ctx: RequestContext, response: ProduceResponse) -> None:
+    """Say beside NOT_LEADER_OR_FOLLOWER who leads the partition and where that is (KIP-951)."""
+    if ctx.api_version < _LEADER_HINTS:
+        return
+    nodes: dict[int, NodeEndpoint] = {}
+    for topic in response.responses:
+        for reply in topic.partition_responses:
+            if reply.error_code != _NOT_LEADER:
+                continue
+            hint = leader_hint(ctx, topic.topic_id if ctx.api_version >= _BY_ID else topic.name, reply.index)
+            if hint is not None:
+                reply.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.leader_epoch)
+                if hint.node is not None:
+                    node = hint.node
+                    nodes[hint.leader] = NodeEndpoint(
+                        node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack
+                    )
+    response.node_endpoints = list(nodes.values())

@@ -1,7 +1,8 @@
 """A fetch: reading many partitions within one limit, and waiting until there is enough.
 
 Owns: ``FetchOperation``: one request's reads, its wait for ``min_bytes``, and its cold reads.
-Does not own sessions (``fetch_session``), the wire or the log.
+Does not own sessions (``fetch_session``), what is another with a follower's fetch (``follower_fetch``), the wire or the
+log.
 
 Invariants: an operation completes exactly once; one of many partitions is read in slices, so that it holds nobody up,
 and what is appended meanwhile to what was read already is not missed; while it waits it stands in ``waiting`` of each
@@ -20,7 +21,7 @@ Kafka counterpart: ReplicaManager.fetchMessages and DelayedFetch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker import limits
 from pybroker.storage.log.cold_read import ColdRead
@@ -47,6 +48,11 @@ class Replicas(Protocol):
 
     @property
     def purgatory(self) -> Purgatory: ...
+
+    @property
+    def waiting_fetches(self) -> dict[int, dict[Any, None]]:
+        """Those of followers, by broker id."""
+        ...
 
     def resolve(self, fetched: FetchPartition) -> Partition | None:
         """Bind a partition of a fetch to its partition here, or answer it with the error."""
@@ -105,8 +111,9 @@ class FetchOperation:
         if self._reading:
             self._has_news = True
             return
-        # Whatever is appended is more for a reader of everything, but not for one that stops at an open transaction.
-        anything_will_do = self._min_bytes <= 1 and not self._read_committed
+        # Whatever is appended is more for a reader of everything, but not for one that stops at an open transaction,
+        # nor for one that has read at another leader what is committed here only now.
+        anything_will_do = self._min_bytes <= 1 and not self._read_committed and partition.followers is None
         if partition.gone or anything_will_do or self._is_enough():
             self.expire()
 
@@ -123,6 +130,14 @@ class FetchOperation:
         for fetched in self._partitions:
             fetched.records = b""  # a session's partitions live on, and must pin no segment
 
+    def _waiting(self, partition: Partition) -> dict[Any, None]:
+        """Where it stands while it waits for more in a partition."""
+        return partition.waiting
+
+    def _upper_bound(self, partition: Partition) -> int:
+        """Up to where it may read."""
+        return partition.upper_bound(self._read_committed)
+
     def _leave(self) -> None:
         """Wait no longer."""
         self._finished = True
@@ -130,12 +145,12 @@ class FetchOperation:
             self._replicas.purgatory.remove(self, self._tick)
         for fetched in self._partitions:
             if fetched.partition is not None:
-                fetched.partition.waiting.pop(self, None)
+                self._waiting(fetched.partition).pop(self, None)
 
     def _wait(self, max_wait_ms: int) -> None:
         for fetched in self._partitions:
             assert fetched.partition is not None
-            fetched.partition.waiting[self] = None
+            self._waiting(fetched.partition)[self] = None
         self._tick = self._replicas.purgatory.add(self, max_wait_ms)
         if self._has_news and (
             self._is_enough()
@@ -159,7 +174,7 @@ class FetchOperation:
         for fetched in self._partitions:
             partition = fetched.partition
             if partition is not None and not partition.gone:
-                offset, upper = fetched.fetch_offset, partition.upper_bound(self._read_committed)
+                offset, upper = fetched.fetch_offset, self._upper_bound(partition)
                 if offset < upper:
                     log = partition.log
                     if offset < log.active.base_offset and log.segments.floor(offset) < log.segments.floor(upper):
@@ -189,7 +204,7 @@ class FetchOperation:
             for fetched in some:
                 # What is appended to it from now on was not seen.
                 if fetched.partition is not None and not self._finished:
-                    fetched.partition.waiting[self] = None
+                    self._waiting(fetched.partition)[self] = None
             if env.clock.monotonic_ms() >= end_ms:
                 env.timers.call_soon(self._read_slice, start, total, failed, max_wait_ms)
                 return
@@ -212,7 +227,7 @@ class FetchOperation:
         for fetched in partitions:
             size = self._read(fetched, self._max_bytes - total, total == 0)
             total += size
-            failed = failed or fetched.error_code != _NONE
+            failed = failed or fetched.error_code != _NONE or fetched.diverging_epoch is not None
         return total, failed
 
     def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
@@ -227,20 +242,33 @@ class FetchOperation:
             return 0
         log = partition.log
         offset = fetched.fetch_offset
+        if fetched.last_fetched_epoch >= 0 and self._diverges(fetched, partition):
+            return 0
         if not log.log_start_offset <= offset <= log.log_end_offset:
             fetched.answer(_OUT_OF_RANGE)
             return 0
         upper = log.last_stable_offset if self._read_committed else log.high_watermark
-        fetched.error_code = _NONE
-        fetched.high_watermark = log.high_watermark
-        fetched.last_stable_offset = log.last_stable_offset
-        fetched.log_start_offset = log.log_start_offset
+        fetched.answer_from(log)
         fetched.aborted_transactions = [] if self._read_committed else None
-        fetched.records = b""
         max_bytes = fetched.max_bytes if fetched.max_bytes < bytes_left else bytes_left
         if offset >= upper or (max_bytes <= 0 and not min_one_batch):
             return 0
         return self._read_log(fetched, partition, max_bytes, upper, min_one_batch)
+
+    @staticmethod
+    def _diverges(fetched: FetchPartition, partition: Partition) -> bool:
+        """Whether what the client has does not end as this log does there; then it is answered, with where to look."""
+        log = partition.log
+        epoch, end_offset = log.end_offset_for_epoch(fetched.last_fetched_epoch, partition.leader_epoch)
+        if end_offset < 0 or epoch < 0 or fetched.fetch_offset < log.log_start_offset:
+            fetched.answer(_OUT_OF_RANGE)
+            return True
+        if epoch >= fetched.last_fetched_epoch and end_offset >= fetched.fetch_offset:
+            return False
+        fetched.answer_from(log)
+        fetched.aborted_transactions = None
+        fetched.diverging_epoch = epoch, end_offset
+        return True
 
     def _read_log(
         self, fetched: FetchPartition, partition: Partition, max_bytes: int, upper: int, min_one_batch: bool

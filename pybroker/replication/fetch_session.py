@@ -22,6 +22,7 @@ from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
+    from pybroker.storage.log.log import Log
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -40,10 +41,13 @@ class FetchPartition:
     __slots__ = (
         "aborted_transactions",
         "current_leader_epoch",
+        "diverging_epoch",
         "error_code",
         "fetch_offset",
+        "follower_start_offset",
         "high_watermark",
         "index",
+        "last_fetched_epoch",
         "last_stable_offset",
         "log_start_offset",
         "max_bytes",
@@ -62,6 +66,9 @@ class FetchPartition:
         self.fetch_offset = 0
         self.max_bytes = 0
         self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.follower_start_offset = -1
+        self.diverging_epoch: tuple[int, int] | None = None  # epoch and its end offset, where the client is to truncate
         self.partition: Partition | None = None
         self.error_code = 0
         self.high_watermark = -1
@@ -76,11 +83,28 @@ class FetchPartition:
         """The partition's key in a session that goes by topic ids or by names."""
         return (self.topic_id if by_id else self.topic or "", self.index)
 
-    def ask(self, fetch_offset: int, max_bytes: int, current_leader_epoch: int) -> None:
-        """What the client wants from now on."""
+    def ask(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int = -1,
+        follower_start_offset: int = -1,
+    ) -> None:
+        """What the client wants from now on; ``follower_start_offset`` is where a follower's own log begins."""
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.follower_start_offset = follower_start_offset
+
+    def answer_from(self, log: Log) -> None:
+        """An answer with the log's offsets, and no records yet."""
+        self.error_code = 0
+        self.high_watermark = log.high_watermark
+        self.last_stable_offset = log.last_stable_offset
+        self.log_start_offset = log.log_start_offset
+        self.records = b""
 
     def answer(self, error_code: int) -> None:
         """An answer without records."""
@@ -97,6 +121,7 @@ class FetchPartition:
             or len(self.records) > 0
             or self.high_watermark != self.sent_high_watermark
             or self.log_start_offset != self.sent_log_start_offset
+            or self.diverging_epoch is not None
         )
         # After an error the client is told of the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark
@@ -125,7 +150,13 @@ class FetchSession:
             if known is None:
                 self.partitions[key] = new
             else:
-                known.ask(new.fetch_offset, new.max_bytes, new.current_leader_epoch)
+                known.ask(
+                    new.fetch_offset,
+                    new.max_bytes,
+                    new.current_leader_epoch,
+                    new.last_fetched_epoch,
+                    new.follower_start_offset,
+                )
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """Remove partitions; those that are not there are ignored."""

@@ -6,8 +6,9 @@ Does not own bytes, nor the rules for records and producers (``storage.log.log``
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
 consumer sees.  With one replica it is the end of the log as soon as the bytes are written, or synced where
-acknowledgements wait for that: ``advance_high_watermark`` is the one place that says so, and where followers will have
-a word.
+acknowledgements wait for that (``advance_high_watermark``); with several its followers have a word (``followers``), and
+a new leader begins with the one that it had as a follower.  Whatever ends after the partition has another role, an
+append that a thread was at, moves nothing here.
 Clients' batches come in by ``append`` or, many with one write, by ``append_run``; a rule for who may append is asked by
 ``_refusal``, once, for both.
 
@@ -26,6 +27,7 @@ from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import PartitionImage
+    from pybroker.replication.followers import Followers
     from pybroker.replication.purgatory import Purgatory
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
@@ -35,6 +37,9 @@ AppendDone = Callable[["AppendResult"], None]
 
 # requiredAcks of a producer that wants every replica in sync to have its batch.
 ACKS_ALL = -1
+
+# How long the marker of a transaction waits for the replicas in sync.  Kafka: request.timeout.ms.
+MARKER_TIMEOUT_MS = 30_000
 
 # The timestamps of ListOffsets that are none.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -46,9 +51,11 @@ _REFUSALS: dict[int, str] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas",
 }
 
+_NOT_AVAILABLE = TimestampOffset(-1, -1, -1, ErrorCode.OFFSET_NOT_AVAILABLE)
+
 
 def advance_high_watermark(log: Log) -> bool:
-    """Move a leader's high watermark to where it may be, also of a log that was just opened; whether it moved."""
+    """Move the high watermark of the only replica, also of a log that was just opened; whether it moved."""
     # Where acknowledgements wait for a sync, nobody reads what a power failure may take back.
     end_offset = log.committed_end
     if end_offset <= log.high_watermark:
@@ -71,8 +78,16 @@ class PartitionOwner(Protocol):
     @property
     def purgatory(self) -> Purgatory: ...
 
-    def mark(self, partition: Partition) -> None:
+    def mark(self, waited_for: Partition) -> None:
         """The partition has more to read: look at what waits for it once, after this turn of the loop."""
+        ...
+
+    def followers_of(self, partition: Partition, state: PartitionImage) -> Followers:
+        """What its leader is to know of its followers."""
+        ...
+
+    def on_former_append(self, log: Log) -> None:
+        """An append of a partition that had another role, or leader epoch, when it began has ended."""
         ...
 
 
@@ -80,12 +95,11 @@ class Partition:
     """A partition that this broker leads."""
 
     __slots__ = (
-        "_in_sync_replicas",
-        "_replicas",
+        "_is_alone",
+        "followers",
         "gone",
         "high_watermark_listener",
         "index",
-        "is_replicated",
         "leader_epoch",
         "marked",
         "partition_log",
@@ -109,12 +123,15 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.leader_epoch = state.leader_epoch
-        self.on_state(state)
         self.partition_log = partition_log
+        self.followers: Followers | None = None  # there are none where this is the only replica
+        self._is_alone = True  # it leads, and no other replica has a word
         self.gone = False  # deleted, or led by another broker: look it up again
         self.marked = False  # appended to in this turn, its waiting fetches are not looked at yet
         self.waiting: dict[DelayedOperation, None] = {}
         self.high_watermark_listener: Callable[[int, int], None] | None = None
+        if len(state.replicas) > 1:
+            self._begin_with_followers(state)
 
     @property
     def log(self) -> Log:
@@ -123,9 +140,29 @@ class Partition:
 
     def on_state(self, state: PartitionImage) -> None:
         """The image has the partition so, under the leader epoch that it had: who is in sync may be others."""
-        self._replicas = len(state.replicas)
-        self._in_sync_replicas = len(state.isr)
-        self.is_replicated = self._replicas > 1
+        if len(state.replicas) == 1:
+            self._end_followers()
+            self._is_alone = True
+        elif self.followers is None:
+            self._begin_with_followers(state)
+        else:
+            self.followers.on_state(state)
+        self.on_appended()
+
+    def _begin_with_followers(self, state: PartitionImage) -> None:
+        self._is_alone = False
+        self.followers = self.replica_manager.followers_of(self, state)
+
+    def _end_followers(self) -> Followers | None:
+        followers, self.followers = self.followers, None
+        if followers is not None:
+            followers.retire()
+        return followers
+
+    def retire(self) -> Followers | None:
+        """It has another role, or epoch, from now on; who waits for it, or for what it returns, is to be told."""
+        self.gone, self._is_alone = True, False
+        return self._end_followers()
 
     # --- appending -------------------------------------------------------------------------------------------------
 
@@ -165,7 +202,7 @@ class Partition:
         What is not appended, be it refused or not plain, may be given to ``append``, which says what is the matter;
         so may all of them where an acknowledgement waits for other replicas.
         """
-        if self._refusal(required_acks) or (self.is_replicated and required_acks == ACKS_ALL):
+        if self._refusal(required_acks) or (required_acks == ACKS_ALL and self.followers is not None):
             return []
         log = self.partition_log.opened or self.partition_log.open()  # see ``on_appended``
         base_offsets = log.append_run(batches, self.leader_epoch, produce_version)
@@ -182,31 +219,45 @@ class Partition:
         return result
 
     def append_end_transaction(self, batch: bytes, marker: TransactionMarker, done: AppendDone) -> AppendResult | None:
-        """Append the control batch of a marker; see ``Log.append_end_transaction``."""
-        result = self.log.append_end_transaction(
-            batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, self._then(done)
+        """Append the control batch of a marker, as with ``ACKS_ALL``; see ``Log.append_end_transaction``."""
+        error_code = self._refusal(ACKS_ALL)
+        if error_code:
+            return self.log.failure(error_code, _REFUSALS[error_code])
+
+        def written(result: AppendResult) -> None:
+            self.on_appended()
+            if result.last_offset >= self.log.high_watermark:
+                self._delay(result, MARKER_TIMEOUT_MS, done)
+            else:
+                done(result)
+
+        log = self.log
+        result = log.append_end_transaction(
+            batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, written
         )
         if result is not None:
             self.on_appended()
+            if result.last_offset >= log.high_watermark:
+                self._delay(result, MARKER_TIMEOUT_MS, done)
+                return None
         return result
 
     def _refusal(self, required_acks: int) -> int:
         """Why no batch may be appended now, whatever is in it; 0 if one may."""
         if self.gone:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self.is_replicated and required_acks == ACKS_ALL and self.is_under_min_isr():
+        followers = self.followers
+        if followers is not None and required_acks == ACKS_ALL and followers.is_under_min_isr(self.log):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return 0
-
-    def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than ``min.insync.replicas``; no more can be asked for than there are."""
-        return self._in_sync_replicas < min(self.log.config.min_insync_replicas, self._replicas)
 
     def _delay(self, result: AppendResult, timeout_ms: int, done: AppendDone) -> None:
         """Have the producer wait for the high watermark; the result of a failure, whose offsets are -1, never does."""
         delayed = DelayedProduce(self, self.replica_manager.purgatory, result, done)
         self.waiting[delayed] = None
         delayed.start(timeout_ms)
+        if self.gone:
+            delayed.try_complete(self)  # its role ended while a thread wrote the batch: nobody will look at it again
 
     def acknowledgement(self, last_offset: int) -> int | None:
         """The error code that a batch up to ``last_offset`` is acknowledged with, 0 for none; None: not yet."""
@@ -214,7 +265,10 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if last_offset >= self.log.high_watermark:
             return None
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.is_under_min_isr() else 0
+        followers = self.followers
+        if followers is not None and followers.may_be_under_min_isr(self.log):
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return 0
 
     def stop_waiting(self, operation: DelayedOperation) -> None:
         """The operation waits no longer."""
@@ -230,11 +284,17 @@ class Partition:
     def on_appended(self) -> None:
         """The log's end may have moved: so does the high watermark, and whoever waits is looked at after this turn."""
         log = self.partition_log.opened or self.partition_log.open()  # ``log``, without the call: this is a hot path
-        if advance_high_watermark(log):
+        if advance_high_watermark(log) if self._is_alone else self._advance(log):
             if self.waiting and not self.marked:
                 self.replica_manager.mark(self)
             if self.high_watermark_listener is not None:
                 self.high_watermark_listener(self.index, log.high_watermark)
+
+    def _advance(self, log: Log) -> bool:
+        if self.followers is not None:
+            return self.followers.advance_high_watermark(log)
+        self.replica_manager.on_former_append(log)
+        return False
 
     # --- what clients are told -------------------------------------------------------------------------------------
 
@@ -252,10 +312,13 @@ class Partition:
     def offset_for(self, timestamp: int, read_committed: bool) -> TimestampOffset | TimestampLookup:
         """ListOffsets, also for the special timestamps; offset -1 where there is none, or the disk does not say.
 
-        What takes longer is a lookup, to be started; what it finds is to be ``shown``.
+        What takes longer is a lookup, to be started; what it finds is to be ``shown``.  OFFSET_NOT_AVAILABLE while a
+        new leader does not know how far the last one has come (KIP-207).
         """
         log = self.log
         if timestamp == LATEST:
+            if self._may_have_shown_more():
+                return _NOT_AVAILABLE
             return TimestampOffset(-1, self.upper_bound(read_committed), self.leader_epoch)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return TimestampOffset(-1, log.log_start_offset, self._epoch_of_start())
@@ -267,8 +330,11 @@ class Partition:
     def shown(self, found: TimestampOffset | None, read_committed: bool) -> TimestampOffset:
         """What a search by timestamp has found, if it may be read."""
         if found is None or found.offset >= self.upper_bound(read_committed):
-            return TimestampOffset(-1, -1, -1)
+            return _NOT_AVAILABLE if self._may_have_shown_more() else TimestampOffset(-1, -1, -1)
         return found
+
+    def _may_have_shown_more(self) -> bool:
+        return self.followers is not None and self.followers.is_behind_its_start
 
     def _epoch_of_start(self) -> int:
         """The epoch of the first offset; the next one written, if there is none yet, will be of the leader's own."""

@@ -1,12 +1,15 @@
 """The partitions that this broker leads, and the fetches that wait on them.
 
-Owns: which partitions are here (made at first use, so that 10,000 idle ones cost nothing), what the cluster image
-means for them, and the turn-end look at fetches whose partitions were appended to.
+Owns: which partitions are led here (made at first use, so that 10,000 idle ones cost nothing), what the cluster image
+means for them, and the turn-end look at fetches whose partitions were appended to.  Partitions with several replicas
+are made when the image names them, and those that others lead are followed: ``replica_roles``, which a broker without
+such partitions does not import.
 Does not own the logs (``storage.manager.log_manager``), the image (``cluster``) or any request's shape.
 
 Invariants: a partition object is made only for a partition that the image says this broker leads, and that has an open
 log, which stays open as long as the object is in use; when the image says otherwise the object is marked gone, its
-waiting fetches are answered, and the next request looks it up anew.
+waiting fetches are answered, and the next request looks it up anew.  Opening a log moves its high watermark only where
+it is the only replica.
 
 Kafka counterpart: kafka.server.ReplicaManager.
 """
@@ -14,10 +17,12 @@ Kafka counterpart: kafka.server.ReplicaManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image import NO_LEADER, UNCHOSEN_DIRECTORIES
+from pybroker.config.listeners import inter_broker_listener, listeners_of
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
 from pybroker.replication.fetch_session import FetchSessionCache
@@ -26,11 +31,16 @@ from pybroker.replication.purgatory import Purgatory
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage, ImageDelta, TopicImage
+    from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
     from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.peers import Peers
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.replication.follower_fetch import FollowerFetchOperation
+    from pybroker.replication.followers import Followers
+    from pybroker.replication.ports import IsrChanger
+    from pybroker.replication.replica_roles import ReplicaRoles
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
     from pybroker.storage.manager.log_manager import LogManager
@@ -49,13 +59,20 @@ class ReplicaManager:
     ) -> None:
         self.purgatory = Purgatory(env)
         self.env = env
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._metadata = metadata
         self._logs = logs
         self._config = config
+        # Given before the first image to a broker that has others beside it.
+        self.peers: Peers | None = None
+        self.isr_changer: IsrChanger | None = None
+        self.lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
+        # Fetches of followers that wait, by broker.
+        self.waiting_fetches: dict[int, dict[FollowerFetchOperation, None]] = {}
+        self._roles: ReplicaRoles | None = None  # there are none before the first replicated partition
         # Each topic's partitions twice: by its name and by its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
-        self._marked: list[Partition] = []
+        self._marked: list[Partition | Followers] = []
         self.sessions = FetchSessionCache(
             config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
         )
@@ -67,6 +84,23 @@ class ReplicaManager:
         """Forget every wait; nothing is answered."""
         self.purgatory.close()
         self._marked.clear()
+        if self._roles is not None:
+            self._roles.close()
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as it is now."""
+        return self._metadata.image
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's own settings."""
+        return self._config
+
+    @cached_property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that other brokers come by."""
+        return inter_broker_listener(self._config, listeners_of(self._config))
 
     # --- looking up ------------------------------------------------------------------------------------------------
 
@@ -110,8 +144,8 @@ class ReplicaManager:
         if topic is None or not 0 <= index < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         state = topic.partitions[index]
-        # Without a leader, a replica that is here lies in a log dir that is not.
-        if state.leader == self._broker_id or (state.leader == NO_LEADER and self._broker_id in state.replicas):
+        # Without a leader, the only replica, which is here, lies in a log dir that is not.
+        if state.leader == self.broker_id or (state.leader == NO_LEADER and state.replicas == (self.broker_id,)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -120,10 +154,14 @@ class ReplicaManager:
         log = self._open_log(topic, index)
         if topic is None or log is None:
             return None
+        if self._roles is not None:
+            self._roles.let_go((topic.topic_id, index))  # the image is newer than what was heard of it
         partition = Partition(self, topic.name, topic.topic_id, index, topic.partitions[index], log)
         partitions = self._topics.setdefault(topic.topic_id, {})
         partitions[index] = partition
         self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
+        if partition.followers is not None:
+            partition.on_appended()  # no other replica may be in sync
         return partition
 
     def _open_log(self, topic: TopicImage | None, index: int) -> PartitionLog | None:
@@ -131,54 +169,72 @@ class ReplicaManager:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         state = topic.partitions[index]
-        if state.leader != self._broker_id:
-            return None
-        directory = state.directory(self._broker_id)
+        return self._open_replica(topic, index, state) if state.leader == self.broker_id else None
+
+    def _open_replica(self, topic: TopicImage, index: int, state: PartitionImage) -> PartitionLog | None:
+        directory = state.directory(self.broker_id)
         chosen = None if directory in UNCHOSEN_DIRECTORIES else directory
         partition_log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name), chosen)
         if partition_log is None:
             return None
         log = partition_log.open()
-        advance_high_watermark(log)
         if log.refuses:
             return None  # opening it showed that it cannot be read: it must not look empty
+        if len(state.replicas) == 1:
+            advance_high_watermark(log)
         if log.committed_end < log.log_end_offset:
             # What a process that died had only written is shown once it is synced.
             log.flushes.flush(lambda: self._on_synced(log))
         return partition_log
 
     def _on_synced(self, log: Log) -> None:
-        partition = self._topics.get(log.topic, {}).get(log.partition)
-        if partition is not None and partition.log is log:
-            partition.on_appended()
-        else:
+        state = self._metadata.partition(log.topic, log.partition)
+        if not self._on_moved(log) and state is not None and state.replicas == (self.broker_id,):
             advance_high_watermark(log)
+
+    def _on_moved(self, log: Log) -> bool:
+        """The end of a log, or of what is synced of it, may have moved; whether it is that of a led partition."""
+        partition = self._topics.get(log.topic, {}).get(log.partition)
+        if partition is None or partition.log is not log:
+            return False
+        partition.on_appended()
+        return True
+
+    def on_former_append(self, log: Log) -> None:
+        """An append of a partition that had another role, or leader epoch, when it began has ended."""
+        self._on_moved(log)
 
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC, topic), self._config)
 
     # --- appending and waiting -------------------------------------------------------------------------------------
 
-    def mark(self, partition: Partition) -> None:
+    def mark(self, waited_for: Partition | Followers) -> None:
         """A partition has more to read: look at what waits for it once, after this turn of the loop."""
-        partition.marked = True
+        waited_for.marked = True
         if not self._marked:
             self.env.timers.call_soon(self._wake)
-        self._marked.append(partition)
+        self._marked.append(waited_for)
 
     def _wake(self) -> None:
         marked, self._marked = self._marked, []
         self._tell_waiting(marked)
 
-    def _tell_waiting(self, partitions: Iterable[Partition]) -> None:
+    def _tell_waiting(self, waited_for: Iterable[Partition | Followers]) -> None:
         """Let whatever waits for the partitions look at them; one that fails keeps no other waiting."""
-        for partition in partitions:
-            partition.marked = False
-            for operation in list(partition.waiting):
+        for one in waited_for:
+            one.marked = False
+            operations: list[Any] = list(one.waiting)
+            for operation in operations:
                 try:
-                    operation.try_complete(partition)
+                    operation.try_complete(one)
                 except Exception:
-                    logger.exception("what waits for %s-%d failed", partition.topic, partition.index)
+                    logger.exception("what waits for %s-%d failed", one.topic, one.index)
+
+    def end_waiting_fetches(self, broker_id: int) -> None:
+        """Answer the fetches of a follower that wait: it says that it has more to ask for."""
+        for operation in list(self.waiting_fetches.get(broker_id, ())):
+            operation.expire()
 
     # --- the image -------------------------------------------------------------------------------------------------
 
@@ -186,8 +242,10 @@ class ReplicaManager:
         """Follow the cluster: drop deleted topics, take over leader epochs and settings."""
         for topic in delta.topics_deleted:
             self._drop_topic(topic)
-        for _, after in delta.topics_changed:
-            self._update_topic(after)
+        for before, after in delta.topics_changed:
+            self._update_topic(before, after)
+        for topic in delta.topics_created:
+            self._take_roles(topic, ())
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC:
                 self._reconfigure(name)
@@ -212,18 +270,67 @@ class ReplicaManager:
             del self._topics[topic.name]
         for partition in dropped.values():
             self._retire(partition)
+        if self._roles is not None:
+            for index in range(len(topic.partitions)):
+                self._roles.let_go((topic.topic_id, index))
         self._logs.delete(topic.name, topic.topic_id, len(topic.partitions))
 
-    def _update_topic(self, after: TopicImage) -> None:
+    def _update_topic(self, before: TopicImage, after: TopicImage) -> None:
         partitions = self._topics.get(after.topic_id, {})
         for index, partition in list(partitions.items()):
             state = after.partitions[index]
-            if state.leader != self._broker_id or state.leader_epoch != partition.leader_epoch:
+            if state.leader != self.broker_id or state.leader_epoch != partition.leader_epoch:
                 del partitions[index]
                 self._retire(partition)
             else:
                 partition.on_state(state)
+        self._take_roles(after, before.partitions)
 
     def _retire(self, partition: Partition) -> None:
-        partition.gone = True
-        self._tell_waiting((partition,))
+        followers = partition.retire()
+        self._tell_waiting((partition,) if followers is None else (partition, followers))
+
+    # --- several replicas ------------------------------------------------------------------------------------------
+
+    def _take_roles(self, topic: TopicImage, before: Sequence[PartitionImage]) -> None:
+        """See to the replicas here whose partitions have others, or that are new here, or not here any more."""
+        broker_id, known = self.broker_id, len(before)
+        indexes = []
+        for index, state in enumerate(topic.partitions):
+            former = before[index] if index < known else None
+            if state is former or (former is None and len(state.replicas) == 1):
+                continue
+            was_here = former is not None and broker_id in former.replicas
+            is_here = broker_id in state.replicas
+            if was_here != is_here or (is_here and len(state.replicas) > 1):
+                indexes.append(index)
+        if indexes:
+            self._replica_roles.take(topic, indexes)
+
+    @property
+    def _replica_roles(self) -> ReplicaRoles:
+        if self._roles is None:
+            from pybroker.replication.replica_roles import ReplicaRoles
+
+            self._roles = ReplicaRoles(self)
+        return self._roles
+
+    def followers_of(self, partition: Partition, state: PartitionImage) -> Followers:
+        """What the leader of a replicated partition is to know of its followers."""
+        from pybroker.replication.followers import Followers
+
+        followers = Followers(self, partition, state)
+        self._replica_roles.watch(followers)
+        return followers
+
+    def lead(self, topic: TopicImage, index: int) -> bool:
+        """Make a partition that is led here; False if its log cannot be had now."""
+        return self.partition(topic.topic_id, index) is not None
+
+    def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
+        """The log of a replica that another broker leads; None if it cannot be had now."""
+        return self._open_replica(topic, index, topic.partitions[index])
+
+    def delete_replica(self, topic: TopicImage, index: int) -> None:
+        """The replica is not here any more: its files go."""
+        self._logs.delete_partition(topic.name, topic.topic_id, index)

@@ -50,7 +50,7 @@ class Leader:
         """The cluster has the partition so from now on."""
         image = self.metadata.image
         before = image.topics_by_name["t"]
-        after = before._replace(partitions=(state,))
+        after = before._replace(partitions=(state._replace(partition_epoch=image.epoch + 1),))
         changed = ClusterImage(
             epoch=image.epoch + 1, topics_by_name={"t": after}, topics_by_id={TOPIC_ID: after}, configs=image.configs
         )
@@ -82,21 +82,21 @@ def leader(world: FakeWorld, storage: Storage) -> Leader:
 
 
 class Follower:
-    """In the place of the rule by which the high watermark moves: it stays until the follower has caught up."""
+    """The follower, broker 2, of which nothing is heard until it has caught up."""
 
-    def __init__(self, leader: Leader, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, leader: Leader) -> None:
         self._leader = leader
-        self._on_appended = Partition.on_appended
-        patch.setattr(Partition, "on_appended", lambda _: None)
 
     def catch_up(self) -> None:
-        self._on_appended(self._leader.partition)
+        followers = self._leader.partition.followers
+        assert followers is not None
+        followers.on_fetch(2, 1, self._leader.partition.log.log_end_offset, 0)
         self._leader.rest()
 
 
 @pytest.fixture
-def follower(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> Follower:
-    return Follower(leader, monkeypatch)
+def follower(leader: Leader) -> Follower:
+    return Follower(leader)
 
 
 def test_acks_all_are_answered_at_once_by_the_only_replica(world: FakeWorld, storage: Storage) -> None:
@@ -184,16 +184,27 @@ def test_too_few_replicas_in_sync_take_no_batch_that_all_of_them_shall_have(lead
     assert taken is not None
     assert taken.error_code == 0
     leader.learn(WITH_A_FOLLOWER)
-    taken = leader.produce()
-    assert taken is not None
-    assert taken.error_code == 0
+    assert leader.produce() is None, "it is taken, and waits"
+
+
+def test_nothing_is_committed_while_too_few_replicas_are_in_sync(leader: Leader, follower: Follower) -> None:
+    assert leader.produce() is None
+    leader.learn(WITHOUT_ITS_FOLLOWER)
+    follower.catch_up()
+    assert not leader.later
+    assert leader.partition.log.high_watermark == 0
+    leader.learn(WITH_A_FOLLOWER)
+    leader.rest()
+    assert [result.error_code for result in leader.later] == [0]
 
 
 def test_too_few_replicas_by_the_time_of_the_acknowledgement_are_told(leader: Leader, follower: Follower) -> None:
     assert leader.produce() is None
+    followers = leader.partition.followers
+    assert followers is not None
+    followers.on_fetch(2, 1, 1, 0)  # it is committed, and who waits for that is looked at after this turn
     leader.learn(WITHOUT_ITS_FOLLOWER)
-    assert not leader.later
-    follower.catch_up()
+    leader.rest()
     assert [result.error_code for result in leader.later] == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 

@@ -147,7 +147,7 @@ def test_partition_that_goes_in_the_middle_is_answered_with_its_error(
     topic = replicas._metadata.image.topics_by_name["t"]
     gone = topic._replace(partitions=(topic.partitions[0]._replace(leader=2), *topic.partitions[1:]))
     replicas._metadata.image = ClusterImage(epoch=1, topics_by_name={"t": gone}, topics_by_id={TOPIC_ID: gone})
-    replicas._update_topic(gone)
+    replicas._update_topic(topic, gone)
     world.advance(0)
     assert fetch.times_done == 1
     assert [fetched.error_code for fetched in fetch.asked] == [6] + [0] * (COUNT - 1)

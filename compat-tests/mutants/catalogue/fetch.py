@@ -51,9 +51,9 @@ MUTANTS = (
         "The high watermark that clients are told is the offset of the last record, not of the next.",
         (
             Edit(
-                "FetchOperation._read",
-                "fetched.high_watermark = log.high_watermark",
-                "fetched.high_watermark = max(log.high_watermark - 1, 0)",
+                "FetchPartition.answer_from",
+                "self.high_watermark = log.high_watermark",
+                "self.high_watermark = max(log.high_watermark - 1, 0)",
             ),
         ),
         ("test_fetch.py::test_the_high_watermark_is_the_offset_of_the_next_record",),
@@ -62,9 +62,13 @@ MUTANTS = (
         "high-watermark-lags",
         "The last record is shown only when another one comes.",
         (
-            Edit("advance_high_watermark", "end_offset <= log.high_watermark", "end_offset <= log.high_watermark + 1"),
             Edit(
-                "advance_high_watermark",
+                "partition.advance_high_watermark",
+                "end_offset <= log.high_watermark",
+                "end_offset <= log.high_watermark + 1",
+            ),
+            Edit(
+                "partition.advance_high_watermark",
                 "log.update_high_watermark(end_offset)",
                 "log.update_high_watermark(end_offset - 1)",
             ),
@@ -154,8 +158,8 @@ MUTANTS = (
         (
             Edit(
                 "FetchOperation.try_complete",
-                "self._min_bytes <= 1 and not self._read_committed",
-                "not self._read_committed",
+                "self._min_bytes <= 1 and not self._read_committed and partition.followers is None",
+                "not self._read_committed and partition.followers is None",
             ),
         ),
         ("test_fetch.py::test_a_fetch_waits_for_as_much_as_it_wants",),
@@ -166,8 +170,8 @@ MUTANTS = (
         (
             Edit(
                 "FetchOperation.try_complete",
-                "self._min_bytes <= 1 and not self._read_committed",
-                "self._min_bytes <= 1",
+                "self._min_bytes <= 1 and not self._read_committed and partition.followers is None",
+                "self._min_bytes <= 1 and partition.followers is None",
             ),
         ),
         ("test_transactions.py::test_a_waiting_committed_reader_wakes_when_the_transaction_ends",),

@@ -260,8 +260,14 @@ class LogManager:
 
         As many now as take a slice of time; the others in later turns of the loop.
         """
+        self._doom(((topic, index) for index in range(partition_count)), topic_id)
+
+    def delete_partition(self, topic: str, topic_id: bytes, partition: int) -> None:
+        """Delete one partition of a topic that is not here any more; otherwise as ``delete``."""
+        self._doom(((topic, partition),), topic_id)
+
+    def _doom(self, keys: Iterable[TopicPartition], topic_id: bytes) -> None:
         was_at_it = bool(self._doomed)
-        keys = ((topic, index) for index in range(partition_count))
         self._doomed.extend((key, topic_id) for key in keys if key in self._places)
         if not was_at_it:
             self._delete_some()

@@ -1,0 +1,178 @@
+"""A partition that another broker leads, as this one has it: what is asked for it, and what becomes of the answer.
+
+Owns: where the next fetch begins and which epoch wrote what stands before it, what the leader's records, high watermark
+and log start do to the log, and where the log is cut when it diverges.  Does not own when that is asked, nor of whom
+(``replica_fetcher``), the log's bytes, or the wire.
+
+Invariants: the log is touched only while nothing is in flight in it, so after whatever this broker had begun when it
+was the leader; the high watermark is what a leader has said, never past the log's end, and goes back only where the log
+is cut below it.  Records are appended with the leader's offsets and epochs.
+
+Where acknowledgements wait for syncs (``acks_wait_for_syncs``) the next fetch, which tells the leader that everything
+before it is here, waits for the sync.
+
+Kafka counterpart: PartitionFetchState, ReplicaFetcherThread.processPartitionData, and
+AbstractFetcherThread.getOffsetTruncationState and fetchOffsetAndTruncate.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from pybroker import limits
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
+from pybroker_protocol.records import HEADER, HEADER_BYTES
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image import PartitionImage
+    from pybroker.env import Cancellable
+    from pybroker.storage.log.log import Log
+    from pybroker.storage.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+# A partition of a fetcher: topic id and index.
+PartitionKey = tuple[bytes, int]
+
+
+class Question(NamedTuple):
+    """What the leader is asked; ``last_fetched_epoch`` is that of the record before the offset, -1 for none."""
+
+    fetch_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class FollowedPartition:
+    """See the module's docstring.  One for each leader epoch that this broker follows."""
+
+    __slots__ = (
+        "asked",
+        "index",
+        "is_ready",
+        "leader",
+        "leader_epoch",
+        "partition_log",
+        "pause",
+        "pause_ms",
+        "retired",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, state: PartitionImage, partition_log: PartitionLog
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_log = partition_log
+        # Of its fetcher:
+        self.asked: Question | None = None  # as the session has it
+        self.is_ready = False  # it may be fetched: nothing has to end before
+        self.retired = False  # it has another role, leader or epoch by now
+        self.pause: Cancellable | None = None
+        self.pause_ms = limits.REPLICA_FETCH_PAUSE_MIN_MS
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic_id, self.index
+
+    @property
+    def log(self) -> Log:
+        """Its open log."""
+        return self.partition_log.opened or self.partition_log.open()
+
+    def retire(self) -> None:
+        """It is not followed any more, or not so: what ends later for its sake does nothing."""
+        self.retired = True
+        self.is_ready = False
+        if self.pause is not None:
+            self.pause.cancel()
+
+    def question(self) -> Question:
+        """What is to be asked now."""
+        log = self.log
+        return Question(log.log_end_offset, self.leader_epoch, log.leader_epochs.latest_epoch, log.log_start_offset)
+
+    @property
+    def has_to_sync(self) -> bool:
+        """Whether the leader must not hear yet of what is written here."""
+        log = self.log
+        return log.acks_wait_for_syncs and log.recovery_point < log.log_end_offset
+
+    # --- what the leader says --------------------------------------------------------------------------------------
+
+    def append(self, records: bytes | bytearray | memoryview, high_watermark: int, log_start_offset: int) -> int:
+        """Append what was fetched, and follow the leader's offsets; one of Kafka's error codes."""
+        log, error_code = self.log, NONE
+        view = memoryview(records)
+        if len(view) >= HEADER_BYTES:
+            self._begin_inside_of_batch(view)
+            error_code = log.append_as_follower(view).error_code
+        elif log.refuses:
+            error_code = KAFKA_STORAGE_ERROR
+        if not log.refuses:
+            committed = min(high_watermark, log.log_end_offset)
+            if committed > log.high_watermark:
+                log.update_high_watermark(committed)
+            if log_start_offset > log.log_start_offset:
+                log.increment_log_start_offset(log_start_offset)
+        return error_code
+
+    def _begin_inside_of_batch(self, records: memoryview) -> None:
+        """An empty log that begins at an offset inside of the leader's first batch begins with that batch."""
+        log, (base_offset, *_) = self.log, HEADER.unpack_from(records)
+        if log.log_start_offset == log.log_end_offset > base_offset:
+            log.truncate_fully_and_start_at(base_offset)
+
+    def truncate_to_divergence(self, epoch: int, end_offset: int) -> bool:
+        """The leader's log has ``epoch`` up to ``end_offset`` where this one goes on: cut it; whether it was cut.
+
+        One that has nothing of that epoch is cut to what comes before it, and the leader is asked again (KIP-101).
+        """
+        log = self.log
+        log_end_offset = log.log_end_offset
+        own_epoch, own_end_offset = log.leader_epochs.end_offset_for(epoch, log_end_offset)
+        if own_epoch < 0:
+            offset = end_offset
+        elif own_epoch != epoch:
+            offset = own_end_offset
+        else:
+            offset = min(own_end_offset, end_offset)
+        return self._truncate(min(offset, log_end_offset))
+
+    def _truncate(self, offset: int) -> bool:
+        log = self.log
+        if offset >= log.log_end_offset:
+            return False
+        level = logging.WARNING if offset < log.high_watermark else logging.INFO
+        logger.log(
+            level,
+            "%s is cut from offset %d to %d in leader epoch %d; its high watermark was %d",
+            self,
+            log.log_end_offset,
+            offset,
+            self.leader_epoch,
+            log.high_watermark,
+        )
+        log.truncate_to(offset)
+        return log.log_end_offset == offset
+
+    def truncate_to_end_of_leader(self, leader_end_offset: int) -> bool:
+        """The leader's log does not know our offsets: cut what goes past its end; whether there was any."""
+        return self._truncate(leader_end_offset)
+
+    def begin_at_start_of_leader(self, leader_start_offset: int) -> None:
+        """The leader's log begins past our end: begin anew there."""
+        log = self.log
+        if leader_start_offset > log.log_end_offset:
+            logger.warning("%s begins anew at offset %d, where its leader's log begins", self, leader_start_offset)
+            log.truncate_fully_and_start_at(leader_start_offset)

@@ -1,0 +1,183 @@
+"""What this broker's replicas of replicated partitions are: which it leads, which it follows, and whom.
+
+Owns: taking the roles that the image gives, a share of them in each turn of the loop; the partitions that are followed,
+with one fetcher for each leader; the look at the ISRs from time to time.  Does not own led partitions
+(``replica_manager``), nor what a leader knows of its followers (``followers``).
+
+Invariants: what is not to be followed any more, or not so, is let go at once, before anybody else hears of the image;
+what takes longer (opening logs) is decided by the image of that time, so that only the last one counts.  A partition
+that has no leader is followed by nobody, and its log is open all the same.
+
+Kafka counterpart: ReplicaManager.applyDelta, ReplicaFetcherManager, the isr-expiration task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker import limits
+from pybroker.cluster.image import NO_LEADER
+from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
+from pybroker.replication.replica_fetcher import Follower, ReplicaFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pybroker.cluster.image import PartitionImage, TopicImage
+    from pybroker.cluster.peers import Peers
+    from pybroker.env import Cancellable
+    from pybroker.replication.followers import Followers
+    from pybroker.storage.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+class Replicas(Follower, Protocol):
+    """The broker with its partitions: ``ReplicaManager``."""
+
+    lag_time_max_ms: int
+    peers: Peers | None
+
+    def lead(self, topic: TopicImage, index: int) -> bool:
+        """Make the partition, which is led here; whether its log could be had, or will not be had later either."""
+        ...
+
+    def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
+        """The log of a replica that is here; None if it cannot be had."""
+        ...
+
+    def delete_replica(self, topic: TopicImage, index: int) -> None:
+        """The replica is not here any more: its files go."""
+        ...
+
+
+class ReplicaRoles:
+    """See the module's docstring.  One per broker, made when it has the first replica that is not the only one."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._followed: dict[PartitionKey, FollowedPartition] = {}
+        self._unsettled: deque[PartitionKey] = deque()
+        self._turn: Cancellable | None = None
+        self._led: dict[Followers, None] = {}
+        self._isr_check: Cancellable | None = None
+
+    def close(self) -> None:
+        """Follow nobody, and ask for nothing."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._unsettled.clear()
+        for timer in (self._turn, self._isr_check):
+            if timer is not None:
+                timer.cancel()
+
+    # --- roles -----------------------------------------------------------------------------------------------------
+
+    def take(self, topic: TopicImage, indexes: Iterable[int]) -> None:
+        """The image has these partitions of the topic anew, or otherwise than before."""
+        for index in indexes:
+            key = topic.topic_id, index
+            followed = self._followed.get(key)
+            if followed is not None and not self._is_followed_so(followed, topic.partitions[index]):
+                self.let_go(key)
+            self._unsettled.append(key)
+        if self._turn is None:
+            self._settle_some()
+
+    def _is_followed_so(self, followed: FollowedPartition, state: PartitionImage) -> bool:
+        is_same = (followed.leader, followed.leader_epoch) == (state.leader, state.leader_epoch)
+        return is_same and self._replicas.broker_id in state.replicas
+
+    def let_go(self, key: PartitionKey) -> None:
+        """Follow the partition no longer, if it is followed."""
+        followed = self._followed.pop(key, None)
+        if followed is None:
+            return
+        fetcher = self._fetchers.get(followed.leader)
+        if fetcher is None:
+            followed.retire()
+            return
+        fetcher.remove(followed)
+        if fetcher.is_idle:
+            fetcher.close()
+            del self._fetchers[followed.leader]
+
+    def _settle_some(self) -> None:
+        """Take roles for a share of this turn of the loop, the others in later ones."""
+        self._turn = None
+        env = self._replicas.env
+        end_ms = env.clock.monotonic_ms() + limits.REPLICA_ROLES_SLICE_MS
+        while self._unsettled:
+            topic_id, index = self._unsettled.popleft()
+            topic = self._replicas.image.topics_by_id.get(topic_id)
+            if topic is not None:
+                try:
+                    self._settle(topic, index)
+                except Exception:  # the others take theirs
+                    logger.exception("%s-%d could not take its role", topic.name, index)
+                    self._settle_later(topic, index)
+            if self._unsettled and env.clock.monotonic_ms() >= end_ms:
+                self._turn = env.timers.call_soon(self._settle_some)
+                return
+
+    def _settle(self, topic: TopicImage, index: int) -> None:
+        state, broker_id = topic.partitions[index], self._replicas.broker_id
+        if broker_id not in state.replicas:
+            self._replicas.delete_replica(topic, index)
+        elif state.leader == broker_id:
+            if not self._replicas.lead(topic, index):
+                self._settle_later(topic, index)
+        elif (topic.topic_id, index) not in self._followed:
+            self._follow(topic, index, state)
+
+    def _follow(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
+        partition_log = self._replicas.open_replica(topic, index)
+        if partition_log is None:
+            self._settle_later(topic, index)
+            return
+        followed = FollowedPartition(topic.name, topic.topic_id, index, state, partition_log)
+        self._followed[followed.key] = followed
+        peers = self._replicas.peers
+        if state.leader == NO_LEADER or peers is None:
+            return
+        fetcher = self._fetchers.get(state.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[state.leader] = ReplicaFetcher(self._replicas, peers, state.leader)
+        fetcher.add(followed)
+
+    def _settle_later(self, topic: TopicImage, index: int) -> None:
+        """Its log cannot be had now, for want of a descriptor perhaps; a directory that failed stays so."""
+        pause_ms = self._replicas.config.get_int("replica.fetch.backoff.ms")
+        self._replicas.env.timers.call_later(pause_ms, self._settle_again, (topic.topic_id, index))
+
+    def _settle_again(self, key: PartitionKey) -> None:
+        self._unsettled.append(key)
+        if self._turn is None:
+            self._settle_some()
+
+    # --- the ISR ---------------------------------------------------------------------------------------------------
+
+    def watch(self, followers: Followers) -> None:
+        """Look from time to time whether they are in sync, as long as they are led from here."""
+        self._led[followers] = None
+        if self._isr_check is None:
+            self._check_later()
+
+    def _check_later(self) -> None:
+        self._isr_check = self._replicas.env.timers.call_later(
+            max(self._replicas.lag_time_max_ms // 2, 1), self._check_isrs
+        )
+
+    def _check_isrs(self) -> None:
+        self._isr_check = None
+        self._led = {followers: None for followers in self._led if not followers.gone}
+        for followers in list(self._led):
+            try:
+                followers.look_at_time()
+            except Exception:
+                logger.exception("the ISR of %s-%d could not be looked at", followers.topic, followers.index)
+        if self._led:
+            self._check_later()

@@ -1,0 +1,32 @@
+"""A cluster in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.replication.cluster import Cluster
+from tests.storage.fake_env import FakeWorld
+
+
+@pytest.fixture
+def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes the test's cluster, with the settings that it wants."""
+    made: list[Cluster] = []
+
+    def make(**fields: Any) -> Cluster:
+        made.append(Cluster(tmp_path, FakeWorld(), **fields))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
+    """Three brokers, of which the first leads the only partition of the topic."""
+    return make_cluster()

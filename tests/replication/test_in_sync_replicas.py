@@ -1,0 +1,251 @@
+"""Who is in the ISR: who leaves it and joins it, by what the controller says, and what counts until it has said so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pybroker.replication.followers import Follower
+from pybroker_protocol.errors import ErrorCode
+from tests.replication.cluster import LAG_MS, Cluster
+
+MakeCluster = Callable[..., Cluster]
+
+
+def is_changing(cluster: Cluster) -> bool:
+    followers = cluster.brokers[1].partition().followers
+    assert followers is not None
+    return followers._in_sync.is_changing
+
+
+def test_a_follower_that_does_not_catch_up_leaves_and_no_longer_holds_up_the_high_watermark(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    results = cluster.brokers[1].produce()
+    cluster.pass_ms(LAG_MS - 2_000)
+    assert cluster.state().isr == (1, 2, 3)
+    assert cluster.brokers[1].log().high_watermark == 0
+    cluster.pass_ms(LAG_MS // 2 + 3_000)
+    assert cluster.state().isr == (1, 2)
+    assert cluster.brokers[1].log().high_watermark == 1
+    assert [result.error_code for result in results] == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_a_follower_that_has_everything_stays_however_long_it_is_silent(cluster: Cluster) -> None:
+    cluster.brokers[1].produce()
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.pass_ms(10 * LAG_MS)
+    assert cluster.altered == []
+
+
+def test_a_follower_that_is_always_a_little_behind_stays() -> None:
+    follower = Follower(2, last_caught_up_ms=0)
+    for turn in range(1, 100):
+        follower.fetched(10 * (turn - 1), 0, 1, leader_end_offset=10 * turn, now_ms=500 * turn)
+        assert follower.is_caught_up(10 * turn, 500 * turn + 400, 1_000)
+
+
+def test_a_follower_that_falls_behind_more_and_more_is_late() -> None:
+    follower = Follower(2, last_caught_up_ms=0)
+    for turn in range(1, 100):
+        follower.fetched(5 * (turn - 1), 0, 1, leader_end_offset=10 * turn, now_ms=500 * turn)
+    assert not follower.is_caught_up(1_000, 50_000, 10_000)
+
+
+def test_a_follower_joins_again_when_it_has_what_is_committed(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(2 * LAG_MS)
+    assert cluster.state().isr == (1, 2)
+    cluster.heal()
+    cluster.pass_ms(35_000)
+    assert cluster.state().isr == (1, 2, 3)
+    results = cluster.brokers[1].produce()
+    cluster.isolate(3)
+    cluster.pass_ms(100)
+    assert results == [], "it is waited for again"
+
+
+def test_a_follower_joins_not_before_it_has_what_was_written_before_its_leader_began(cluster: Cluster) -> None:
+    """The leader's high watermark may be older than what the last leader has acknowledged."""
+    cluster.brokers[1].produce()
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.fence(3)
+    cluster.set(isr=(1, 2))
+    cluster.tell()
+    results = cluster.brokers[1].produce()
+    cluster.pass_ms(11)
+    assert [result.error_code for result in results] == [0]
+    assert cluster.brokers[2].log().high_watermark == 1, "it has not heard how far the second one is committed"
+    cluster.brokers[1].kill()
+    cluster.elect(2, isr=(2, 1))
+    cluster.fence(3, fenced=False)
+    cluster.tell()
+    followers = cluster.brokers[2].partition().followers
+    assert followers is not None
+    epoch = cluster.brokers[3].epoch
+    followers.on_fetch(3, epoch, 1, 0)
+    assert not followers._in_sync.is_changing
+    followers.on_fetch(3, epoch, 2, 0)
+    assert followers._in_sync.is_changing
+
+
+@pytest.mark.parametrize("how", ["fenced", "leaves", "restarted", "unknown"])
+def test_a_follower_that_does_not_live_here_and_now_may_not_join(cluster: Cluster, how: str) -> None:
+    cluster.settle()
+    cluster.set(isr=(1, 2))
+    brokers = dict(cluster.image.brokers)
+    epoch = brokers[3].epoch
+    if how == "fenced":
+        brokers[3] = brokers[3]._replace(fenced=True)
+    elif how == "leaves":
+        brokers[3] = brokers[3]._replace(in_controlled_shutdown=True)
+    elif how == "restarted":
+        brokers[3] = brokers[3]._replace(epoch=epoch + 1)
+    else:
+        del brokers[3]
+    cluster._change(brokers=brokers)
+    cluster.tell()
+    followers = cluster.brokers[1].partition().followers
+    assert followers is not None
+    followers.on_fetch(3, epoch, 0, 0)
+    assert not is_changing(cluster)
+
+
+def test_who_may_have_joined_counts_until_the_controller_has_answered(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.set(isr=(1, 2))
+    cluster.controller_answers = False
+    cluster.tell()
+    cluster.settle()
+    assert is_changing(cluster)
+    cluster.isolate(3)
+    assert cluster.brokers[1].produce() == []
+    cluster.pass_ms(60_000)
+    assert cluster.brokers[1].log().high_watermark == 0
+    cluster.set(isr=(1, 2))
+    cluster.tell()
+    assert not is_changing(cluster)
+    cluster.pass_ms(60_000)
+    assert cluster.brokers[1].log().high_watermark == 1
+
+
+def test_who_is_to_leave_counts_until_the_controller_has_answered(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.controller_answers = False
+    cluster.isolate(3)
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(3 * LAG_MS)
+    assert is_changing(cluster)
+    assert cluster.brokers[1].log().high_watermark == 0
+    cluster.set(isr=(1, 2))
+    cluster.tell()
+    assert cluster.brokers[1].log().high_watermark == 1
+
+
+def test_the_minimum_in_sync_is_of_those_that_are_certainly_in_sync(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(min_isr=3)
+    cluster.settle()
+    cluster.set(isr=(1, 2))
+    cluster.controller_answers = False
+    cluster.tell()
+    cluster.settle()
+    assert is_changing(cluster), "3 may be in it"
+    assert [result.error_code for result in cluster.brokers[1].produce()] == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+
+def test_no_more_replicas_are_asked_for_than_there_are(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(replicas=(1, 2), min_isr=3)
+    cluster.settle()
+    results = cluster.brokers[1].produce()
+    cluster.pass_ms(20)
+    assert [result.error_code for result in results] == [0]
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_a_change_that_the_controller_has_not_made_is_taken_back(cluster: Cluster, refusal: int) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.refusal = refusal
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(2 * LAG_MS)
+    assert not is_changing(cluster)
+    assert cluster.brokers[1].log().high_watermark == 0
+    cluster.refusal = 0
+    cluster.pass_ms(2 * LAG_MS)
+    assert cluster.state().isr == (1, 2)
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION])
+def test_a_change_of_what_the_controller_knows_otherwise_waits_for_the_image(cluster: Cluster, refusal: int) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.refusal = refusal
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(2 * LAG_MS)
+    cluster.refusal = 0
+    cluster.pass_ms(2 * LAG_MS)
+    assert is_changing(cluster)
+    assert cluster.altered == []
+    cluster.set(isr=(1, 2, 3))
+    cluster.tell()
+    cluster.pass_ms(2 * LAG_MS)
+    assert cluster.state().isr == (1, 2)
+
+
+def test_a_change_that_nobody_answers_for_is_asked_for_again(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.refusal = ErrorCode.NETWORK_EXCEPTION
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(4 * LAG_MS)
+    assert is_changing(cluster)
+    cluster.refusal = 0
+    cluster.pass_ms(2_000)
+    assert cluster.state().isr == (1, 2)
+
+
+def test_a_leader_that_is_deposed_asks_for_nothing_any_more(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.refusal = ErrorCode.NETWORK_EXCEPTION
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(2 * LAG_MS)
+    cluster.elect(2, isr=(2,))
+    cluster.tell()
+    cluster.heal()
+    cluster.refusal = 0
+    cluster.pass_ms(4 * LAG_MS)
+    assert cluster.altered[-1] == (2, 1, 3) or cluster.altered[-1] == (2, 3, 1)
+    assert all(isr[0] == 2 for isr in cluster.altered)
+
+
+def test_an_image_that_is_older_than_the_answer_changes_nothing(cluster: Cluster) -> None:
+    cluster.settle()
+    known = cluster.state()
+    cluster.isolate(3)
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(2 * LAG_MS)
+    partition = cluster.brokers[1].partition()
+    partition.on_state(known)
+    assert partition.followers is not None
+    assert partition.followers._in_sync.committed == (1, 2)
+
+
+def test_isrs_are_looked_at_only_where_partitions_with_followers_are_led(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(replicas=(1, 2))
+    cluster.settle()
+
+    def are_looked_at(broker_id: int) -> bool:
+        roles = cluster.brokers[broker_id].replicas._roles
+        return roles is not None and roles._isr_check is not None
+
+    assert (are_looked_at(1), are_looked_at(2)) == (True, False)
+    cluster.elect(2)
+    cluster.tell()
+    cluster.pass_ms(2 * LAG_MS)
+    assert (are_looked_at(1), are_looked_at(2)) == (False, True)
