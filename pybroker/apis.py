@@ -59,12 +59,13 @@ class Route(IntEnum):
     PARTITION_LEADER = 1
     GROUP_COORDINATOR = 2
     TRANSACTION_COORDINATOR = 3
+    CONTROLLER = 4  # any broker takes it, and forwards it to the active controller's
 
 
 class Api(NamedTuple):
     """One served API: ``versions`` is an inclusive range, ``handler`` a module of ``pybroker.handlers``.
 
-    ``routed_to`` is a seam: requests will be forwarded by it.  Whether they are permitted the handlers ask.
+    Whether they are permitted the handlers ask.
     """
 
     key: int
@@ -77,7 +78,7 @@ class Api(NamedTuple):
 
 
 ANY, LEADER, GROUP = Route.ANY_BROKER, Route.PARTITION_LEADER, Route.GROUP_COORDINATOR
-TRANSACTION = Route.TRANSACTION_COORDINATOR
+TRANSACTION, CONTROLLER = Route.TRANSACTION_COORDINATOR, Route.CONTROLLER
 WHOLE, ADMIN = limits.OPERATION_ELEMENTS_MAX, limits.ADMIN_ELEMENTS_MAX
 
 APIS: tuple[Api, ...] = (
@@ -95,8 +96,8 @@ APIS: tuple[Api, ...] = (
     Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP),
     Api(16, "ListGroups", (0, 5), "list_groups", ANY, elements_max=WHOLE),
     Api(18, "ApiVersions", (0, 4), "api_versions"),
-    Api(19, "CreateTopics", (2, 7), "create_topics", ANY, elements_max=ADMIN),
-    Api(20, "DeleteTopics", (1, 6), "delete_topics", ANY, elements_max=ADMIN),
+    Api(19, "CreateTopics", (2, 7), "create_topics", CONTROLLER, elements_max=ADMIN),
+    Api(20, "DeleteTopics", (1, 6), "delete_topics", CONTROLLER, elements_max=ADMIN),
     Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER),
     Api(22, "InitProducerId", (0, 5), "init_producer_id", ANY),
     Api(23, "OffsetForLeaderEpoch", (2, 4), "offset_for_leader_epoch", LEADER),
@@ -106,14 +107,14 @@ APIS: tuple[Api, ...] = (
     Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, elements_max=ADMIN),
     Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP),
     Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY),
-    Api(33, "AlterConfigs", (0, 2), "alter_configs", ANY, elements_max=ADMIN),
+    Api(33, "AlterConfigs", (0, 2), "alter_configs", CONTROLLER, elements_max=ADMIN),
     Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, elements_max=ADMIN),
-    Api(37, "CreatePartitions", (0, 3), "create_partitions", ANY, elements_max=ADMIN),
+    Api(37, "CreatePartitions", (0, 3), "create_partitions", CONTROLLER, elements_max=ADMIN),
     Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP),
-    Api(43, "ElectLeaders", (0, 2), "elect_leaders", ANY, elements_max=WHOLE),
-    Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", ANY, elements_max=ADMIN),
+    Api(43, "ElectLeaders", (0, 2), "elect_leaders", CONTROLLER, elements_max=WHOLE),
+    Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", CONTROLLER, elements_max=ADMIN),
     Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP),
-    Api(57, "UpdateFeatures", (0, 2), "update_features", ANY, elements_max=WHOLE),
+    Api(57, "UpdateFeatures", (0, 2), "update_features", CONTROLLER, elements_max=WHOLE),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY),
     Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER),
     Api(65, "DescribeTransactions", (0, 0), "describe_transactions", TRANSACTION),
@@ -129,6 +130,7 @@ APIS: tuple[Api, ...] = (
 # What brokers ask of each other, on the inter-broker listener of a cluster alone; Kafka serves these on controllers.
 INTER_BROKER_APIS: tuple[Api, ...] = (
     Api(56, "AlterPartition", (2, 3), "alter_partition"),
+    Api(58, "Envelope", (0, 0), "envelope"),
     Api(62, "BrokerRegistration", (0, 4), "broker_registration"),
     Api(63, "BrokerHeartbeat", (0, 1), "broker_heartbeat"),
     Api(67, "AllocateProducerIds", (0, 0), "allocate_producer_ids"),

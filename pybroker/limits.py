@@ -212,6 +212,14 @@ PEER_REQUEST_BYTES_MAX = 32 << 20
 # them took must find its way.
 PEER_REPLY_BYTES_MAX = 128 << 20
 
+# How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
+# most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes
+# it; and how much longer an answer is waited for, so that the controller's own that time is over comes first.
+FORWARD_PATIENCE_MS = 30_000
+FORWARD_PATIENCE_MAX_MS = 60_000
+FORWARD_RETRY_MS = 50
+FORWARD_GRACE_MS = 1_000
+
 # The first buffer of a reply is as long as the last reply was, up to this: followers' fetches are 10 MB.
 PEER_BUFFER_KEPT_BYTES = 12 << 20
 

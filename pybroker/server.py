@@ -172,11 +172,13 @@ class BrokerServer:
 
     def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: str) -> Peers:
         """The way to the other brokers of a cluster."""
+        from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         reply_bytes_max = self.config.get_int("socket.request.max.bytes")
         self._peers = peers = PeerClient(env, follower, node_id, listener, reply_bytes_max)
         self.services.peers = peers
+        self.services.forwarder = Forwarder(self.services)
         self.services.inter_broker_listener = listener
         return peers
 

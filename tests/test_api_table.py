@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.apis import APIS, BY_KEY, INTER_BROKER_APIS, Api
+from pybroker.apis import APIS, BY_KEY, INTER_BROKER_APIS, Api, Route
 from pybroker.testing import Broker
 from pybroker_protocol import messages
 from pybroker_protocol.api_keys import NAMES
@@ -76,3 +76,8 @@ def asks(handler: str) -> bool:
 
 def test_every_handler_asks_for_permission_but_those_that_are_listed() -> None:
     assert {api.handler for api in (*APIS, *INTER_BROKER_APIS) if not asks(api.handler)} == OPEN_TO_ALL
+
+
+@pytest.mark.parametrize("api", [api for api in APIS if api.routed_to is Route.CONTROLLER], ids=lambda api: api.name)
+def test_request_for_the_controller_can_be_refused_by_a_broker_that_finds_none(api: Api) -> None:
+    assert callable(import_module(f"pybroker.handlers.{api.handler}").refuse)

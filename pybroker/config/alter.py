@@ -119,9 +119,14 @@ def change_client_metrics(alteration: Alteration, current: Overrides) -> ConfigC
 
 
 def change_broker(alteration: Alteration, broker_id: int, current: Overrides, config: BrokerConfig) -> ConfigChange:
-    """New dynamic settings of this broker, or, where the resource has no name, of all brokers."""
+    """New dynamic settings of this broker, or, where the resource has no name, of all brokers.
+
+    Those of another broker are taken where that has judged them: what may stand beside its own settings it alone knows.
+    """
     per_broker = bool(alteration.resource_name)
-    if per_broker:
+    if per_broker and alteration.is_judged and is_integer(alteration.resource_name):
+        broker_id = int(alteration.resource_name)
+    elif per_broker:
         require_broker(alteration.resource_name, broker_id)
     for operation in alteration.operations:
         setting = broker_setting(operation.name)
@@ -137,8 +142,9 @@ def change_broker(alteration: Alteration, broker_id: int, current: Overrides, co
     merged = _merged(alteration, current, updates)
     try:
         _validate_dynamic(merged, per_broker)
-        layers = (config.cluster_default, merged) if per_broker else (merged, config.per_broker)
-        check_change(config, config.with_dynamic(*layers))
+        if not (per_broker and alteration.is_judged):
+            layers = (config.cluster_default, merged) if per_broker else (merged, config.per_broker)
+            check_change(config, config.with_dynamic(*layers))
     except ConfigError as error:
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, str(error)) from error
     # The name as the broker itself writes it: "01" means broker 1, too.

@@ -201,6 +201,27 @@ class ConfigService:
         self._waiting.append(_Request(alterations, validate_only, done))
         self._serve()
 
+    def settle_here(self, alterations: Sequence[Alteration], validate_only: bool) -> list[Outcome | None]:
+        """Do what this broker does by itself, where another one's controller decides the rest: None for each of that.
+
+        Those are its loggers, and what cannot be because of its own settings.
+        """
+        outcomes: list[Outcome | None] = []
+        for alteration in alterations:
+            of_one_broker = alteration.resource_type == BROKER and alteration.resource_name
+            if not of_one_broker and alteration.resource_type != BROKER_LOGGER:
+                outcomes.append(None)
+                continue
+            try:
+                if alteration.refusal is not None:
+                    raise alteration.refusal
+                change = self._change(alteration, validate_only)
+            except ConfigFailure as failure:
+                outcomes.append(Outcome(failure.error_code, failure.message))
+            else:
+                outcomes.append(Outcome(ErrorCode.NONE) if change is None else None)
+        return outcomes
+
     def _serve(self) -> None:
         """Serve what waits until one request has to go to the store; its end comes back here."""
         while self._waiting and not self._writing:

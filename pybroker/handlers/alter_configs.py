@@ -6,10 +6,15 @@ broker loggers cannot be altered so; one answer per resource.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from pybroker.apis import AclOperation
 from pybroker.config.resources import Alteration, AlterConfigOp
-from pybroker.handlers.config_requests import alter, refusal
+from pybroker.handlers.config_requests import alter, refusal, refused
+from pybroker.handlers.config_requests import split as split_configs
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -29,6 +34,20 @@ def handle(ctx: RequestContext, request: AlterConfigsRequest) -> Steps:
     )
 
 
+def split(
+    ctx: RequestContext, request: AlterConfigsRequest
+) -> tuple[AlterConfigsRequest | None, Callable[[Any | None], Any]]:
+    """What this broker alone can do is done; the rest."""
+    alterations = [_alteration(ctx, resource) for resource in request.resources]
+    return split_configs(ctx, request, alterations, AlterConfigsResponse, AlterConfigsResourceResponse)
+
+
+def refuse(ctx: RequestContext, request: AlterConfigsRequest, error: ErrorCode) -> AlterConfigsResponse:
+    """Nothing was altered, for this reason."""
+    response: AlterConfigsResponse = refused(request, error, AlterConfigsResponse, AlterConfigsResourceResponse)
+    return response
+
+
 def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alteration:
     return Alteration(
         resource.resource_type,
@@ -36,4 +55,5 @@ def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alterati
         tuple(AlterConfigOp(config.name, config.value) for config in resource.configs),
         replace=True,
         refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
+        is_judged=ctx.is_forwarded,
     )

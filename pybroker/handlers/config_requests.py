@@ -1,7 +1,7 @@
 """What the handlers of the config APIs share: what they refuse before the service is asked, and how they alter.
 
 Owns: the permission that each kind of config resource needs, and the error without it; the reply to both of the
-requests that alter.
+requests that alter, and what of them is not for the controller.
 
 Counterpart in Kafka: the authorization part of ``ConfigHelper`` and ``ControllerApis``.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -74,16 +75,55 @@ def alter(
         outcomes = repeat(Outcome(*refused), len(alterations))
     results = []
     for alteration, outcome in zip(alterations, outcomes, strict=True):
-        results.append(
-            result_class(
-                error_code=outcome.error_code,
-                error_message=outcome.error_message,
-                resource_type=alteration.resource_type,
-                resource_name=alteration.resource_name,
-            )
-        )
+        results.append(_result(result_class, alteration, outcome))
         yield
     return response_class(throttle_time_ms=0, responses=results)
+
+
+def split(
+    ctx: RequestContext,
+    request: Any,
+    alterations: Sequence[Alteration],
+    response_class: Callable[..., Any],
+    result_class: Callable[..., Any],
+) -> tuple[Any | None, Callable[[Any | None], Any]]:
+    """See ``forwarding``: a broker's loggers are its own, and so is what its settings allow."""
+    outcomes: list[Outcome | None] = [None] * len(alterations)
+    if too_many(alterations) is None:
+        outcomes = ctx.services.configs.settle_here(_without_repeated(alterations), request.validate_only)
+
+    def merge(response: Any | None) -> Any:
+        theirs = iter(() if response is None else response.responses)
+        results = [
+            next(theirs) if outcome is None else _result(result_class, alteration, outcome)
+            for alteration, outcome in zip(alterations, outcomes, strict=True)
+        ]
+        return response_class(throttle_time_ms=0, responses=results)
+
+    rest = copy(request)
+    rest.resources = [
+        resource for resource, outcome in zip(request.resources, outcomes, strict=True) if outcome is None
+    ]
+    return rest if rest.resources or not outcomes else None, merge
+
+
+def refused(
+    request: Any, error: ErrorCode, response_class: Callable[..., Any], result_class: Callable[..., Any]
+) -> Any:
+    """Nothing was altered, for this reason."""
+    outcome = Outcome(error, error.message)
+    return response_class(
+        throttle_time_ms=0, responses=[_result(result_class, resource, outcome) for resource in request.resources]
+    )
+
+
+def _result(result_class: Callable[..., Any], resource: Any, outcome: Outcome) -> Any:
+    return result_class(
+        error_code=outcome.error_code,
+        error_message=outcome.error_message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _without_repeated(alterations: Sequence[Alteration]) -> list[Alteration]:

@@ -19,7 +19,7 @@ before it returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from pybroker.handlers.services import Services
@@ -132,6 +132,7 @@ class RequestContext:
     listener: str  # the name of the listener the request came in on, e.g. "PLAINTEXT"
     principal: str  # "User:ANONYMOUS" until security is served
     connection: RequestChannel
+    is_forwarded: ClassVar[bool] = False  # by another broker, which has judged what each broker judges for itself
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether the principal may do ``operation`` on the resource; without an authorizer it may do everything."""

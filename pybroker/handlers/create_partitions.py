@@ -46,6 +46,13 @@ def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Steps:
     return CreatePartitionsResponse(throttle_time_ms=0, results=list(results.values()))
 
 
+def refuse(ctx: RequestContext, request: CreatePartitionsRequest, error: ErrorCode) -> CreatePartitionsResponse:
+    """Nothing has grown, for this reason."""
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    results = [_result(NamedResult(name, error, error.message)) for name in names]
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
 def _result(result: NamedResult) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(
         name=result.name, error_code=result.error_code, error_message=result.error_message

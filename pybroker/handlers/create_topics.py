@@ -55,6 +55,13 @@ def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
     return CreateTopicsResponse(throttle_time_ms=0, topics=list(results.values()))
 
 
+def refuse(ctx: RequestContext, request: CreateTopicsRequest, error: ErrorCode) -> CreateTopicsResponse:
+    """Nothing was created, for this reason."""
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    results = [_result(ctx, TopicCreation(name, error, error.message)) for name in names]
+    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
 def _new_topic(topic: CreatableTopic) -> NewTopic:
     return NewTopic(
         topic.name,

@@ -29,7 +29,7 @@ _STATES_SINCE = 6
 
 def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse | Steps:
     """Delete the topics; the reply waits for the commits."""
-    states = request.topics if ctx.api_version >= _STATES_SINCE else _states_of(request.topic_names)
+    states = _states(ctx, request)
     if not ctx.services.config.get_bool("delete.topic.enable"):
         return _disabled(states, ctx.api_version)
     responses = [_bad_state(state) for state in states if (state.name is None) == (state.topic_id == ZERO_UUID)]
@@ -39,6 +39,15 @@ def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsRes
         if (state.name is None) != (state.topic_id == ZERO_UUID)
     ]
     return _delete(ctx, topics, responses, request.timeout_ms)
+
+
+def refuse(ctx: RequestContext, request: DeleteTopicsRequest, error: ErrorCode) -> DeleteTopicsResponse:
+    """Nothing was deleted, for this reason."""
+    return _refused(_states(ctx, request), error)
+
+
+def _states(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return request.topics if ctx.api_version >= _STATES_SINCE else _states_of(request.topic_names)
 
 
 def _delete(
@@ -114,7 +123,12 @@ def _bad_state(state: DeleteTopicState) -> DeletableTopicResult:
 
 
 def _disabled(states: list[DeleteTopicState], version: int) -> DeleteTopicsResponse:
-    error = ErrorCode.TOPIC_DELETION_DISABLED if version >= _DISABLED_SINCE else ErrorCode.INVALID_REQUEST
+    return _refused(
+        states, ErrorCode.TOPIC_DELETION_DISABLED if version >= _DISABLED_SINCE else ErrorCode.INVALID_REQUEST
+    )
+
+
+def _refused(states: list[DeleteTopicState], error: ErrorCode) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         throttle_time_ms=0,
         responses=[

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
-from pybroker.cluster.decisions.elections import PREFERRED, refused_elections
+from pybroker.cluster.decisions.elections import PREFERRED, WantedElections, refused_elections
 from pybroker.cluster.operations import LeaderElections, PartitionElection
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
@@ -27,9 +27,7 @@ _TYPES_SINCE: Final = 1
 def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
     """Elect the leaders; the reply waits for the commit."""
     version = ctx.api_version
-    wanted = None
-    if request.topic_partitions is not None:
-        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    wanted = _wanted(request)
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return (yield from _response(refused_elections(wanted, code, code.message), version))
@@ -43,11 +41,28 @@ def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
     return (yield from _response((yield elected), version))
 
 
+def refuse(ctx: RequestContext, request: ElectLeadersRequest, error: ErrorCode) -> ElectLeadersResponse:
+    """Nobody was elected, for this reason."""
+    elections = refused_elections(_wanted(request), error, error.message)
+    return _whole_response(ctx.api_version, elections, [_result(*topic) for topic in elections.topics])
+
+
+def _wanted(request: ElectLeadersRequest) -> WantedElections:
+    topics = request.topic_partitions
+    return None if topics is None else [(topic.topic, topic.partitions) for topic in topics]
+
+
 def _response(elections: LeaderElections, version: int) -> Steps:
     results = []
     for name, partitions in elections.topics:
         results.append(_result(name, partitions))
         yield
+    return _whole_response(version, elections, results)
+
+
+def _whole_response(
+    version: int, elections: LeaderElections, results: list[ReplicaElectionResult]
+) -> ElectLeadersResponse:
     return ElectLeadersResponse(
         throttle_time_ms=0,
         error_code=elections.error_code if version >= _TYPES_SINCE else 0,

@@ -6,10 +6,15 @@ and a resource is changed wholly or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from pybroker.apis import AclOperation
 from pybroker.config.resources import Alteration, AlterConfigOp
-from pybroker.handlers.config_requests import alter, refusal
+from pybroker.handlers.config_requests import alter, refusal, refused
+from pybroker.handlers.config_requests import split as split_configs
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -31,10 +36,29 @@ def handle(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Step
     )
 
 
+def split(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> tuple[IncrementalAlterConfigsRequest | None, Callable[[Any | None], Any]]:
+    """What this broker alone can do is done; the rest."""
+    alterations = [_alteration(ctx, resource) for resource in request.resources]
+    return split_configs(ctx, request, alterations, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse)
+
+
+def refuse(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: ErrorCode
+) -> IncrementalAlterConfigsResponse:
+    """Nothing was altered, for this reason."""
+    response: IncrementalAlterConfigsResponse = refused(
+        request, error, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
+    )
+    return response
+
+
 def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alteration:
     return Alteration(
         resource.resource_type,
         resource.resource_name,
         tuple(AlterConfigOp(config.name, config.value, config.config_operation) for config in resource.configs),
         refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
+        is_judged=ctx.is_forwarded,
     )

@@ -7,7 +7,7 @@ none of them.  A handler takes what it needs from here and never builds a servic
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pybroker.cluster.auto_topic_creation import AutoTopicCreation
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from pybroker.telemetry import ClientTelemetry
 
 
+class ControllerRoute(Protocol):
+    """The way of requests to the active controller (``forwarding.Forwarder``)."""
+
+    def handle(self, handler: Any, ctx: Any, request: Any) -> Any:
+        """What a handler gives back; ``handler`` is the module of the request's own."""
+        ...
+
+
 class Services:
     """The broker's services; one instance per broker."""
 
@@ -41,6 +49,7 @@ class Services:
         "configs",
         "controller",
         "env",
+        "forwarder",
         "groups",
         "inter_broker_listener",
         "logs",
@@ -79,6 +88,7 @@ class Services:
         self.authorizer: Authorizer | None = (
             None  # None: everybody may do everything, and long lists are not gone through
         )
+        self.forwarder: ControllerRoute | None = None  # None: this broker is alone, and its controller always active
 
     def build_later(self, name: str, build: Callable[[], Any]) -> None:
         """``build()`` makes the service of that name when it is asked for first."""

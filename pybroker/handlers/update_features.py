@@ -23,8 +23,7 @@ from pybroker_protocol.messages.update_features import (
 def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse | Parked:
     """Update the features; the reply waits for the commit."""
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return UpdateFeaturesResponse(throttle_time_ms=0, error_code=error, error_message=error.message, results=[])
+        return refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     version = ctx.api_version
     parked = Parked()
     names = [update.feature for update in request.feature_updates]
@@ -35,6 +34,11 @@ def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeature
         timeout_ms=request.timeout_ms,
     )
     return parked
+
+
+def refuse(ctx: RequestContext, request: UpdateFeaturesRequest, error: ErrorCode) -> UpdateFeaturesResponse:
+    """Nothing was updated, for this reason."""
+    return UpdateFeaturesResponse(throttle_time_ms=0, error_code=error, error_message=error.message, results=[])
 
 
 def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from importlib import import_module
 from typing import Any
 
-from pybroker.apis import BY_KEY, INTER_BROKER_APIS, Api
+from pybroker.apis import BY_KEY, INTER_BROKER_APIS, Api, Route
 from pybroker_protocol import codec, messages
 
 API_VERSIONS_KEY = 18
@@ -50,7 +50,7 @@ class ServedApi:
         self.api_version = api_version
         self.decode: Decode = codec.decoder(request_class, api_version)
         handler = import_module(f"pybroker.handlers.{api.handler}")
-        self.handle: Handle = handler.handle
+        self.handle: Handle = handler.handle if api.routed_to is not Route.CONTROLLER else _handle_or_forward(handler)
         # A handler may bring an encoder of its own: Metadata assembles its replies from encoded topics.
         make_encoder = getattr(handler, "encoder", None)
         self.encode: Encode = (
@@ -79,6 +79,17 @@ class ServedApi:
         if self._encode_in_steps is None:
             self._encode_in_steps = codec.encoder_in_steps(messages.response_class(self.api_key), self.api_version)
         return self._encode_in_steps
+
+
+def _handle_or_forward(handler: Any) -> Handle:
+    """The function of a handler whose requests are the active controller's."""
+    handle: Handle = handler.handle
+
+    def handle_or_forward(ctx: Any, request: Any) -> Any:
+        forwarder = ctx.services.forwarder
+        return handle(ctx, request) if forwarder is None else forwarder.handle(handler, ctx, request)
+
+    return handle_or_forward
 
 
 def _in_one_step(encode: Encode) -> EncodeInSteps:

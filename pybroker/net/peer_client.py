@@ -148,11 +148,11 @@ class PeerClient:
             if endpoint is None:
                 self._close_links([broker_id], PeerFailure.UNREACHABLE)
                 continue
-            for link in list(self._links[broker_id].values()):
+            for link in list(self._links.get(broker_id, {}).values()):
                 link.on_registration(endpoint)
 
     def _close_links(self, broker_ids: list[int], failure: PeerFailure) -> None:
-        closing = [link for broker_id in broker_ids for link in self._links.pop(broker_id).values()]
+        closing = [link for broker_id in broker_ids for link in self._links.pop(broker_id, {}).values()]
         for link in closing:
             link.close(failure, "")
 

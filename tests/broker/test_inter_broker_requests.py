@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.apis import INTER_BROKER_APIS, AclOperation, Api
-from pybroker.handlers import allocate_producer_ids, alter_partition, broker_heartbeat, broker_registration
+from pybroker.handlers import allocate_producer_ids, alter_partition, broker_heartbeat, broker_registration, envelope
 from pybroker.handlers.context import RequestContext
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -16,10 +16,16 @@ from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIds
 from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest
+from pybroker_protocol.messages.envelope import EnvelopeRequest
 from tests.broker.wire_client import WireClient
+from tests.handled import answer_of
 
 REQUESTS: dict[str, tuple[Any, Any]] = {
     "AlterPartition": (alter_partition, AlterPartitionRequest(broker_id=1, topics=[])),
+    "Envelope": (
+        envelope,
+        EnvelopeRequest(request_data=b"", request_principal=b"", client_host_address=bytes(4)),
+    ),
     "BrokerRegistration": (
         broker_registration,
         BrokerRegistrationRequest(
@@ -61,5 +67,5 @@ def test_who_may_not_act_for_the_cluster_is_refused(api: Api) -> None:
     context = RequestContext()
     services: Any = SimpleNamespace(authorizer=Denying())
     context.services, context.api_version = services, api.versions[1]
-    assert handler.handle(context, request).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert answer_of(handler.handle(context, request)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert asked == [AclOperation.CLUSTER_ACTION]

@@ -1,0 +1,202 @@
+"""Requests that only the active controller can do, at a broker whose controller is not active (KIP-590).
+
+Owns: whether such a request is done here or by the active controller's broker, how often that is tried and for how
+long, and what a client is told that could not be served.  Owns no connection (``cluster/peers``) and no request's
+meaning: a module that is routed to the controller (``Route.CONTROLLER``) has, beside ``handle``,
+
+    def refuse(ctx, request, error: ErrorCode) -> response      # nothing of it was done, for this reason
+    def split(ctx, request) -> (request | None, merge)          # optional: what this broker does by itself is done; the
+                                                                # rest, and ``merge(response to it)`` is the response
+
+Invariants: NOT_CONTROLLER reaches no client, unless a part of its request was done before the controller changed;
+what may have been done is not asked a second time; the permissions are asked where the request is done.
+
+A client's message is encoded anew, in its own version and with its own header, so that none of its bytes are kept.
+
+Kafka counterpart: ForwardingManager and NodeToControllerRequestThread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pybroker import limits
+from pybroker.handlers.context import CloseConnection, Parked, RequestContext, Steps
+from pybroker_protocol.codec import ProtocolError, decoder, decoder_in_steps, encode, encoder_in_steps
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages import request_header_version, response_class, response_header_version
+from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
+from pybroker_protocol.schema import Message, Request, Struct
+
+if TYPE_CHECKING:
+    from pybroker.cluster.peers import PeerError
+    from pybroker.handlers.services import Services
+    from pybroker_protocol.messages.envelope import EnvelopeResponse
+
+
+class ControllerHandler(Protocol):
+    """A module of handlers whose requests are routed to the controller."""
+
+    def handle(self, ctx: RequestContext, request: Any, /) -> Any: ...
+
+    def refuse(self, ctx: RequestContext, request: Any, error: ErrorCode, /) -> Any: ...
+
+
+Split = Callable[[RequestContext, Any], tuple[Any | None, Callable[[Any | None], Any]]]
+
+
+class Forwarder:
+    """``Services.forwarder`` of a broker that is not alone."""
+
+    __slots__ = ("_services",)
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def handle(self, handler: ControllerHandler, ctx: RequestContext, request: Request) -> Steps:
+        """Have the request done, here or elsewhere, and answer it."""
+        split: Split | None = getattr(handler, "split", None)
+        if split is None or self._services.controller.is_active:
+            return (yield from self._done(handler, ctx, request))
+        rest, merge = split(ctx, request)
+        return merge(None if rest is None else (yield from self._done(handler, ctx, rest)))
+
+    def _done(self, handler: ControllerHandler, ctx: RequestContext, request: Request) -> Steps:
+        clock = self._services.env.clock
+        deadline_ms = clock.monotonic_ms() + _patience_ms(request)
+        frame: bytes | None = None
+        while True:
+            holder = self._services.metadata.image.controller_id
+            if self._services.controller.is_active:
+                response = yield from done_here(handler, ctx, request)
+                if not (yield from is_for_another_controller(response)):
+                    return response
+            elif holder != self._services.broker_id and holder in self._services.metadata.image.brokers:
+                if frame is None:
+                    frame = yield from _frame(ctx, request)
+                rest_ms = max(deadline_ms - clock.monotonic_ms(), 0)
+                answer, error = yield self._sent(holder, ctx, frame, rest_ms)
+                if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
+                    return (yield from self._response(handler, ctx, request, answer))
+                if error is not None and error.may_be_done:
+                    return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
+            rest_ms = deadline_ms - clock.monotonic_ms()
+            if rest_ms <= 0:
+                return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
+            yield self._pause(min(rest_ms, limits.FORWARD_RETRY_MS))
+
+    def _sent(self, holder: int, ctx: RequestContext, frame: bytes, rest_ms: int) -> Parked:
+        """Send it; the pair of an ``EnvelopeResponse`` and a ``PeerError``, of which one is None."""
+        sent = Parked()
+
+        def done(response: Any | None, error: PeerError | None) -> None:
+            sent.complete((response, error))
+
+        # The controller's own answer that time is over comes first, as long as there is a controller.
+        timeout_ms = rest_ms + limits.FORWARD_GRACE_MS
+        self._services.peers.forward(holder, frame, ctx.principal, ctx.client_host, done, timeout_ms=timeout_ms)
+        return sent
+
+    def _pause(self, pause_ms: int) -> Parked:
+        pause = Parked()
+        timer = self._services.env.timers.call_later(pause_ms, pause.complete, None)
+        pause.on_abandon = timer.cancel
+        return pause
+
+    def _response(
+        self, handler: ControllerHandler, ctx: RequestContext, request: Request, answer: EnvelopeResponse
+    ) -> Steps:
+        """What the other broker answered, as a response of this one."""
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise CloseConnection("the active controller does not know the request's version")
+        if answer.error_code or answer.response_data is None:
+            return handler.refuse(ctx, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        frame = memoryview(answer.response_data)
+        try:
+            header_version = response_header_version(ctx.api_key, ctx.api_version)
+            _, pos = decoder(ResponseHeader, header_version)(frame, 0)
+            return (yield from decoded(response_class(ctx.api_key), ctx.api_version, frame, pos))
+        except ProtocolError:
+            return handler.refuse(ctx, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def done_here(handler: ControllerHandler, ctx: RequestContext, request: Any) -> Steps:
+    """The response of this broker's own controller."""
+    response = handler.handle(ctx, request)
+    if response.__class__ is GeneratorType:
+        response = yield from response
+    if response.__class__ is Parked:
+        response = yield response
+    return response
+
+
+def is_for_another_controller(response: Message) -> Steps:
+    """Whether nothing of a request was done because this broker's controller is not, or no longer, the active one."""
+    codes: set[int] = set()
+    looked_at: list[Struct] = [response]
+    while looked_at:
+        struct = looked_at.pop()
+        elements = [element for element in _elements(struct) if isinstance(element, Struct)]
+        looked_at += elements
+        code = getattr(struct, "error_code", None)
+        # That there is no error of the whole says nothing of its parts.
+        if code is not None and (code or struct is not response or not elements):
+            codes.add(code)
+        yield
+    return ErrorCode.NOT_CONTROLLER in codes and ErrorCode.NONE not in codes
+
+
+def _elements(struct: Struct) -> Iterator[Any]:
+    for name in type(struct).__declaration__.fields:
+        value = getattr(struct, name)
+        if isinstance(value, list):
+            yield from value
+
+
+def _patience_ms(request: Request) -> int:
+    """How long a client waits, as far as it says so."""
+    asked_ms: int = getattr(request, "timeout_ms", limits.FORWARD_PATIENCE_MS)
+    return min(max(asked_ms, 0), limits.FORWARD_PATIENCE_MAX_MS)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def _frame(ctx: RequestContext, request: Request) -> Steps:
+    """The client's request as it came, without its length."""
+    header = RequestHeader(
+        request_api_key=ctx.api_key,
+        request_api_version=ctx.api_version,
+        correlation_id=ctx.correlation_id,
+        client_id=ctx.client_id,
+    )
+    return (yield from encoded(header, request_header_version(ctx.api_key, ctx.api_version), request, ctx.api_version))
+
+
+def decoded(
+    message_class: type[Message], version: int, frame: memoryview, pos: int, elements_max: int | None = None
+) -> Steps:
+    """The message that begins at ``pos``; in steps where it is long.  Raises ``ProtocolError``."""
+    if len(frame) <= limits.WHOLE_FRAME_BYTES:
+        message, end = decoder(message_class, version)(frame, pos)
+    else:
+        message, end = yield from decoder_in_steps(message_class, version, elements_max)(frame, pos)
+    if end > len(frame):
+        raise ProtocolError("the frame ends inside of its header")
+    return message
+
+
+def encoded(header: Message, header_version: int, message: Message, version: int) -> Steps:
+    """Both, one behind the other, as bytes."""
+    parts: list[Any] = [encode(header, header_version)]
+    for _ in _encoder_in_steps(type(message), version)(message, parts):
+        yield
+    return b"".join(parts)
+
+
+@cache
+def _encoder_in_steps(message_class: type[Message], version: int) -> Any:
+    return encoder_in_steps(message_class, version)
