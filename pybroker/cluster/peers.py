@@ -4,7 +4,8 @@ Owns: the ``Peers`` protocol, the names of its channels, and how a request fails
 (``net/peer_client`` implements it) and no meaning of a request.
 
 Invariants: ``done`` runs exactly once, on the loop, never inside of the call that brought it (``close`` alone tells
-those that wait at once).  Requests of one channel to one broker leave in order, and are answered in order.
+those that wait at once).  Requests of one channel to one broker leave in order, and are answered in order.  What waits
+for a broker fails when the image says that it is fenced, has moved or is gone.
 
 Counterpart in Kafka: ``NodeToControllerChannelManager``, ``BrokerBlockingSender`` and ``InterBrokerSendThread``.
 """

@@ -60,7 +60,7 @@ class PeerClient:
             Framing(max(reply_bytes_max, limits.PEER_REPLY_BYTES_MAX)),
             BufferPool(),
             self._folded_log,
-            set(),
+            {},
         )
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._on_image)
 
@@ -149,7 +149,7 @@ class PeerClient:
                 self._close_links([broker_id], PeerFailure.UNREACHABLE)
                 continue
             for link in list(self._links.get(broker_id, {}).values()):
-                link.on_registration(endpoint)
+                link.on_registration(endpoint, image.brokers[broker_id].fenced)
 
     def _close_links(self, broker_ids: list[int], failure: PeerFailure) -> None:
         closing = [link for broker_id in broker_ids for link in self._links.pop(broker_id, {}).values()]

@@ -46,7 +46,7 @@ class LinkSurroundings(NamedTuple):
     framing: Framing
     pool: BufferPool
     folded_log: FoldedLog
-    attempts: set[asyncio.Task[None]]  # tries to connect, also those that are given up and not over yet
+    attempts: dict[asyncio.Task[None], None]  # tries to connect, also those that are given up and not over yet
 
 
 class PeerLink:
@@ -151,8 +151,8 @@ class PeerLink:
             shared = self._shared
             self._candidate = candidate = PeerConnection(self, shared.framing, shared.pool)
             self._attempt = attempt = shared.loop.create_task(self._try_to_connect(candidate, self._endpoint))
-            shared.attempts.add(attempt)
-            attempt.add_done_callback(shared.attempts.discard)
+            shared.attempts[attempt] = None
+            attempt.add_done_callback(shared.attempts.pop)
             self._attempt_timer = self._env.timers.call_later(limits.CONNECT_TIMEOUT_MS, self._give_attempt_up)
 
     async def _try_to_connect(self, candidate: PeerConnection, endpoint: Endpoint) -> None:
@@ -240,12 +240,16 @@ class PeerLink:
 
     # --- where the broker is -----------------------------------------------------------------------------------------
 
-    def on_registration(self, endpoint: Endpoint) -> None:
-        """The broker has registered anew: what is connected to its last address is over, and no back-off holds."""
+    def on_registration(self, endpoint: Endpoint, is_fenced: bool) -> None:
+        """The broker has registered anew, or was fenced: no back-off holds.
+
+        What is connected to its last address is over.  A broker that is fenced is dead or was held up; whoever waits
+        for it need not wait any longer.
+        """
         has_moved, self._endpoint = endpoint != self._endpoint, endpoint
-        if has_moved:
+        if has_moved or is_fenced:
             self._drop_attempt()
-            self._break(PeerFailure.DISCONNECTED, "it has another address now")
+            self._break(PeerFailure.DISCONNECTED, "it is fenced" if is_fenced else "it has another address now")
         self._failures = self._retry_at_ms = 0
         self._stop_retrying()
         if self._requests and self._connection is None:

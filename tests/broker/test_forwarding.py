@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +201,16 @@ def test_request_that_only_this_broker_can_do_goes_nowhere(controller: Broker, c
         on_loop(controller, lambda services: setattr(services, "authorizer", None))
     assert [result.error_code for result in reply.responses] == [0]
     assert not watching.seen
+
+
+def test_request_that_comes_while_the_controller_changes_is_done_by_the_next_one(tmp_path: Path) -> None:
+    settings = {"pybroker.metadata": f"sqlite://{tmp_path}/metadata.db"}
+    with Broker({"node.id": OTHER, **settings}) as first, Broker({"node.id": CONTROLLER, **settings}) as next_one:
+        with WireClient((next_one.host, next_one.port)) as client:
+            client.ask(CreateTopicsRequest(topics=[new_topic("before")], validate_only=False), 7)
+            assert "before" in image_of(first).topics_by_name
+            first.stop()
+            request = CreateTopicsRequest(topics=[new_topic("after")], validate_only=False, timeout_ms=20_000)
+            (result,) = client.ask(request, 7).topics
+        assert result.error_code == 0
+        assert {"before", "after"} <= set(image_of(next_one).topics_by_name)

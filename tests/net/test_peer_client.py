@@ -41,8 +41,8 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 Outcome = tuple[Any, PeerError | None]
 
 
-def registered(host: str, port: int, epoch: int = 1) -> BrokerRegistration:
-    return BrokerRegistration(OTHER, epoch, bytes(16), {LISTENER: Endpoint(host, port)})
+def registered(host: str, port: int, epoch: int = 1, fenced: bool = False) -> BrokerRegistration:
+    return BrokerRegistration(OTHER, epoch, bytes(16), {LISTENER: Endpoint(host, port)}, fenced=fenced)
 
 
 class Asking:
@@ -459,6 +459,21 @@ def test_broker_that_moves_gets_a_new_connection() -> None:
             response, none = await asking.ask(MetadataRequest(topics=[]), 12)
             assert none is None
             assert response.brokers[0].port == moved.port
+
+    with_server(stay_silent, test)
+
+
+def test_nobody_waits_for_a_broker_that_is_fenced() -> None:
+    async def test(asking: Asking, server: asyncio.Server) -> None:
+        port = server.sockets[0].getsockname()[1]
+        sent = asking.begin(timeout_ms=60_000)
+        link = asking.peers._links[OTHER]["control"]
+        while not link._sent_count:
+            await asyncio.sleep(0)
+        asking.tell_of(registered("127.0.0.1", port, fenced=True))
+        _, error = await asyncio.wait_for(sent, PATIENCE_S)
+        assert error is not None
+        assert (error.reason, error.may_be_done) == (PeerFailure.DISCONNECTED, True)
 
     with_server(stay_silent, test)
 
