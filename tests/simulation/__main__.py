@@ -12,7 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.simulation import Outcome, Simulation
+from tests.simulation.run import Outcome
+from tests.simulation.simulation import Simulation
 
 
 def say(line: str) -> None:

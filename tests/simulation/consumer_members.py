@@ -18,12 +18,12 @@ from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
 from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
-from tests.simulation.client import Client, Disconnected
+from tests.simulation.client import Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
 from tests.simulation.model import check
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.run import Run
 
 REBALANCE_TIMEOUT_MS = 8_000
 LEAVE_EPOCH, LEAVE_STATIC_EPOCH = -1, -2
@@ -42,7 +42,7 @@ class ConsumerMember:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: Run,
         name: str,
         group: str,
         partitions: list[Partition],
@@ -52,13 +52,13 @@ class ConsumerMember:
     ) -> None:
         """``regex``: subscribes by it in place of the topics' names; it matches them and no other topic."""
         self.simulation = simulation
-        self.client = Client(name, simulation.network)
+        self.client = simulation.client(name)
         self.name = name
         self.group = group
         self.owners = simulation.model.owners(group)
         self.partitions = partitions
         self.random = simulation.new_random()
-        self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), group, read_committed)
+        self.data = Consuming(simulation, simulation.client(f"{name}/data"), group, read_committed)
         simulation.read_committed[group] = read_committed
         self.instance_id = instance_id
         self.regex = regex

@@ -26,7 +26,7 @@ from tests.simulation.model import Batch, batches_of, check
 from tests.simulation.producers import RETRIED
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.run import Run
 
 Partition = tuple[str, int]
 
@@ -62,7 +62,7 @@ def committed_records(batches: list[Batch], aborted: list[tuple[int, int]]) -> l
 class Consuming:
     """The data side of one consumer; ``positions`` are the next offsets to read."""
 
-    def __init__(self, simulation: Simulation, client: Client, group: str, read_committed: bool) -> None:
+    def __init__(self, simulation: Run, client: Client, group: str, read_committed: bool) -> None:
         self.simulation = simulation
         self.client = client
         self.group = group

@@ -16,12 +16,12 @@ from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.simulation.client import Client, Disconnected
+from tests.simulation.client import Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
 from tests.simulation.model import GroupModel, check
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.run import Run
 
 SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 8_000
@@ -52,7 +52,7 @@ class ClassicMember:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: Run,
         name: str,
         group: str,
         partitions: list[Partition],
@@ -61,7 +61,7 @@ class ClassicMember:
         read_committed: bool = False,
     ) -> None:
         self.simulation = simulation
-        self.client = Client(name, simulation.network)
+        self.client = simulation.client(name)
         self.name = name
         self.group = group
         self.model = self._judge()
@@ -69,7 +69,7 @@ class ClassicMember:
         self.cooperative = cooperative
         self.instance_id = instance_id
         self.random = simulation.new_random()
-        self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), group, read_committed)
+        self.data = Consuming(simulation, simulation.client(f"{name}/data"), group, read_committed)
         simulation.read_committed[group] = read_committed
         self.member_id = ""
         self.generation = -1

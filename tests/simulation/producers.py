@@ -20,7 +20,7 @@ from tests.simulation.model import DELETION, check
 from tests.storage.batches import Record, batch
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.run import Run
 
 IN_FLIGHT_MAX = 5
 LARGE_VALUE_BYTES = 140 << 10  # goes through the log's writer thread
@@ -67,12 +67,10 @@ async def new_producer_id(client: Client) -> tuple[int, int]:
 class IdempotentProducer:
     """Writes ``count`` batches to one topic and ends when all are acknowledged."""
 
-    def __init__(
-        self, simulation: Simulation, name: str, topic: str, partitions: int, count: int, keys: int = 0
-    ) -> None:
+    def __init__(self, simulation: Run, name: str, topic: str, partitions: int, count: int, keys: int = 0) -> None:
         """``keys``: how many keys the records have, some of which delete theirs; 0: they have none."""
         self.simulation = simulation
-        self.client = Client(name, simulation.network)
+        self.client = simulation.client(name)
         self.name = name
         self.topic = topic
         self.partitions = partitions

@@ -1,26 +1,11 @@
-"""One run: a broker, clients and faults under one seed, with the invariants checked after every event.
+"""A run with one broker: clients and faults under one seed, with the invariants checked after every event.
 
-Owns: the scenario that a seed stands for, the phases of a run, and its outcome.
-
-Phases: the active one (clients work, faults strike), the calm one (faults have ended and everybody comes to rest:
-producers are acknowledged, groups have read everything, transactions have ended), the end (members leave, nothing is
-parked, the broker stops cleanly and finds everything again).
+Owns: the scenario that a seed stands for.
 """
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import logging
-import os
-import shutil
-import tempfile
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from random import Random
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker_protocol.errors import ErrorCode
@@ -31,24 +16,19 @@ from pybroker_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.simulation.client import HOST, Client, Disconnected
+from tests.simulation.client import HOST, Client
 from tests.simulation.consumer_members import ConsumerMember
-from tests.simulation.consuming import Consuming, find_coordinator
+from tests.simulation.consuming import find_coordinator
 from tests.simulation.faults import FAULTS, Faults
 from tests.simulation.members import ClassicMember
-from tests.simulation.model import Model, Violation, check
+from tests.simulation.model import check
 from tests.simulation.observer import Observer
-from tests.simulation.processes import World
 from tests.simulation.producers import IdempotentProducer
+from tests.simulation.run import OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.switching_members import SwitchingMember
 from tests.simulation.transactions import Reader, TransactionalProducer
 
-CALM_MS_MAX = 180_000  # of virtual time: everything has to come to rest within
-STEPS_MAX = 400_000
-TOPIC = "events"
-OUTPUTS = "outputs"
 TABLE = "table"  # compacted
-PARTITIONS = 3
 KEYS = 6
 # Cleaned early and often, in small segments.
 CLEANING = {"log.cleaner.backoff.ms": "300", "log.cleaner.min.cleanable.ratio": "0.1"}
@@ -59,32 +39,7 @@ Writer = IdempotentProducer | TransactionalProducer
 Member = ClassicMember | ConsumerMember | SwitchingMember
 
 
-class Outcome(NamedTuple):
-    """How a run ended."""
-
-    seed: int
-    steps: int
-    virtual_ms: int
-    trace_hash: str
-    faults: dict[str, int]
-    lives: int
-    batches: int
-    violation: Violation | None
-
-
-class _Complaints(logging.Handler):
-    """Exceptions that the broker caught and logged: none is expected."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.first: str | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and self.first is None:
-            self.first = f"{record.getMessage()}: {record.exc_info[1]!r}"
-
-
-class Simulation:
+class Simulation(Run):
     """See the module's docstring.  ``active_ms`` is virtual time."""
 
     def __init__(
@@ -96,41 +51,19 @@ class Simulation:
         write_trace: Callable[[str], None] | None = None,
         steps_max: int = STEPS_MAX,
     ) -> None:
-        self.seed = seed
-        self.world = World(seed, write_trace)
-        self.scheduler, self.network = self.world.scheduler, self.world.network
-        self.random = self.world.random
-        self.model = Model()
+        super().__init__(seed, active_ms, write_trace, steps_max)
         self.fsync_before_ack = self.random.random() < 0.5
         self.large_batches = self.random.random() < 0.5  # else many small segments
         self.cleans = self.random.random() < 0.5  # there is a cleaner, with a topic and the coordinators' own to clean
         if self.cleans:
             self.model.compacted_topics |= {TABLE, *COORDINATORS_SEGMENT_BYTES}
-        self.calm = False  # faults have ended
-        self.leaving = False  # members leave
         self.power_failed = False  # since the last start
-        self.topic_ids: dict[str, bytes] = {}
-        self.read_committed: dict[str, bool] = {}  # by group
-        self.processed: dict[str, dict[tuple[tuple[str, int], bytes], str]] = {}
-        self._active_ms = active_ms
-        self._steps_max = steps_max
-        self._root = Path(tempfile.mkdtemp(prefix="pybroker-sim-", dir=_memory_dir()))
         data_dir = self._root / "data"
         data_dir.mkdir()
         self.process = self.world.broker(HOST, data_dir, self._settings())
         self.disk = self.process.disk
         self.observer = Observer(self.model, data_dir)
         self.faults = Faults(self, faults)
-        self._complaints = _Complaints()
-        self._finished = False
-
-    def new_random(self) -> Random:
-        """A source of chance of its own, so that one part's draws do not move another's."""
-        return self.world.new_random()
-
-    def trace(self, who: str, what: str) -> None:
-        """One line of the trace."""
-        self.scheduler.trace(who, what)
 
     def _settings(self) -> dict[str, str]:
         random = self.random
@@ -151,55 +84,6 @@ class Simulation:
             "log.flush.offset.checkpoint.interval.ms": random.choice(("3000", "60000")),
         }
 
-    # --- the run -----------------------------------------------------------------------------------------------------
-
-    def run(self) -> Outcome:
-        """Run to the end, or to the first violation."""
-        gc_was_enabled = gc.isenabled()
-        gc.disable()  # whether a map is still referred to must not hang on the collector's mood
-        violation = None
-        try:
-            with self._installed():
-                try:
-                    self._run()
-                except Violation as found:
-                    violation = found
-                except Exception as error:
-                    violation = Violation("nothing fails unexpectedly", "".join(traceback.format_exception(error)))
-                finally:
-                    if violation is not None:
-                        self.trace("VIOLATION", str(violation))
-        finally:
-            shutil.rmtree(self._root, ignore_errors=True)
-            if gc_was_enabled:
-                gc.enable()
-        return Outcome(
-            self.seed,
-            self.scheduler.steps,
-            self.scheduler.now_us // 1000,
-            self.scheduler.trace_hash,
-            self.faults.counts,
-            self.process.lives,
-            sum(len(log.batches) for log in self.model.logs.values()),
-            violation,
-        )
-
-    @contextmanager
-    def _installed(self) -> Iterator[None]:
-        logger = logging.getLogger("pybroker")
-        before = (logger.level, logger.propagate)
-        logger.setLevel(logging.ERROR)
-        logger.propagate = False
-        logger.addHandler(self._complaints)
-        try:
-            with self.world.installed():
-                yield
-        finally:
-            logger.removeHandler(self._complaints)
-            # Not by assignment: what the loggers below remember of the level would stay.
-            logger.setLevel(before[0])
-            logger.propagate = before[1]
-
     def _run(self) -> None:
         self.disk.adopt()
         self.process.start()
@@ -210,23 +94,21 @@ class Simulation:
             self._step()
 
     def _step(self) -> None:
-        scheduler = self.scheduler
         went_on, dead = self.world.step()
         check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")
         if dead:
             self.observer.died()
             self.faults.died("died in a system call", power_failed=False)
-        self.world.raise_failure()
+        self._check_step()
         self.observer.look(self.process.server)
-        check(self._complaints.first is None, "the broker meets no unexpected error", str(self._complaints.first))
-        check(
-            scheduler.steps < self._steps_max, "everything comes to rest", f"{scheduler.steps} events were not enough"
-        )
+
+    def _fault_counts(self) -> dict[str, int]:
+        return self.faults.counts
 
     # --- the scenario ------------------------------------------------------------------------------------------------
 
     async def _scenario(self) -> None:
-        admin = Client("admin", self.network)
+        admin = self.client("admin")
         await self._create_topics(admin)
         writers, members = self._clients()
         transformers = [client for client in writers if isinstance(client, TransactionalProducer) and client.inputs]
@@ -294,15 +176,6 @@ class Simulation:
                 return
             await admin.sleep(100)
 
-    def members_of(self, group: str) -> set[str]:
-        """The members that the coordinator counts to a KIP-848 group."""
-        coordinator: Any = self.process.server and getattr(self.process.server.services, "groups", None)
-        for shard in coordinator._runtime._contexts.values() if coordinator else ():
-            found = shard.state.groups.get(group)
-            if found is not None:
-                return set(found.members)
-        return set()
-
     def _clients(self) -> tuple[list[Writer], list[Member]]:
         """Who writes until everything is written, and who reads until told to leave."""
         random = self.random
@@ -355,77 +228,6 @@ class Simulation:
             for committed in (False, True)
         ]
 
-    async def _within(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
-        """Wait for the tasks; it must not take longer than a calm time may."""
-        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
-        admin = Client("watch", self.network)
-        while not all(task.done() for task in tasks):
-            check(self.scheduler.now_us < deadline_us, "everything comes to rest", f"not in time: {what}")
-            await admin.sleep(100)
-
-    async def _caught_up(self, admin: Client, group: str) -> None:
-        """Wait until the group's committed offsets are behind all that it may read."""
-        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
-        data = Consuming(self, admin, group, read_committed=False)
-        partitions = [(TOPIC, index) for index in range(PARTITIONS)]
-        while True:
-            try:
-                found = await data.fetch_committed(partitions)
-            except Disconnected:
-                found = int(ErrorCode.NETWORK_EXCEPTION)
-            careful = self.read_committed.get(group, True)
-            ends = {part: self.model.log(*part).readable_end(careful) for part in partitions}
-            if not isinstance(found, int) and all(max(found.get(part, 0), 0) >= ends[part] for part in partitions):
-                return
-            check(
-                self.scheduler.now_us < deadline_us,
-                "everything comes to rest",
-                f"{group} has not read everything: {found} of {ends}",
-            )
-            await admin.sleep(500)
-
-    async def _at_rest(self, admin: Client) -> None:
-        """Wait until no transaction is open any more: those of the dead end by their timeout."""
-        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
-        while any(log.open_transactions for log in self.model.logs.values()):
-            hanging = [log.name for log in self.model.logs.values() if log.open_transactions]
-            check(self.scheduler.now_us < deadline_us, "no transaction hangs", f"open in {hanging}")
-            await admin.sleep(500)
-
-    def _check_processed(self) -> None:
-        """Every record was read by every group at least once, those of aborted transactions by no careful one."""
-        for group, processed in self.processed.items():
-            careful = self.read_committed[group]
-            for (topic, index), log in self.model.logs.items():
-                if topic != TOPIC:
-                    continue
-                for value, offset in log.offset_of.items():
-                    visible = log.is_visible(offset) or not careful
-                    check(
-                        visible == (((topic, index), value) in processed),
-                        "a group reads every record at least once, and no aborted one",
-                        f"{group}: {value[:40]!r} at offset {offset} of {log.name}, visible: {visible}",
-                    )
-
-    def _check_transformed(self, group: str) -> None:
-        """Every visible input has exactly one visible output."""
-        visible: dict[bytes, int] = {}
-        for (topic, _), log in self.model.logs.items():
-            if topic == OUTPUTS:
-                for value, offset in log.offset_of.items():
-                    if value.startswith(b"out:%s:" % group.encode()) and log.is_visible(offset):
-                        origin = value.partition(b"@")[0]
-                        visible[origin] = visible.get(origin, 0) + 1
-        for (topic, index), log in self.model.logs.items():
-            if topic == TOPIC:
-                for offset in log.values:
-                    origin = b"out:%s:%s-%d:%d" % (group.encode(), topic.encode(), index, offset)
-                    check(
-                        visible.get(origin, 0) == int(log.is_visible(offset)),
-                        "each input is transformed exactly once",
-                        f"{group}: {visible.get(origin, 0)} outputs of offset {offset} of {log.name}",
-                    )
-
     async def _stop_and_look(self, admin: Client) -> None:
         """Nothing is parked or open any more; a clean stop and start keep everything."""
         for log in self.model.logs.values():
@@ -444,8 +246,3 @@ class Simulation:
         self.process.start()
         lost = self.observer.restarted(power_failed=False)
         check(not lost, "a clean stop keeps everything", lost)
-
-
-def _memory_dir() -> str | None:
-    """A directory in memory, where there is one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

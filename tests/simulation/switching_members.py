@@ -19,7 +19,7 @@ from tests.simulation.members import ClassicMember
 from tests.simulation.model import GroupModel
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.run import Run
 
 
 class _Unjudged(GroupModel):
@@ -36,7 +36,7 @@ class EmbeddedMember(ClassicMember):
     """A member of the classic protocol whose coordinator may understand what it says to its leader."""
 
     def __init__(
-        self, simulation: Simulation, name: str, group: str, partitions: list[Partition], read_committed: bool
+        self, simulation: Run, name: str, group: str, partitions: list[Partition], read_committed: bool
     ) -> None:
         super().__init__(simulation, name, group, partitions, cooperative=True, read_committed=read_committed)
         self.owners = simulation.model.owners(group)
@@ -83,7 +83,7 @@ class SwitchingMember:
     """A place in the group; whoever has it speaks one protocol or the other."""
 
     def __init__(
-        self, simulation: Simulation, name: str, group: str, partitions: list[Partition], read_committed: bool
+        self, simulation: Run, name: str, group: str, partitions: list[Partition], read_committed: bool
     ) -> None:
         self.simulation = simulation
         self.name = name

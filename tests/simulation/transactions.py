@@ -24,14 +24,14 @@ from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.simulation.client import Client, Disconnected
+from tests.simulation.client import Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
 from tests.simulation.model import check
 from tests.simulation.producers import RETRIED, keyed
 from tests.storage.batches import batch
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.run import Run
 
 TIMEOUT_MS = 4_000
 TRANSACTIONAL = 0x10
@@ -61,7 +61,7 @@ class TransactionalProducer:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: Run,
         name: str,
         topic: str,
         partitions: int,
@@ -72,7 +72,7 @@ class TransactionalProducer:
         keys: int = 0,
     ) -> None:
         self.simulation = simulation
-        self.client = Client(name, simulation.network)
+        self.client = simulation.client(name)
         self.name = self.transactional_id = name
         self.topic = topic
         self.partitions = partitions
@@ -82,7 +82,7 @@ class TransactionalProducer:
         self.keys = keys
         self.group = f"{name}-offsets"
         self.random = simulation.new_random()
-        self.data = Consuming(simulation, Client(f"{name}/data", simulation.network), self.group, read_committed=True)
+        self.data = Consuming(simulation, simulation.client(f"{name}/data"), self.group, read_committed=True)
         self._producer = (-1, -1)
         self._sequences: dict[int, int] = {}
         self._transaction = ""
@@ -359,9 +359,9 @@ def _codes_of_committed(response: Any) -> list[int]:
 class Reader:
     """Reads all partitions of a topic from their start, read_committed or not, again and again; the model checks it."""
 
-    def __init__(self, simulation: Simulation, name: str, partitions: list[Partition], read_committed: bool) -> None:
+    def __init__(self, simulation: Run, name: str, partitions: list[Partition], read_committed: bool) -> None:
         self.simulation = simulation
-        self.client = Client(name, simulation.network)
+        self.client = simulation.client(name)
         self.data = Consuming(simulation, self.client, name, read_committed)
         self.partitions = partitions
 
