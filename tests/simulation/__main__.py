@@ -8,9 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
+from tests.simulation import cluster_faults
+from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.faults import FAULTS
 from tests.simulation.run import Outcome
 from tests.simulation.simulation import Simulation
@@ -27,17 +31,40 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one run and print its trace")
     parser.add_argument("--seeds", metavar="A-B", help="run the seeds from A to B")
+    parser.add_argument("--brokers", type=int, default=1, help="how many; from two on they are one cluster")
     parser.add_argument("--active-ms", type=int, default=20_000, help="virtual time in which faults strike")
-    parser.add_argument("--steps", type=int, default=400_000, help="give a run up after so many events")
-    parser.add_argument("--faults", default=",".join(FAULTS), help="which faults strike, separated by commas")
+    parser.add_argument("--steps", type=int, help="give a run up after so many events")
+    parser.add_argument("--faults", help="which faults strike, separated by commas; all when unset")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--quiet", action="store_true", help="no trace")
     return parser.parse_args(arguments)
 
 
-def run_seed(seed: int, active_ms: int, steps_max: int, faults: frozenset[str]) -> Outcome:
-    """One run without a trace."""
-    return Simulation(seed, active_ms=active_ms, steps_max=steps_max, faults=faults).run()
+class Wanted(NamedTuple):
+    """What kind of run, whatever its seed is."""
+
+    brokers: int
+    active_ms: int
+    steps_max: int | None
+    faults: frozenset[str]
+
+    def run(self, seed: int, write_trace: Callable[[str], None] | None = None) -> Outcome:
+        """One run."""
+        kind = Simulation if self.brokers == 1 else partial(ClusterSimulation, brokers=self.brokers)
+        limits = {} if self.steps_max is None else {"steps_max": self.steps_max}
+        return kind(seed, active_ms=self.active_ms, faults=self.faults, write_trace=write_trace, **limits).run()
+
+
+def faults_of(names: str | None, brokers: int) -> frozenset[str]:
+    """The faults that were asked for, of those that there are."""
+    known = FAULTS if brokers == 1 else cluster_faults.FAULTS
+    if names is None:
+        return frozenset(known)
+    faults = frozenset(name.strip() for name in names.split(",") if name.strip())
+    unknown = faults - set(known)
+    if unknown:
+        sys.exit(f"unknown faults: {', '.join(sorted(unknown))}; known are {', '.join(known)}")
+    return faults
 
 
 def describe(outcome: Outcome) -> str:
@@ -53,32 +80,24 @@ def describe(outcome: Outcome) -> str:
 def main(arguments: list[str]) -> int:
     """Run what was asked for; the exit code."""
     options = parse_arguments(arguments)
-    faults = frozenset(name.strip() for name in options.faults.split(",") if name.strip())
-    unknown = faults - set(FAULTS)
-    if unknown:
-        sys.exit(f"unknown faults: {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
+    faults = faults_of(options.faults, options.brokers)
+    wanted = Wanted(options.brokers, options.active_ms, options.steps, faults)
     if options.seeds is None:
         seed = options.seed if options.seed is not None else 1
-        trace = None if options.quiet else say
-        simulation = Simulation(
-            seed, active_ms=options.active_ms, faults=faults, write_trace=trace, steps_max=options.steps
-        )
-        outcome = simulation.run()
+        outcome = wanted.run(seed, None if options.quiet else say)
         say(describe(outcome))
         return int(outcome.violation is not None)
     first, _, last = options.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
-    run = partial(run_seed, active_ms=options.active_ms, steps_max=options.steps, faults=faults)
-    return run_many(seeds, run, options.jobs)
+    return run_many(range(int(first), int(last or first) + 1), wanted, options.jobs)
 
 
-def run_many(seeds: range, run: partial[Outcome], jobs: int) -> int:
+def run_many(seeds: range, wanted: Wanted, jobs: int) -> int:
     """Run the seeds, several at a time; the exit code."""
     started = time.monotonic()
     failed: list[int] = []
     events = 0
     with ProcessPoolExecutor(jobs) as pool:
-        for outcome in pool.map(run, seeds):
+        for outcome in pool.map(wanted.run, seeds):
             events += outcome.steps
             if outcome.violation is not None:
                 failed.append(outcome.seed)

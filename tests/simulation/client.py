@@ -138,9 +138,22 @@ class Client:
             self._connection = ClientConnection(self.name, self.network, self._address)
         return self._connection
 
+    def send(self, request: Request, version: int, timeout_ms: int = 10_000) -> asyncio.Future[Any]:
+        """Send at once; the future gets the response, or ``Disconnected``."""
+        try:
+            return self.connection().send(request, version, timeout_ms)
+        except Disconnected as error:
+            return self._failed(str(error))
+
+    def _failed(self, why: str) -> asyncio.Future[Any]:
+        future = self.scheduler.create_future()
+        future.set_exception(Disconnected(why))
+        future.exception()  # told, whether anybody asks or not
+        return future
+
     async def ask(self, request: Request, version: int, timeout_ms: int = 10_000) -> Any:
         """The response, or ``Disconnected``."""
-        return await self.connection().send(request, version, timeout_ms)
+        return await self.send(request, version, timeout_ms)
 
     async def insist(self, request: Request, version: int, timeout_ms: int = 10_000) -> Any:
         """The response, after as many tries as it takes."""

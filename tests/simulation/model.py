@@ -9,8 +9,9 @@ The logs are read from their files, by the tests' own reader, never through the 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tests.storage.batches import parse
@@ -146,6 +147,11 @@ class LogModel:
         self.open_transactions: dict[int, int] = {}  # producer id -> its first offset
         self._markers: dict[int, list[Batch]] = {}
         self._skipped: dict[int, int] = {}  # offsets that nobody gets, by their first: past their last
+
+    def batches_from(self, offset: int) -> Iterator[Batch]:
+        """The batches at an offset and behind."""
+        start = bisect_left(self.batches, offset, key=lambda batch: batch.base_offset)
+        return islice(self.batches, start, None)
 
     @property
     def first_open_offset(self) -> int:

@@ -33,6 +33,8 @@ CONNECT_AGAIN_US = 1_000_000  # a kernel's first repetition of a SYN
 CONNECT_TIMEOUT_US = 127_000_000  # Linux gives up then
 RETRANSMISSION_US = (1_000, 200_000)  # how late bytes come that were held
 FIRST_FREE_PORT = 20_000
+CLIENT_NETWORK = "10.0.3."
+CLIENTS = "clients"  # all hosts of simulated clients, for ``cut``
 
 Address = tuple[str, int]
 Factory = Callable[[], Any]
@@ -295,7 +297,7 @@ class Network:
         if listener is None and address[0] not in self.down:
             return None
         self._count += 1
-        near: tuple[str, Life | None] = (f"10.0.0.{self._count % 250 + 1}", None)
+        near: tuple[str, Life | None] = (f"{CLIENT_NETWORK}{self._count % 250 + 1}", None)
         return self._link(near, protocol, address, listener)
 
     def _link(
@@ -358,7 +360,10 @@ class Network:
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing goes that way now."""
         cuts = self.cuts
-        return bool(cuts) and not cuts.isdisjoint(((source, target), (source, "*"), ("*", target)))
+        if not cuts:
+            return False
+        source, target = (CLIENTS if host.startswith(CLIENT_NETWORK) else host for host in (source, target))
+        return not cuts.isdisjoint(((source, target), (source, "*"), ("*", target)))
 
     def cut(self, source: str, target: str) -> None:
         """Nothing goes that way from now on; "*" is any other host."""

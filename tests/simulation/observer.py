@@ -69,10 +69,10 @@ class Observer:
         base, position = self._places.get(model, (-1, 0))
         while model.end_offset < end:
             file = directory / f"{base:020d}.log"
-            batch = _batch_at(file, position) if base >= 0 else None
+            batch = batch_at(file, position) if base >= 0 else None
             if batch is None:
                 base, position = model.end_offset, 0
-                batch = _batch_at(directory / f"{base:020d}.log", 0)
+                batch = batch_at(directory / f"{base:020d}.log", 0)
                 if batch is None:
                     base, position, batch = self._find(directory, model.end_offset)
             model.append(batch)
@@ -86,7 +86,7 @@ class Observer:
             base = int(file.stem)
             if base <= offset:
                 position = 0
-                while (batch := _batch_at(file, position)) is not None:
+                while (batch := batch_at(file, position)) is not None:
                     if batch.base_offset == offset:
                         return base, position, batch
                     position += len(batch.data)
@@ -129,7 +129,7 @@ def empty_end(directory: Path) -> int:
     return int(files[-1].stem) if files and not files[-1].stat().st_size else 0
 
 
-def _batch_at(file: Path, position: int) -> Batch | None:
+def batch_at(file: Path, position: int) -> Batch | None:
     """The batch at a position of a file; None when no whole one is there."""
     try:
         with file.open("rb") as opened:

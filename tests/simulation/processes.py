@@ -225,24 +225,39 @@ class Process:
     # --- lives -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin a life; the start blocks, as in reality, and may end in a death."""
-        self.lives += 1
-        self.life = life = Life(f"{self.name}-{self.lives}", self)
-        self.stopping = False
-        self.network.powered(self.host)
-        config = BrokerConfig.load(
-            listen=[f"PLAINTEXT://{self.host}:{PORT}"],
-            data_dir=str(self.data_dir),
-            settings=list(self.settings.items()),
-        )
-        self.server = BrokerServer(config, on_failure=self._on_failure)
-        start = self.server.start()
-        with self.scheduler.within(life):
+        """Begin a life of a broker that is alone; the start blocks, as in reality, and may end in a death."""
+        start = self._new_life().start()
+        with self.scheduler.within(self.life):
             try:
                 start.send(None)
             except StopIteration:
                 return
-        raise AssertionError("the start of a broker waits for nothing")
+        raise AssertionError("the start of a broker that is alone waits for nothing")
+
+    def begin(self, ended: Callable[[BaseException | None], None]) -> None:
+        """Begin a life of a cluster's broker, whose start waits for others.
+
+        ``ended(None)`` runs when it serves, ``ended(error)`` when it cannot; where it dies meanwhile neither does.
+        """
+        server = self._new_life()
+        life = self.life
+
+        def settled(task: asyncio.Task[None]) -> None:
+            if self.life is life and not task.cancelled() and not isinstance(task.exception(), ProcessDied):
+                ended(task.exception())
+
+        with self.scheduler.within(life):
+            self.scheduler.in_background(server.start()).add_done_callback(settled)
+
+    def _new_life(self) -> BrokerServer:
+        self.lives += 1
+        self.life = Life(f"{self.name}-{self.lives}", self)
+        self.stopping = False
+        self.network.powered(self.host)
+        listen = [f"PLAINTEXT://{self.host}:{PORT}"]
+        config = BrokerConfig.load(listen=listen, data_dir=str(self.data_dir), settings=list(self.settings.items()))
+        self.server = BrokerServer(config, on_failure=self._on_failure)
+        return self.server
 
     def _on_failure(self) -> None:
         self.failed = True

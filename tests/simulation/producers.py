@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,13 +136,7 @@ class IdempotentProducer:
             name=self.topic, partition_data=[PartitionProduceData(index=p.partition, records=p.data) for p in pending]
         )
         request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=5_000, topic_data=[topic])
-        try:
-            future = self.client.connection().send(request, 9, 5_000)
-        except Disconnected:
-            future = self.simulation.scheduler.create_future()
-            future.set_exception(Disconnected("no connection"))
-            future.exception()
-        self._unanswered.append((future, pending))
+        self._unanswered.append((self.client.send(request, 9, 5_000), pending))
 
     async def _hear(self) -> None:
         """Wait for the oldest answer."""
@@ -187,3 +182,31 @@ class IdempotentProducer:
                         await self._hear()
                     self._again += rest
                     return
+
+
+class CarelessProducer:
+    """Sends each batch once with acks=1, from no producer id: what becomes of it is nobody's promise.
+
+    Only that it is shown to nobody before it is committed, and then stays, is for the observer to see.
+    """
+
+    def __init__(self, simulation: Run, name: str, topic: str, partitions: int, count: int) -> None:
+        self.simulation = simulation
+        self.client = simulation.client(name)
+        self.name = name
+        self.topic = topic
+        self.partitions = partitions
+        self.count = count
+        self.random = simulation.new_random()
+
+    async def run(self) -> None:
+        """The producer's life."""
+        for number in range(self.count):
+            values = [b"%s:%d:%d" % (self.name.encode(), number, i) for i in range(self.random.randint(1, 3))]
+            records = bytes(batch(values, timestamp=self.simulation.scheduler.now_ms()))
+            data = PartitionProduceData(index=self.random.randrange(self.partitions), records=records)
+            topic = TopicProduceData(name=self.topic, partition_data=[data])
+            request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=5_000, topic_data=[topic])
+            with suppress(Disconnected):
+                await self.client.ask(request, 9, 5_000)
+            await self.client.sleep(self.random.choice((1, 50, 400)))

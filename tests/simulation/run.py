@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -141,6 +141,10 @@ class Run:
             violation,
         )
 
+    def _replaced(self) -> AbstractContextManager[object]:
+        """What else is put in place of the real thing during the run."""
+        return nullcontext()
+
     def _run(self) -> None:
         raise NotImplementedError
 
@@ -162,7 +166,7 @@ class Run:
         logger.propagate = False
         logger.addHandler(self._complaints)
         try:
-            with self.world.installed():
+            with self.world.installed(), self._replaced():
                 yield
         finally:
             logger.removeHandler(self._complaints)

@@ -95,6 +95,7 @@ class Scheduler(asyncio.AbstractEventLoop):
         self._tasks: set[asyncio.Task[Any]] = set()
         self.network: Network  # set by it
         self.life: Life | None = None  # of what runs now; None: nobody's, or a client's
+        self.last_life: Life | None = None  # of what ran last
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Scheduler(asyncio.AbstractEventLoop):
         self.steps += 1
         callback, args = event.callback, event.args
         assert callback is not None
-        self.life = event.life
+        self.life = self.last_life = event.life
         try:
             if event.context is not None:
                 event.context.run(callback, *args)
@@ -229,6 +230,19 @@ class Scheduler(asyncio.AbstractEventLoop):
         task = asyncio.Task(coroutine, loop=self)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
+        return task
+
+    def in_background(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task whose failure is the affair of who waits for it, if anybody does."""
+        task = asyncio.Task(coroutine, loop=self)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()
+
+        task.add_done_callback(done)
         return task
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:

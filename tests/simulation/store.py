@@ -28,7 +28,7 @@ from pybroker.cluster.metadata_store import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulation.processes import World
+    from tests.simulation.processes import Process, World
     from tests.simulation.scheduler import Life
 
 HOST = "10.0.2.1"
@@ -165,9 +165,13 @@ class Ensemble:
             self.scheduler.trace("STORE", f"the session of {session.name} ends, and with it {', '.join(keys)}")
             self._tell_all()
 
-    def expire(self, store: SimulatedStore) -> None:
-        """End a session that did nothing wrong, as a store does that was wiped or restored."""
+    def expire_session_of(self, process: Process) -> bool:
+        """End a session that did nothing wrong, as a store does that was wiped; False where there is none."""
+        store = next((store for store in self._stores if store.life is process.life and not store.is_over), None)
+        if store is None or store.session.has_ended:
+            return False
         self.end_session(store.session)
+        return True
 
     def _beat(self) -> None:
         """Hear of every process that can be heard; end the sessions of those that are silent for too long."""

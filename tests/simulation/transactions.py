@@ -10,7 +10,6 @@ positions with them: at the end of a run each input has exactly one visible outp
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pybroker_protocol.errors import ErrorCode
@@ -313,8 +312,7 @@ class TransactionalProducer:
         await self._begin_anew()
         self.simulation.trace(self.name, f"dies in the end of {ended}")
         model.transaction_ends(ended, commit=True)
-        with suppress(Disconnected):
-            self.client.connection().send(request, 5 if self.second_protocol else 3)
+        self.client.send(request, 5 if self.second_protocol else 3)
         self.client.disconnect()
         self.data.client.disconnect()
         model.transaction_lost(ended)

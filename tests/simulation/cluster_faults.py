@@ -1,0 +1,310 @@
+"""What goes wrong in a cluster's run, and when: brokers, machines, ways between them, the metadata store.
+
+Owns: the choice of the next fault, and the way back from each.  Every fault is undone after a while, and none comes in
+a calm time, so that whatever is stuck then is stuck because of the brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker.cluster.metadata_store import StoreError
+from pybroker.storage.results import StorageError
+from tests.simulation.network import CLIENTS
+from tests.simulation.store import HOST as STORE_HOST
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster_simulation import ClusterSimulation
+    from tests.simulation.processes import Process
+
+JUMP_MS_MAX = 1_200_000
+# name -> weight
+FAULTS = {
+    "kill": 3,
+    "kill in a system call": 3,
+    "power failure": 3,
+    "clean restart": 2,
+    "pause": 3,
+    "long pause": 2,
+    "partition": 3,
+    "one-way partition": 3,
+    "isolation": 3,
+    "clog": 2,
+    "broken connection": 6,
+    "slow network": 2,
+    "slow threads": 2,
+    "clock jump": 1,
+    "full disk": 1,
+    "store away": 1,
+    "store cut off": 2,
+    "slow store": 2,
+    "silent store": 2,
+    "session lost": 1,
+    "store forgets": 1,
+}
+BROKERS_DIE = ("kill", "kill in a system call", "power failure")
+
+
+class ClusterFaults:
+    """One run's faults."""
+
+    def __init__(self, simulation: ClusterSimulation, enabled: frozenset[str]) -> None:
+        self._simulation = simulation
+        self._scheduler = simulation.scheduler
+        self._network = simulation.network
+        self._ensemble = simulation.ensemble
+        self._random = simulation.new_random()
+        self.counts: dict[str, int] = dict.fromkeys(FAULTS, 0)
+        self._kinds = [name for name in FAULTS if name in enabled]
+        if not simulation.fsync_before_ack and "power failure" in self._kinds:
+            self._kinds.remove("power failure")  # what is not synced may be lost then, acknowledged or not
+        self._mean_ms = self._random.choice((500, 1_500, 4_000))
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._undo_count = 0
+
+    @property
+    def _processes(self) -> list[Process]:
+        return self._simulation.world.processes
+
+    def begin(self) -> None:
+        """Schedule the first one."""
+        if self._kinds:
+            self._next()
+
+    def _next(self) -> None:
+        delay_us = int(self._random.expovariate(1 / self._mean_ms) * 1000)
+        self._scheduler.after(delay_us, None, self._strike)
+
+    def _strike(self) -> None:
+        if self._simulation.calm:
+            return
+        kind = self._random.choices(self._kinds, [FAULTS[name] for name in self._kinds])[0]
+        process = self._random.choice(self._processes)
+        actions: dict[str, Callable[[], str | None]] = {
+            "kill": lambda: self._kill(process),
+            "kill in a system call": lambda: self._kill_in_call(process),
+            "power failure": lambda: self._power_failure(process),
+            "clean restart": lambda: self._clean_restart(process),
+            "pause": lambda: self._pause(process, 20, 1_500),
+            "long pause": lambda: self._pause(process, 4_000, 12_000),
+            "partition": lambda: self._partition(process, both_ways=True),
+            "one-way partition": lambda: self._partition(process, both_ways=False),
+            "isolation": lambda: self._isolate(process),
+            "clog": self._clog,
+            "broken connection": lambda: "" if self._network.break_one() else None,
+            "slow network": lambda: self._for_a_while(lambda on: setattr(self._network, "slow", on)),
+            "slow threads": lambda: self._for_a_while(lambda on: setattr(process, "slow_threads", on), process.name),
+            "clock jump": lambda: self._clock_jump(process),
+            "full disk": lambda: self._full_disk(process),
+            "store away": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_away", on), "", 100, 9_000),
+            "store cut off": lambda: self._cut_for_a_while(self._between(process.host, STORE_HOST), process.name),
+            "slow store": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_slow", on)),
+            "silent store": lambda: self._for_a_while(
+                lambda on: setattr(self._ensemble, "silent_share", 0.3 if on else 0.0)
+            ),
+            "session lost": lambda: self._lose_session(process),
+            "store forgets": self._forget_history,
+        }
+        told = actions[kind]()
+        if told is not None:
+            self.counts[kind] += 1
+            self._simulation.trace("FAULT", f"{kind} {told}".rstrip())
+        self._next()
+
+    # --- deaths and restarts -----------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        """The cluster begins: in any order, and nearly at once."""
+        for process in self._random.sample(self._processes, len(self._processes)):
+            self._start_later(process, 0, 200)
+
+    def died(self, process: Process, how: str, *, power_failed: bool) -> None:
+        """A broker's process has ended; start another in a while."""
+        process.die(with_machine=power_failed)
+        process.disk.reboot()
+        detail = process.disk.lose_power() if power_failed else ""
+        self._simulation.trace(process.name, f"{how}; {detail}" if detail else how)
+        self._simulation.model.process_ended(self._scheduler.now_us)
+        self._start_later(process)
+
+    def _start_later(self, process: Process, low_ms: int = 1, high_ms: int = 3_000) -> None:
+        # Most come back soon, some only after their session has ended.
+        delay_ms = self._random.randrange(low_ms, high_ms)
+        if low_ms and self._random.random() < 0.2 and not self._simulation.calm:
+            delay_ms += 8_000
+        self._scheduler.after(delay_ms * 1000, None, self._start, process)
+
+    def _start(self, process: Process) -> None:
+        if not self._simulation.calm and self._random.random() < 0.1 and "kill in a system call" in self._kinds:
+            process.disk.dies_after = self._random.randint(1, 60)
+
+        def ended(error: BaseException | None) -> None:
+            if error is None:
+                self._simulation.trace(process.name, "serves")
+            elif isinstance(error, (OSError, StorageError, StoreError)):
+                # Of the life that could not start: whoever runs now must not be in it any more.
+                self._scheduler.after(0, None, self._could_not_start, process, process.lives, error)
+            else:
+                self._scheduler.failure = self._scheduler.failure or error
+
+        process.begin(ended)
+        self._simulation.trace(process.name, f"life {process.lives} begins")
+
+    def _could_not_start(self, process: Process, lives: int, error: BaseException) -> None:
+        if process.lives == lives and process.server is not None:
+            self.died(process, f"could not start: {type(error).__name__}: {error}", power_failed=False)
+
+    def _lives(self, process: Process) -> bool:
+        return process.server is not None and not process.is_paused
+
+    def _kill(self, process: Process) -> str | None:
+        if process.server is None:
+            return None
+        self.died(process, "killed", power_failed=False)
+        return process.name
+
+    def _kill_in_call(self, process: Process) -> str | None:
+        if process.server is None or process.disk.dies_after is not None:
+            return None
+        process.disk.dies_after = self._random.randint(1, 40)
+        return process.name
+
+    def _power_failure(self, process: Process) -> str | None:
+        if process.server is None:
+            return None
+        self.died(process, "power failure", power_failed=True)
+        return process.name
+
+    def _clean_restart(self, process: Process) -> str | None:
+        if not self._lives(process) or process.stopping or not self._simulation.serves(process):
+            return None
+        self._scheduler.after(0, process.life, self.stop, process)
+        return process.name
+
+    def stop(self, process: Process) -> None:
+        """Stop a broker cleanly, and start it again in a while; to be called from an event of its life."""
+        if process.server is not None and not process.stopping:
+            process.stop(lambda: self._stopped(process))
+
+    def _stopped(self, process: Process) -> None:
+        self._simulation.trace(process.name, "has stopped")
+        self._simulation.model.process_ended(self._scheduler.now_us)
+        process.disk.reboot()
+        self._start_later(process)
+
+    def _pause(self, process: Process, low_ms: int, high_ms: int) -> str | None:
+        if not self._lives(process):
+            return None
+        life = process.life
+
+        def go_on() -> None:
+            if process.life is life and process.is_paused:
+                process.resume()
+                self._simulation.trace(process.name, "goes on")
+
+        process.pause()
+        return f"{process.name} for {self._later(go_on, low_ms, high_ms)} ms"
+
+    # --- ways --------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _between(one: str, other: str) -> list[tuple[str, str]]:
+        return [(one, other), (other, one)]
+
+    def _partition(self, process: Process, *, both_ways: bool) -> str | None:
+        others = [other for other in self._processes if other is not process]
+        if not others:
+            return None
+        other = self._random.choice(others)
+        ways = self._between(process.host, other.host)
+        return self._cut_for_a_while(ways if both_ways else ways[:1], f"{process.name} and {other.name}")
+
+    def _isolate(self, process: Process) -> str:
+        """A broker loses the others, and perhaps the store and the clients."""
+        ways = []
+        hosts = [other.host for other in self._processes if other is not process]
+        hosts += [STORE_HOST] * (self._random.random() < 0.5) + [CLIENTS] * (self._random.random() < 0.5)
+        directions = self._random.choice((slice(0, 2), slice(0, 1), slice(1, 2)))
+        for host in hosts:
+            ways += self._between(process.host, host)[directions]
+        return self._cut_for_a_while(ways, process.name)
+
+    def _clog(self) -> str:
+        """Some brokers are cut off one after another, and come back in another order (FoundationDB's swizzle)."""
+        clogged = self._random.sample(self._processes, self._random.randint(1, len(self._processes)))
+        for process in clogged:
+            ways = [
+                way
+                for other in self._processes
+                if other is not process
+                for way in self._between(process.host, other.host)
+            ]
+            delay_us = self._random.randrange(500_000)
+            self._scheduler.after(delay_us, None, self._clog_one, ways)
+        return ", ".join(process.name for process in clogged)
+
+    def _clog_one(self, ways: list[tuple[str, str]]) -> None:
+        if not self._simulation.calm:
+            self._cut_for_a_while(ways, "")
+
+    def _cut_for_a_while(self, ways: list[tuple[str, str]], who: str) -> str:
+        for way in ways:
+            self._network.cut(*way)
+
+        def heal() -> None:
+            for way in ways:
+                self._network.heal(*way)
+
+        high_ms = self._random.choice((1_000, 5_000, 15_000))
+        return f"{who} for {self._later(heal, 100, high_ms)} ms"
+
+    # --- what passes -------------------------------------------------------------------------------------------------
+
+    def _later(self, undo: Callable[[], None], low_ms: int, high_ms: int) -> int:
+        """Undo a fault after a while, or when the calm time begins; says when."""
+        self._undo_count += 1
+        number, delay_ms = self._undo_count, self._random.randrange(low_ms, high_ms)
+        self._undo[number] = undo
+        self._scheduler.after(delay_ms * 1000, None, self._undo_one, number)
+        return delay_ms
+
+    def _undo_one(self, number: int) -> None:
+        undo = self._undo.pop(number, None)
+        if undo is not None:
+            undo()
+
+    def _for_a_while(
+        self, switch: Callable[[bool], None], who: str = "", low_ms: int = 300, high_ms: int = 4_000
+    ) -> str:
+        switch(True)
+        return f"{who} for {self._later(lambda: switch(False), low_ms, high_ms)} ms".lstrip()
+
+    def _clock_jump(self, process: Process) -> str:
+        process.clock_offset_ms = self._random.choice((-JUMP_MS_MAX, -60_000, -1_000, 0, 1_000, 60_000, JUMP_MS_MAX))
+        return f"{process.name} to {process.clock_offset_ms} ms"
+
+    def _full_disk(self, process: Process) -> str:
+        process.disk.room = self._random.choice((0, 50, 500, 5_000))
+
+        def end() -> None:
+            process.disk.room = None
+
+        return f"{process.name} for {self._later(end, 100, 2_000)} ms"
+
+    def _lose_session(self, process: Process) -> str | None:
+        return process.name if self._ensemble.expire_session_of(process) else None
+
+    def _forget_history(self) -> str:
+        self._ensemble.forget_history()
+        return ""
+
+    def end(self) -> None:
+        """A calm time begins."""
+        undo, self._undo = self._undo, {}
+        for action in undo.values():
+            action()
+        self._network.heal_all()
+        for process in self._processes:
+            process.disk.dies_after = process.disk.room = None
+            process.clock_offset_ms = 0

@@ -1,0 +1,205 @@
+"""A run with several brokers of one cluster: clients and faults under one seed, invariants checked after every event.
+
+Owns: the scenario that a seed stands for.  At its end every replica is in sync again, whatever befell its broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+from pybroker.cluster import bootstrap
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.simulation.client import Client
+from tests.simulation.cluster_client import ClusterClient
+from tests.simulation.cluster_faults import FAULTS, ClusterFaults
+from tests.simulation.cluster_observer import ClusterObserver
+from tests.simulation.model import check
+from tests.simulation.processes import PORT, Process
+from tests.simulation.producers import CarelessProducer, IdempotentProducer
+from tests.simulation.run import CALM_MS_MAX, PARTITIONS, STEPS_MAX, TOPIC, Run
+from tests.simulation.store import Ensemble
+from tests.simulation.transactions import Reader
+from tests.simulation.watermark_watcher import WatermarkWatcher
+
+METADATA_URL = "zookeeper://simulated"  # of whatever kind: the store is made here
+
+
+class ClusterSimulation(Run):
+    """See the module's docstring.  ``active_ms`` is virtual time; ``replication_factor`` None lets the seed choose."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        brokers: int = 3,
+        replication_factor: int | None = None,
+        active_ms: int = 20_000,
+        faults: frozenset[str] = frozenset(FAULTS),
+        write_trace: Callable[[str], None] | None = None,
+        steps_max: int = 5 * STEPS_MAX,
+    ) -> None:
+        super().__init__(seed, active_ms, write_trace, steps_max)
+        random = self.random
+        self.fsync_before_ack = random.random() < 0.5
+        self.large_batches = random.random() < 0.5  # else many small segments
+        self.replication_factor = replication_factor or brokers
+        self.min_insync_replicas = random.randint(1, max(self.replication_factor - 1, 1))
+        self.session_timeout_ms = random.choice((2_000, 6_000))
+        self.ensemble = Ensemble(self.world, self.session_timeout_ms)
+        common = self._settings()
+        for broker_id in range(brokers):
+            data_dir = self._root / str(broker_id)
+            data_dir.mkdir()
+            settings = {**common, "node.id": str(broker_id)}
+            process = self.world.broker(f"10.0.1.{broker_id}", data_dir, settings, f"broker-{broker_id}")
+            process.monotonic_origin_ms = random.randrange(1 << 32)
+        self.observer = ClusterObserver(self.model, self.world.processes, self.ensemble)
+        self.faults = ClusterFaults(self, faults)
+
+    def _settings(self) -> dict[str, str]:
+        random = self.random
+        return {
+            "pybroker.metadata": METADATA_URL,
+            "pybroker.metadata.session.timeout.ms": str(self.session_timeout_ms),
+            "pybroker.fsync.before.ack": str(self.fsync_before_ack).lower(),
+            "default.replication.factor": str(self.replication_factor),
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "replica.lag.time.max.ms": random.choice(("1500", "4000")),
+            "log.cleaner.enable": "false",
+            "replica.high.watermark.checkpoint.interval.ms": "2000",
+            "log.flush.offset.checkpoint.interval.ms": random.choice(("3000", "60000")),
+        }
+
+    def client(self, name: str) -> Client:
+        addresses = [(process.host, PORT) for process in self.world.processes]
+        return ClusterClient(name, self.network, addresses, self.new_random())
+
+    def serves(self, process: Process) -> bool:
+        """Whether the broker has started and accepts connections."""
+        return (process.host, PORT) in self.network.listeners
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def _replaced(self) -> AbstractContextManager[object]:
+        return patch.object(bootstrap, "shared_store", lambda *_: self.ensemble.store())
+
+    def _run(self) -> None:
+        for process in self.world.processes:
+            process.disk.adopt()
+        self.trace(
+            "CLUSTER",
+            f"{len(self.world.processes)} brokers, replication factor {self.replication_factor}, "
+            f"min.insync.replicas {self.min_insync_replicas}, fsync before ack: {self.fsync_before_ack}",
+        )
+        self.scheduler.create_task(self._scenario())
+        self.faults.start_all()
+        self.faults.begin()
+        while not self._finished:
+            went_on, dead = self.world.step()
+            check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")
+            for process in dead:
+                self.faults.died(process, "died in a system call", power_failed=False)
+            self._check_step()
+            life = self.scheduler.last_life
+            if life is not None and life.process is not None:
+                self.observer.look(life.process)
+
+    def _fault_counts(self) -> dict[str, int]:
+        return self.faults.counts
+
+    # --- the scenario ------------------------------------------------------------------------------------------------
+
+    async def _scenario(self) -> None:
+        admin = self.client("admin")
+        await self._create_topics(admin)
+        writers, readers = self._clients()
+        writer_tasks = [self.scheduler.create_task(writer.run()) for writer in writers]
+        reader_tasks = [self.scheduler.create_task(reader.run()) for reader in readers]
+        await admin.sleep(self._active_ms)
+        self.calm = True
+        self.faults.end()
+        self.trace("CALM", "the faults have ended")
+        await self._within(writer_tasks, "every producer's batches are acknowledged")
+        await self._until(self._all_in_sync, "every replica is in sync again")
+        await self._until(lambda: self._have_read_all(readers), "every reader has read everything")
+        self.leaving = True
+        await self._within(reader_tasks, "every reader ends")
+        await self._restart_all(admin)
+        self._finished = True
+
+    async def _create_topics(self, admin: Client) -> None:
+        segment_bytes = "300000" if self.large_batches else "4000"
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=PARTITIONS,
+            replication_factor=self.replication_factor,
+            assignments=[],
+            configs=[CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)],
+        )
+        while True:
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000, validate_only=False)
+            response = await admin.insist(request, 5, 6_000)
+            if all(result.error_code in {0, ErrorCode.TOPIC_ALREADY_EXISTS} for result in response.topics):
+                break
+            await admin.sleep(200)
+        asked = [MetadataRequestTopic(topic_id=bytes(16), name=TOPIC)]
+        described = await admin.insist(MetadataRequest(topics=asked), 12)
+        self.topic_ids = {topic.name: topic.topic_id for topic in described.topics}
+
+    def _clients(self) -> tuple[list[IdempotentProducer | CarelessProducer], list[Reader | WatermarkWatcher]]:
+        """Who writes until everything is written, and who reads until told to leave."""
+        random = self.random
+        writers: list[IdempotentProducer | CarelessProducer] = [
+            IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
+            for i in range(random.randint(1, 3))
+        ]
+        if random.random() < 0.5:
+            writers.append(CarelessProducer(self, "careless", TOPIC, PARTITIONS, random.randint(20, 80)))
+        partitions = [(TOPIC, index) for index in range(PARTITIONS)]
+        readers: list[Reader | WatermarkWatcher] = [
+            Reader(self, f"reader-{i}", partitions, read_committed=bool(i % 2)) for i in range(random.randint(1, 2))
+        ]
+        readers.append(WatermarkWatcher(self, "watcher", partitions))
+        return writers, readers
+
+    # --- at rest -----------------------------------------------------------------------------------------------------
+
+    async def _until(self, reached: Callable[[], str], what: str) -> None:
+        """Wait until ``reached`` has nothing to complain of; it must not take longer than a calm time may."""
+        deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
+        watch = self.client("watch")
+        while complaint := reached():
+            check(self.scheduler.now_us < deadline_us, "everything comes to rest", f"not in time: {what}: {complaint}")
+            await watch.sleep(200)
+
+    def _all_in_sync(self) -> str:
+        for process in self.world.processes:
+            if process.server is None or not self.serves(process):
+                return f"{process.name} does not serve"
+            for topic in process.server.services.metadata.image.topics_by_name.values():
+                for index, partition in enumerate(topic.partitions):
+                    if set(partition.isr) != set(partition.replicas) or partition.leader < 0:
+                        return f"{topic.name}-{index} on {process.name}: leader {partition.leader}, ISR {partition.isr}"
+        return ""
+
+    def _have_read_all(self, readers: list[Reader | WatermarkWatcher]) -> str:
+        for reader in readers:
+            if isinstance(reader, Reader):
+                for part, position in reader.data.positions.items():
+                    end = self.model.log(*part).end_offset
+                    if position < end:
+                        return f"{reader.data.group} is at {position} of {end} in {part[0]}-{part[1]}"
+        return ""
+
+    async def _restart_all(self, admin: Client) -> None:
+        """Every broker stops cleanly and starts again; the others carry on, and all come to be in sync once more."""
+        for process in self.world.processes:
+            lives = process.lives
+            self.scheduler.after(0, process.life, self.faults.stop, process)
+            await self._until(lambda: "" if process.lives > lives else "it runs still", f"{process.name} stops")  # noqa: B023
+        await self._until(self._all_in_sync, "every replica is in sync after restarts")
+        await admin.sleep(1_000)
