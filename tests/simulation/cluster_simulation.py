@@ -14,12 +14,12 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.simulation.client import Client
-from tests.simulation.cluster_client import ClusterClient
+from tests.simulation.cluster_client import LEADER_IS_ELSEWHERE, ClusterClient
 from tests.simulation.cluster_faults import FAULTS, ClusterFaults
 from tests.simulation.cluster_observer import ClusterObserver
 from tests.simulation.model import check
 from tests.simulation.processes import PORT, Process
-from tests.simulation.producers import CarelessProducer, IdempotentProducer
+from tests.simulation.producers import RETRIED, CarelessProducer, IdempotentProducer
 from tests.simulation.run import CALM_MS_MAX, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.store import Ensemble
 from tests.simulation.transactions import Reader
@@ -48,6 +48,7 @@ class ClusterSimulation(Run):
         self.large_batches = random.random() < 0.5  # else many small segments
         self.replication_factor = replication_factor or brokers
         self.min_insync_replicas = random.randint(1, max(self.replication_factor - 1, 1))
+        self.retried = RETRIED | LEADER_IS_ELSEWHERE | {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
         self.session_timeout_ms = random.choice((2_000, 6_000))
         self.ensemble = Ensemble(self.world, self.session_timeout_ms)
         common = self._settings()
@@ -145,6 +146,7 @@ class ClusterSimulation(Run):
             response = await admin.insist(request, 5, 6_000)
             if all(result.error_code in {0, ErrorCode.TOPIC_ALREADY_EXISTS} for result in response.topics):
                 break
+            admin.disconnect()  # another broker may know better
             await admin.sleep(200)
         asked = [MetadataRequestTopic(topic_id=bytes(16), name=TOPIC)]
         described = await admin.insist(MetadataRequest(topics=asked), 12)
@@ -153,10 +155,11 @@ class ClusterSimulation(Run):
     def _clients(self) -> tuple[list[IdempotentProducer | CarelessProducer], list[Reader | WatermarkWatcher]]:
         """Who writes until everything is written, and who reads until told to leave."""
         random = self.random
-        writers: list[IdempotentProducer | CarelessProducer] = [
-            IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
-            for i in range(random.randint(1, 3))
-        ]
+        writers: list[IdempotentProducer | CarelessProducer] = []
+        for i in range(random.randint(1, 3)):
+            producer = IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(30, 150))
+            producer.pauses_ms = (1, 200, 1_000)  # there is something to do as long as faults strike
+            writers.append(producer)
         if random.random() < 0.5:
             writers.append(CarelessProducer(self, "careless", TOPIC, PARTITIONS, random.randint(20, 80)))
         partitions = [(TOPIC, index) for index in range(PARTITIONS)]

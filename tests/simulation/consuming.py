@@ -23,7 +23,6 @@ from pybroker_protocol.messages.offset_fetch import (
 )
 from tests.simulation.client import Client
 from tests.simulation.model import Batch, batches_of, check
-from tests.simulation.producers import RETRIED
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -157,7 +156,7 @@ class Consuming:
     def _take(self, part: Partition, answer: Any) -> list[tuple[int, bytes]]:
         position = self.positions[part]
         if answer.error_code:
-            known = answer.error_code in RETRIED
+            known = answer.error_code in self.simulation.retried
             check(known, "a position that was read is in the log", f"{part} at {position}: error {answer.error_code}")
             return []
         log = self.simulation.model.log(*part)

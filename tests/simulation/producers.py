@@ -77,6 +77,7 @@ class IdempotentProducer:
         self.partitions = partitions
         self.count = count
         self.keys = keys
+        self.pauses_ms = (1, 20, 500)
         self.random = simulation.new_random()
         self._sequences = [0] * partitions
         self._unanswered: deque[tuple[asyncio.Future[Any], list[Pending]]] = deque()
@@ -98,7 +99,7 @@ class IdempotentProducer:
             if self._again:
                 await self._send_again()
             elif self.random.random() < 0.5:
-                await self.client.sleep(self.random.choice((1, 20, 500)))
+                await self.client.sleep(self.random.choice(self.pauses_ms))
         self.simulation.trace(self.name, "is done")
 
     @property
@@ -156,7 +157,7 @@ class IdempotentProducer:
                 late = answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 behind_a_failure = late and any(again.partition == sent.partition for again in self._again)
                 check(
-                    answer.error_code in RETRIED or behind_a_failure,
+                    answer.error_code in self.simulation.retried or behind_a_failure,
                     "a batch in sequence is taken",
                     f"{self.name} sequence {sent.sequence} of {sent.topic}-{sent.partition}: error {answer.error_code}",
                 )

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from random import Random
@@ -29,6 +30,7 @@ from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import Consuming
 from tests.simulation.model import Model, Violation, check
 from tests.simulation.processes import World
+from tests.simulation.producers import RETRIED
 
 CALM_MS_MAX = 180_000  # of virtual time: everything has to come to rest within
 STEPS_MAX = 400_000
@@ -76,6 +78,7 @@ class Run:
         self.calm = False  # faults have ended
         self.leaving = False  # members leave
         self.large_batches = False
+        self.retried: AbstractSet[int] = RETRIED  # the errors that a client tries again after
         self.topic_ids: dict[str, bytes] = {}
         self.read_committed: dict[str, bool] = {}  # by group
         self.processed: dict[str, dict[tuple[tuple[str, int], bytes], str]] = {}

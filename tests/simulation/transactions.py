@@ -26,7 +26,7 @@ from pybroker_protocol.messages.txn_offset_commit import (
 from tests.simulation.client import Disconnected
 from tests.simulation.consuming import GROUP_IS_ELSEWHERE, Consuming, Partition, find_coordinator
 from tests.simulation.model import check
-from tests.simulation.producers import RETRIED, keyed
+from tests.simulation.producers import keyed
 from tests.storage.batches import batch
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class TransactionalProducer:
             code = next((code for code in codes_of(response) if code), 0)
             if code == 0:
                 return response
-            if code in RETRIED or code in GROUP_IS_ELSEWHERE:
+            if code in self.simulation.retried or code in GROUP_IS_ELSEWHERE:
                 await self.client.sleep(self.random.choice((20, 100)))
                 continue
             self.simulation.trace(self.name, f"{type(request).__name__}: error {code}")
@@ -161,7 +161,7 @@ class TransactionalProducer:
                 response.error_code in {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
                 and self.simulation.scheduler.now_us < self._late_until_us
             )
-            known = response.error_code in RETRIED or fenced_by_ourselves
+            known = response.error_code in self.simulation.retried or fenced_by_ourselves
             check(known, "a transactional producer gets an id", f"{self.name}: error {response.error_code}")
             await self.client.sleep(50)
         self._producer = (response.producer_id, response.producer_epoch)
