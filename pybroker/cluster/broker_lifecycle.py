@@ -70,6 +70,7 @@ class BrokerLifecycle:
         self._entered = False
         self._registering = False
         self._started: Callable[[str | None], None] | None = None
+        self._finish_leaving: Callable[[], None] | None = None
         self._patience_ms = 0
         self._pause_ms = REGISTRATION_RETRY_MS
         self._closed = False
@@ -93,6 +94,9 @@ class BrokerLifecycle:
 
     def on_session_lost(self) -> None:
         """The store has forgotten this process: everybody takes it for dead."""
+        if self._finish_leaving is not None:
+            self._finish_leaving()  # others lead in its place now
+            return
         log.warning("the session with the metadata store is lost; the broker registers anew")
         self._entered = self._registering = False
         self._turn += 1
@@ -165,13 +169,15 @@ class BrokerLifecycle:
             started(why)
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
-        """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over."""
+        """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.
+
+        From now on a lost session is not begun anew.
+        """
         turn = self._turn = self._turn + 1
         self._registering = True  # and not again
         deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
 
         def finish() -> None:
-            nonlocal turn
             if turn == self._turn:
                 self._turn += 1
                 timer.cancel()
@@ -188,4 +194,5 @@ class BrokerLifecycle:
                 self._env.timers.call_later(STORE_RETRY_MS, ask)
 
         timer = self._env.timers.call_later(timeout_ms, finish)
+        self._finish_leaving = finish
         ask()

@@ -233,6 +233,19 @@ def test_a_clean_stop_hands_leaderships_over_first(members: Members) -> None:
     assert 2 in members.by_id, "it goes only then"
 
 
+def test_a_broker_that_loses_its_session_while_it_leaves_has_left(members: Members) -> None:
+    members.start(1, 2, 3)
+    left: list[bool] = []
+    members.cut_off.add(2)  # so that nobody hears that it wants to leave
+    members.by_id[2].leave(5_000, lambda: left.append(True))
+    members.loop.run()
+    assert not left
+    members.stores[2].expire()
+    members.settle(10_000)
+    assert left == [True]
+    assert members.image(1).brokers[2].fenced, "it does not come back"
+
+
 # --- AlterPartition ---------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="replay one run and print its trace")
     parser.add_argument("--seeds", metavar="A-B", help="run the seeds from A to B")
     parser.add_argument("--brokers", type=int, default=1, help="how many; from two on they are one cluster")
+    parser.add_argument("--replication-factor", type=int, help="of a cluster's topics; as many as brokers when unset")
     parser.add_argument("--active-ms", type=int, default=20_000, help="virtual time in which faults strike")
     parser.add_argument("--steps", type=int, help="give a run up after so many events")
     parser.add_argument("--faults", help="which faults strike, separated by commas; all when unset")
@@ -44,13 +45,15 @@ class Wanted(NamedTuple):
     """What kind of run, whatever its seed is."""
 
     brokers: int
+    replication_factor: int | None
     active_ms: int
     steps_max: int | None
     faults: frozenset[str]
 
     def run(self, seed: int, write_trace: Callable[[str], None] | None = None) -> Outcome:
         """One run."""
-        kind = Simulation if self.brokers == 1 else partial(ClusterSimulation, brokers=self.brokers)
+        cluster = partial(ClusterSimulation, brokers=self.brokers, replication_factor=self.replication_factor)
+        kind = Simulation if self.brokers == 1 else cluster
         limits = {} if self.steps_max is None else {"steps_max": self.steps_max}
         return kind(seed, active_ms=self.active_ms, faults=self.faults, write_trace=write_trace, **limits).run()
 
@@ -81,7 +84,7 @@ def main(arguments: list[str]) -> int:
     """Run what was asked for; the exit code."""
     options = parse_arguments(arguments)
     faults = faults_of(options.faults, options.brokers)
-    wanted = Wanted(options.brokers, options.active_ms, options.steps, faults)
+    wanted = Wanted(options.brokers, options.replication_factor, options.active_ms, options.steps, faults)
     if options.seeds is None:
         seed = options.seed if options.seed is not None else 1
         outcome = wanted.run(seed, None if options.quiet else say)

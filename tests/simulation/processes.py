@@ -315,5 +315,7 @@ def _close_descriptors(server: Any) -> None:
                 log.close_files()
         for state in logs._states:
             state.directory.unlock()
-    if server._membership is not None and server._membership._store._connection is not None:
-        server._membership._store._connection.close()
+    # A broker that is alone has its store's file open; that of a cluster is elsewhere.
+    connection = getattr(getattr(server._membership, "_store", None), "_connection", None)
+    if connection is not None:
+        connection.close()

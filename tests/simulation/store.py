@@ -60,6 +60,7 @@ class Ensemble:
         self.is_away = False
         self.is_slow = False
         self.silent_share = 0.0  # of transactions whose outcome nobody is told
+        self.tears_snapshots = True  # a snapshot is read key by key: some of them show later transactions
         self.entries: dict[str, Entry] = {}
         self.owners: dict[str, _Session] = {}  # ephemeral key -> whose it is
         self.revision = 0
@@ -283,7 +284,9 @@ class SimulatedStore:
         self._ask(take, (None, StoreError("the connection to the metadata store was lost")), answer)
 
     def _partly_newer(self, prefix: str, entries: dict[str, Entry]) -> dict[str, Entry]:
-        """A snapshot is read key by key: some of them show later transactions."""
+        """What a snapshot has of transactions that came while it was read."""
+        if not self._ensemble.tears_snapshots:
+            return entries
         now = self._ensemble.load(prefix)
         newer = {key for key in (*entries, *now) if self._random.random() < 0.5}
         found = {key: (now if key in newer else entries).get(key) for key in sorted({*entries, *now})}

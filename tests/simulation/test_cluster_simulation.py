@@ -1,0 +1,46 @@
+"""Seeds of the simulated cluster: none violates an invariant, and each can be replayed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.cluster_simulation import ClusterSimulation
+from tests.source_tree import ROOT
+
+QUICK_SEEDS = range(1, 4)
+
+
+@pytest.mark.parametrize("seed", QUICK_SEEDS)
+def test_a_short_run_of_a_cluster_violates_no_invariant(seed: int) -> None:
+    outcome = ClusterSimulation(seed, replication_factor=1, active_ms=5_000).run()
+    command = f"scripts/sim --brokers 3 --replication-factor 1 --seed {seed} --active-ms 5000"
+    assert outcome.violation is None, f"{command}: {outcome.violation}"
+
+
+def test_a_seed_of_a_cluster_gives_the_same_trace_whatever_the_hash_seed_is() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--brokers", "3", "--replication-factor", "1", "--seed", "2"]
+    outputs = {
+        subprocess.run(
+            [*command, "--quiet", "--active-ms", "5000"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for hash_seed in ("0", "1")
+    }
+    assert len(outputs) == 1, outputs
+
+
+def test_the_trace_of_a_cluster_tells_of_brokers_faults_and_the_store() -> None:
+    lines: list[str] = []
+    ClusterSimulation(2, replication_factor=1, active_ms=8_000, write_trace=lines.append).run()
+    text = "\n".join(lines)
+    for expected in ("CLUSTER", "broker-2 ", "serves", "FAULT", "STORE", "-> ProduceRequest", "CALM"):
+        assert expected in text
