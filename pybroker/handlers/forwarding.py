@@ -33,6 +33,7 @@ from pybroker_protocol.schema import Message, Request, Struct
 
 if TYPE_CHECKING:
     from pybroker.cluster.peers import PeerError
+    from pybroker.handlers.context import HeldRequest
     from pybroker.handlers.services import Services
     from pybroker_protocol.messages.envelope import EnvelopeResponse
 
@@ -68,25 +69,30 @@ class Forwarder:
         clock = self._services.env.clock
         deadline_ms = clock.monotonic_ms() + _patience_ms(request)
         frame: bytes | None = None
-        while True:
-            holder = self._services.metadata.image.controller_id
-            if self._services.controller.is_active:
-                response = yield from done_here(handler, ctx, request)
-                if not (yield from is_for_another_controller(response)):
-                    return response
-            elif holder != self._services.broker_id and holder in self._services.metadata.image.brokers:
-                if frame is None:
-                    frame = yield from _frame(ctx, request)
-                rest_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-                answer, error = yield self._sent(holder, ctx, frame, rest_ms)
-                if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
-                    return (yield from self._response(handler, ctx, request, answer))
-                if error is not None and error.may_be_done:
+        held: HeldRequest | None = None
+        try:
+            while True:
+                holder = self._services.metadata.image.controller_id
+                if self._services.controller.is_active:
+                    response = yield from done_here(handler, ctx, request)
+                    if not (yield from is_for_another_controller(response)):
+                        return response
+                elif holder != self._services.broker_id and holder in self._services.metadata.image.brokers:
+                    if frame is None:
+                        frame = yield from _frame(ctx, request)
+                        held = ctx.connection.hold_copy(len(frame))
+                    answer, error = yield self._sent(holder, ctx, frame, max(deadline_ms - clock.monotonic_ms(), 0))
+                    if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
+                        return (yield from self._response(handler, ctx, request, answer))
+                    if error is not None and error.may_be_done:
+                        return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
+                rest_ms = deadline_ms - clock.monotonic_ms()
+                if rest_ms <= 0:
                     return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
-            rest_ms = deadline_ms - clock.monotonic_ms()
-            if rest_ms <= 0:
-                return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
-            yield self._pause(min(rest_ms, limits.FORWARD_RETRY_MS))
+                yield self._pause(min(rest_ms, limits.FORWARD_RETRY_MS))
+        finally:
+            if held is not None:
+                held.release()
 
     def _sent(self, holder: int, ctx: RequestContext, frame: bytes, rest_ms: int) -> Parked:
         """Send it; the pair of an ``EnvelopeResponse`` and a ``PeerError``, of which one is None."""

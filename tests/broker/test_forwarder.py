@@ -80,6 +80,7 @@ class Broker:
     def __init__(self) -> None:
         self.loop = FakeLoop()
         self.elsewhere = Elsewhere()
+        self.held_bytes = 0
         self.controller = Deciding()
         self.services: Any = SimpleNamespace(
             env=self.loop.env(),
@@ -101,9 +102,18 @@ class Broker:
         ctx = RequestContext()
         ctx.services = self.services
         ctx.api_key, ctx.api_version, ctx.correlation_id = key, version, CORRELATION_ID
-        ctx.connection = SimpleNamespace()
+        ctx.connection = SimpleNamespace(hold_copy=self.hold)
         ctx.client_id, ctx.client_host, ctx.principal, ctx.listener = "c", "/10.0.0.9", "User:alice", "PLAINTEXT"
         return ctx
+
+    def hold(self, size: int) -> Any:
+        """Bytes that count until they are released."""
+        self.held_bytes += size
+
+        def release() -> None:
+            self.held_bytes -= size
+
+        return SimpleNamespace(release=release)
 
     def serve(self, request: Request, handler: Any = create_topics, ctx: RequestContext | None = None) -> Any:
         return answer_of(Forwarder(self.services).handle(handler, ctx or self.context(), request))
@@ -254,6 +264,21 @@ def test_nothing_goes_on_for_a_client_that_is_gone(broker: Broker) -> None:
     waiting.abandon()
     broker.pass_ms(TIMEOUT_MS)
     assert len(broker.elsewhere.asked) == 1
+
+
+@pytest.mark.parametrize("end", ["answered", "gone"])
+def test_bytes_of_a_request_count_while_it_is_away(broker: Broker, end: str) -> None:
+    steps: Generator[Any, Any, Any] = Forwarder(broker.services).handle(create_topics, broker.context(), wanted())
+    while next(steps) is None:
+        pass
+    assert broker.held_bytes == len(broker.elsewhere.asked[0][1])
+    if end == "gone":
+        steps.close()
+    else:
+        response = EnvelopeResponse(response_data=reply(0), error_code=0)
+        with pytest.raises(StopIteration):
+            steps.send((response, None))
+    assert not broker.held_bytes
 
 
 @pytest.mark.parametrize("api", ROUTED, ids=lambda api: api.name)
