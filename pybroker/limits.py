@@ -182,6 +182,9 @@ SESSION_PARTITIONS_MAX = 500_000
 ISR_CHANGE_PAUSE_MIN_MS = 50
 ISR_CHANGE_PAUSE_MAX_MS = 1_000
 
+# Partitions whose ISR is asked for with one request.
+ISR_CHANGES_AT_ONCE = 500
+
 # Pauses of a follower after a failed fetch double from this to ``replica.fetch.backoff.ms``: after an election the new
 # leader may hear of it some milliseconds later than its followers.
 REPLICA_FETCH_PAUSE_MIN_MS = 50

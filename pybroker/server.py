@@ -37,6 +37,7 @@ from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember
+    from pybroker.cluster.controller_channel import ControllerChannel
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.standalone import Standalone
@@ -133,6 +134,8 @@ class BrokerServer:
             endpoints[listener.name] = Endpoint(host, port)
             self.endpoints.append(AdvertisedListener(listener.name, host, port))
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
+        if not membership.is_alone:
+            self._replicate(env, self._replicas, membership.channel)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
         services.configs.subscribe(self._on_config_change)
@@ -181,6 +184,14 @@ class BrokerServer:
         self.services.forwarder = Forwarder(self.services)
         self.services.inter_broker_listener = listener
         return peers
+
+    def _replicate(self, env: Env, replicas: ReplicaManager, channel: ControllerChannel) -> None:
+        """Have replicated partitions followed, and who is in sync asked of the controller."""
+        from pybroker.replication.isr_changes import IsrChanges
+
+        changes = IsrChanges(env.timers, channel)
+        self._close_what_was_built.append(changes.close)
+        replicas.peers, replicas.isr_changer = self._peers, changes
 
     def _wire_what_is_built_later(self) -> None:
         """Services that a broker has no use for before a client asks, or before their topic exists."""

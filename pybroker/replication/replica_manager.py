@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image import NO_LEADER, UNCHOSEN_DIRECTORIES
-from pybroker.config.listeners import inter_broker_listener, listeners_of
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
 from pybroker.replication.fetch_session import FetchSessionCache
@@ -96,11 +94,6 @@ class ReplicaManager:
     def config(self) -> BrokerConfig:
         """The broker's own settings."""
         return self._config
-
-    @cached_property
-    def inter_broker_listener(self) -> str:
-        """The name of the listener that other brokers come by."""
-        return inter_broker_listener(self._config, listeners_of(self._config))
 
     # --- looking up ------------------------------------------------------------------------------------------------
 

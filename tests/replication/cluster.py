@@ -55,7 +55,12 @@ class Broker:
         self.replicas.peers = cast(Any, self)
         self.replicas.isr_changer = self
         self.services = SimpleNamespace(
-            authorizer=None, replicas=self.replicas, metadata=self.metadata, config=config, broker_id=broker_id
+            authorizer=None,
+            replicas=self.replicas,
+            metadata=self.metadata,
+            config=config,
+            broker_id=broker_id,
+            inter_broker_listener=LISTENER,
         )
 
     # What it knows, and has ------------------------------------------------------------------------------------------
