@@ -89,6 +89,10 @@ class Env:
     call_threadsafe: Callable[..., None]
     random: Random
 
+    def new_secret(self) -> bytes:
+        """Thirty-two bytes that nobody can guess, as far as ``random`` cannot be guessed."""
+        return self.random.randbytes(32)
+
     def new_uuid(self) -> bytes:
         """A random topic or incarnation id of 16 bytes, never one of Kafka's reserved ids (all zero but the last)."""
         while True:

@@ -257,6 +257,15 @@ AUTO_CREATIONS_PER_TURN = 250
 # Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
 STORE_RETRY_MS = 200
 
+# Brokers tell each other that they live so often; a tenth of a second is a fifth of the time-out by default.
+LIVENESS_INTERVAL_MS = 100
+
+# Datagrams that wait to be sent; those of one interval in the largest cluster.
+DATAGRAMS_WAITING_MAX = 1_000
+
+# How long the address of a broker's host name is taken for known.
+NAME_LOOKUP_MS = 30_000
+
 # Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
 REGISTRATION_RETRY_MS = 10
 

@@ -36,7 +36,7 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from pybroker.cluster.cluster_member import ClusterMember
+    from pybroker.cluster.cluster_member import ClusterMember, Hearing
     from pybroker.cluster.controller_channel import ControllerChannel
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import Peers
@@ -143,7 +143,8 @@ class BrokerServer:
         if membership.is_alone:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
         else:
-            await self._join(membership, endpoints, rack, log_dirs, clean_epoch)
+            hearing = await self._hearing(listener_of_brokers)
+            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing)
         logs.on_directory_failed = channel.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_what_is_built_later()
@@ -157,13 +158,29 @@ class BrokerServer:
         rack: str | None,
         log_dirs: list[bytes],
         previous_broker_epoch: int,
+        hearing: Hearing | None,
     ) -> None:
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing)
 
         why = await outcome_of(begin)
         if why is not None:
             raise StoreError(why)
+
+    async def _hearing(self, listener: str) -> Hearing | None:
+        """A socket for datagrams beside the listener of the brokers, at the same port."""
+        if not self.config.get_int("pybroker.liveness.timeout.ms"):
+            return None
+        from pybroker.cluster.cluster_member import Hearing
+        from pybroker.net.datagrams import DatagramSocket
+
+        assert self._sockets is not None
+        (bound,) = [each for each in self._sockets.listeners if each.name == listener]
+        try:
+            return Hearing(await DatagramSocket.bind(bound.host, bound.port), listener)
+        except OSError as error:
+            log.warning("no datagrams from other brokers: %s; their sessions alone say who is alive", error)
+            return None
 
     async def _leave(self, member: ClusterMember) -> None:
         """Have others lead in this broker's place."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pybroker.cluster import store_codec
 from pybroker.cluster.broker_lifecycle import BrokerLifecycle
@@ -29,6 +29,7 @@ from pybroker.cluster.store_codec import LiveBroker
 
 if TYPE_CHECKING:
     from pybroker.cluster.founding import Founding
+    from pybroker.cluster.liveness import Datagrams, Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.cluster.peers import Peers
     from pybroker.config.broker import BrokerConfig
@@ -38,6 +39,13 @@ log = logging.getLogger(__name__)
 
 # A session ends so much later than its time-out at most.
 SESSION_MARGIN_MS = 2_000
+
+
+class Hearing(NamedTuple):
+    """A socket for datagrams at the address of the inter-broker listener, and that listener's name."""
+
+    datagrams: Datagrams
+    listener: str
 
 
 class ClusterMember:
@@ -89,7 +97,20 @@ class ClusterMember:
         if not image.cluster_id:
             raise StoreError("the metadata store has no cluster, and none could be founded in it")
         self.cluster_id = image.cluster_id
+        self._secret = self._load_secret()
         self._wire(_at_revision(image, self.loaded_revision))
+
+    def _load_secret(self) -> bytes:
+        """What brokers that share the store know each other by; made by the first of them."""
+        entry = self._store.load(store_codec.SECRET).get(store_codec.SECRET)
+        if entry is None:
+            secret = self._env.new_secret()
+            puts = {store_codec.SECRET: store_codec.encode_secret(secret)}
+            result = self._store.commit_at_start(Transaction({store_codec.SECRET: ABSENT}, puts))
+            if result.error is not None:
+                raise result.error
+            entry = self._store.load(store_codec.SECRET)[store_codec.SECRET]
+        return store_codec.decode_secret(entry.value)
 
     def _wire(self, image: ClusterImage) -> None:
         env, store = self._env, self._store
@@ -111,18 +132,22 @@ class ClusterMember:
         log_dirs: Sequence[bytes],
         previous_broker_epoch: int,
         done: Callable[[str | None], None],
+        hearing: Hearing | None = None,
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
         ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
-        the last clean stop, or -1.
+        the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.
         """
+        liveness = None if hearing is None else self._liveness(hearing)
         incarnation_id = self._env.new_uuid()
         registration = BrokerRegistration(
             self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
         )
         live = LiveBrokers(self._store, self.node_id, LiveBroker(incarnation_id, tuple(log_dirs)))
-        election = ControllerElection(self._env, self._store, self.follower, live, self.controller, self.node_id)
+        election = ControllerElection(
+            self._env, self._store, self.follower, live, self.controller, self.node_id, liveness
+        )
         self.controller.is_live = live.is_live
         self._lifecycle = lifecycle = BrokerLifecycle(
             self._env,
@@ -143,7 +168,31 @@ class ClusterMember:
         self._closers += [live.close, election.close, lifecycle.close]
         self.follower.start()
         live.start()
-        lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, done)
+
+        def started(why: str | None) -> None:
+            if why is None and liveness is not None:
+                liveness.start()
+            done(why)
+
+        lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, started)
+
+    def _liveness(self, hearing: Hearing) -> Liveness:
+        from pybroker.cluster.liveness import Liveness
+
+        def image() -> ClusterImage:
+            return self.follower.image
+
+        liveness = Liveness(
+            self._env,
+            self.node_id,
+            image,
+            self._secret,
+            hearing.datagrams,
+            hearing.listener,
+            self._config.get_int("pybroker.liveness.timeout.ms"),
+        )
+        self._closers.append(liveness.close)
+        return liveness
 
     @property
     def broker_epoch(self) -> int:

@@ -4,8 +4,9 @@ Owns: taking the controller key from a holder that is dead, giving it up, and wh
 the brokers that died meanwhile.  Does not own who is alive (``live_brokers``) nor any decision (``controller``).
 
 Invariants: the key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a
-holder which was deposed can change nothing, whatever it believes; nobody takes the key from a live holder; a controller
-decides only once its image has everything that was committed before it took the key.
+holder which was deposed can change nothing, whatever it believes; nobody takes the key from a holder that has its
+session and is heard (``liveness``); a controller decides only once its image has everything that was committed before
+it took the key.
 
 The states of this broker: watching (another holds the key) -> taking (the holder is dead) -> catching up (the key is
 ours, the image is not there yet) -> active -> watching (deposed, the session lost, or a commit whose end nobody knows).
@@ -34,6 +35,7 @@ from pybroker.limits import STORE_RETRY_MS
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
     from pybroker.cluster.live_brokers import LiveBrokers
+    from pybroker.cluster.liveness import Liveness
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.env import Env
 
@@ -51,6 +53,7 @@ class ControllerElection:
         live: LiveBrokers,
         controller: Controller,
         broker_id: int,
+        liveness: Liveness | None = None,
     ) -> None:
         self._env = env
         self._store = store
@@ -58,6 +61,7 @@ class ControllerElection:
         self._live = live
         self._controller = controller
         self._broker_id = broker_id
+        self._liveness = liveness
         self._term = 0  # grows whenever what is under way is to come to nothing
         self._taking = False
         self._fencing: frozenset[int] = frozenset()
@@ -67,6 +71,8 @@ class ControllerElection:
         """Take part; called once this broker's own live key is there."""
         self._live.listeners.append(self._look)
         self._follower.listeners.append(self._look)
+        if self._liveness is not None:
+            self._liveness.listeners.append(self._look)
         self._look()
 
     def close(self) -> None:
@@ -93,8 +99,15 @@ class ControllerElection:
                 self.step_down()
             else:
                 self._fence_the_dead()
-        elif self._broker_id in self._live.brokers and (holder == self._broker_id or holder not in self._live.brokers):
+        elif self._broker_id in self._live.brokers and (holder == self._broker_id or self._is_gone(holder)):
             self._take()
+
+    def _is_gone(self, broker_id: int) -> bool:
+        """Whether a broker's session is over, or nobody hears of it."""
+        return broker_id not in self._live.brokers or self._is_silent(broker_id)
+
+    def _is_silent(self, broker_id: int) -> bool:
+        return self._liveness is not None and self._liveness.is_silent(broker_id)
 
     # --- taking the key ----------------------------------------------------------------------------------------------
 
@@ -114,7 +127,7 @@ class ControllerElection:
             return
         entry = snapshot.entries.get(store_codec.CONTROLLER)
         before = None if entry is None else store_codec.decode_controller(entry.value)
-        if before is not None and before.broker_id != self._broker_id and before.broker_id in self._live.brokers:
+        if before is not None and before.broker_id != self._broker_id and not self._is_gone(before.broker_id):
             self._taking = False  # another one was faster, and the image will say so
             return
         registered = self._follower.image.brokers.get(self._broker_id)
@@ -157,13 +170,14 @@ class ControllerElection:
         dead = frozenset(
             broker_id
             for broker_id, broker in self._follower.image.brokers.items()
-            if not broker.fenced and not self._live.is_live(broker_id, broker.incarnation_id)
+            if not broker.fenced
+            and (not self._live.is_live(broker_id, broker.incarnation_id) or self._is_silent(broker_id))
         )
         if not dead or dead == self._fencing:
             return
         self._fencing = dead
         term = self._term
-        log.info("fencing brokers that died: %s", ", ".join(map(str, sorted(dead))))
+        log.info("fencing brokers that are gone: %s", ", ".join(map(str, sorted(dead))))
         self._controller.fence_brokers(dead, lambda _: self._on_fenced(term))
 
     def _on_fenced(self, term: int) -> None:

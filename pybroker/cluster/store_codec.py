@@ -6,6 +6,7 @@ between two images to puts and deletes).  Owns no I/O and no decision.
 Keys::
 
     /cluster                          {"clusterId": ...}
+    /secret                           {"secret": ...}, by which brokers that share the store know each other
     /controller                       {"brokerId": ..., "brokerEpoch": ..., "controllerEpoch": ...}
     /brokers/<id>                     one registration
     /features                         finalized levels by name
@@ -48,6 +49,7 @@ from pybroker.cluster.metadata_store import Changes, Entry, StoreError
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "/cluster"
+SECRET: Final = "/secret"
 CONTROLLER: Final = "/controller"
 BROKERS: Final = "/brokers/"
 FEATURES: Final = "/features"
@@ -58,7 +60,7 @@ PARTITIONS: Final = "/partitions/"
 RETAINED: Final = "/retained/"
 LIVE: Final = "/live/"
 # What an image is made of; other keys of the store are not.
-_NO_IMAGE: Final = (RETAINED, LIVE)
+_NO_IMAGE: Final = (RETAINED, LIVE, SECRET)
 
 _to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _from_json: Final = json.loads
@@ -79,6 +81,14 @@ def partition_key(topic_id: bytes, index: int) -> str:
 def config_key(resource: ConfigKey) -> str:
     resource_type, name = resource
     return f"{CONFIGS}{resource_type}/{_quoted(name)}"
+
+
+def encode_secret(secret: bytes) -> bytes:
+    return _to_json({"secret": secret.hex()}).encode()
+
+
+def decode_secret(value: bytes) -> bytes:
+    return bytes.fromhex(_from_json(value)["secret"])
 
 
 class LiveBroker(NamedTuple):

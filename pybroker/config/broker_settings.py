@@ -478,6 +478,7 @@ _OWN_ROWS: Final = (
     ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
     ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
+    ("pybroker.liveness.timeout.ms", INT, 500, Range(0), MEDIUM, FIXED, USED),
     ("pybroker.metadata",         STRING,  None,  METADATA_URL, HIGH, FIXED, USED),
     ("pybroker.metadata.session.timeout.ms", INT, 6000, Range(100), MEDIUM, FIXED, USED),
     ("pybroker.validate.records", BOOLEAN, False, None, MEDIUM, CLUSTER, USED),

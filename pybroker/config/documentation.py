@@ -417,6 +417,10 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     ),
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
+    "pybroker.liveness.timeout.ms": (
+        "Silence after which brokers, which hear of each other by datagrams, take one for dead; 0 sends none, "
+        "and leaves it to the session with the metadata store."
+    ),
     "pybroker.metadata": (
         "The metadata store that the brokers of a cluster share: sqlite:///PATH on one machine, or "
         "zookeeper://HOST:PORT,.../CHROOT; when unset, the broker is alone, with a store in its data directory."

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.cluster.cluster_member import ClusterMember
+from pybroker.cluster.cluster_member import ClusterMember, Hearing
 from pybroker.cluster.founding import new_cluster
 from pybroker.cluster.image import ClusterImage, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -88,6 +88,7 @@ class Members:
         self.stores: dict[int, MemoryStore] = {}
         self.caches: dict[int, MetadataCache] = {}
         self.cut_off: set[int] = set()
+        self.air: Any = None  # what carries datagrams, where there are any
 
     def join(self, broker_id: int, *, directory: int = 0, epoch: int = -1) -> list[str | None]:
         """Start a broker; what the result has in the end says how that went.  ``directory`` tells data dirs apart."""
@@ -106,8 +107,9 @@ class Members:
         self.by_id[broker_id] = member
         member.load()
         ended: list[str | None] = []
-        endpoints = {LISTENER: Endpoint(f"host-{broker_id}", 9092)}
-        member.join(endpoints, None, [bytes(14) + bytes((broker_id, directory + 9))], epoch, ended.append)
+        endpoints = {LISTENER: Endpoint("host", broker_id)}
+        hearing = None if self.air is None else Hearing(self.air.antenna(broker_id), LISTENER)
+        member.join(endpoints, None, [bytes(14) + bytes((broker_id, directory + 9))], epoch, ended.append, hearing)
         return ended
 
     def start(self, *broker_ids: int) -> Members:

@@ -1,0 +1,254 @@
+"""Who is heard: which datagrams are believed, and whose silence counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
+from pybroker.cluster.liveness import TAG_BYTES, Liveness, Report, decode, encode
+
+from .fakes import LISTENER, ManualLoop, fake_env
+from .members import SESSION_TIMEOUT_MS, Members
+
+SECRET = b"of the cluster"
+TIMEOUT_MS = 500
+
+
+class Air:
+    """Carries datagrams at once.  ``deaf``: pairs (from, to) between which nothing goes; ``record`` has all of them."""
+
+    def __init__(self) -> None:
+        self.ears: dict[int, Callable[[bytes], None]] = {}
+        self.deaf: set[tuple[int, int]] = set()
+        self.record: list[tuple[int, int, bytes]] = []
+
+    def antenna(self, broker_id: int) -> Antenna:
+        return Antenna(self, broker_id)
+
+    def cut_off(self, broker_id: int) -> None:
+        """Nobody hears of the broker any more."""
+        self.deaf |= {(broker_id, other) for other in range(10)}
+
+
+class Antenna:
+    """One broker's datagrams; its port is its id."""
+
+    def __init__(self, air: Air, broker_id: int) -> None:
+        self._air = air
+        self._broker_id = broker_id
+
+    def start(self, receive: Callable[[bytes], None]) -> None:
+        self._air.ears[self._broker_id] = receive
+
+    def send(self, host: str, port: int, data: bytes) -> None:
+        self._air.record.append((self._broker_id, port, data))
+        if (self._broker_id, port) not in self._air.deaf and port in self._air.ears:
+            self._air.ears[port](data)
+
+    def close(self) -> None:
+        self._air.ears.pop(self._broker_id, None)
+
+
+class Brokers:
+    """Brokers 1 to ``count`` on one loop."""
+
+    def __init__(self, count: int) -> None:
+        self.loop = ManualLoop()
+        self.air = Air()
+        self.image = ClusterImage(
+            epoch=1,
+            brokers={
+                number: BrokerRegistration(number, 0, bytes(16), {LISTENER: Endpoint("host", number)})
+                for number in range(1, count + 1)
+            },
+        )
+        self.by_id = {number: self._start(number) for number in self.image.brokers}
+
+    def _start(self, broker_id: int) -> Liveness:
+        liveness = Liveness(
+            fake_env(self.loop),
+            broker_id,
+            lambda: self.image,
+            SECRET,
+            Antenna(self.air, broker_id),
+            LISTENER,
+            TIMEOUT_MS,
+        )
+        liveness.start()
+        return liveness
+
+    def pass_time(self, ms: int) -> None:
+        for _ in range(ms // 20):
+            self.loop.advance(20)
+
+    def register_anew(self, broker_id: int) -> None:
+        brokers = dict(self.image.brokers)
+        brokers[broker_id] = brokers[broker_id]._replace(epoch=brokers[broker_id].epoch + 1)
+        self.image = ClusterImage(epoch=self.image.epoch + 1, brokers=brokers)
+
+    def silent(self, broker_id: int) -> list[int]:
+        """Those for whom the broker is silent."""
+        return [other for other, liveness in self.by_id.items() if liveness.is_silent(broker_id)]
+
+
+def test_whoever_speaks_is_not_silent() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(5_000)
+    assert [brokers.silent(number) for number in (1, 2, 3)] == [[], [], []]
+
+
+def test_a_broker_that_falls_silent_is_silent_for_all_others_after_the_time_out() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.cut_off(3)
+    brokers.pass_time(TIMEOUT_MS - 120)
+    assert brokers.silent(3) == []
+    brokers.pass_time(240)
+    assert brokers.silent(3) == [1, 2]
+
+
+def test_where_there_are_three_a_lone_witness_is_not_believed() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.deaf.add((3, 1))
+    brokers.pass_time(2_000)
+    assert brokers.silent(3) == []
+
+
+def test_where_there_are_two_the_other_one_decides() -> None:
+    brokers = Brokers(2)
+    brokers.pass_time(1_000)
+    brokers.air.cut_off(2)
+    brokers.pass_time(1_000)
+    assert brokers.silent(2) == [1]
+
+
+def test_a_minority_that_hears_nobody_takes_nobody_for_dead() -> None:
+    brokers = Brokers(5)
+    brokers.pass_time(1_000)
+    brokers.air.deaf |= {(left, right) for left in (1, 2) for right in (3, 4, 5)}
+    brokers.air.deaf |= {(right, left) for left in (1, 2) for right in (3, 4, 5)}
+    brokers.pass_time(2_000)
+    assert [brokers.silent(number) for number in (3, 4, 5)] == [[], [], []]
+    assert [brokers.silent(number) for number in (1, 2)] == [[3, 4, 5], [3, 4, 5]]
+
+
+def test_whoever_was_never_heard_is_not_judged_by_its_silence() -> None:
+    brokers = Brokers(3)
+    brokers.register_anew(3)
+    brokers.air.cut_off(3)
+    brokers.pass_time(5_000)
+    assert brokers.silent(3) == []
+
+
+def test_a_broker_that_registers_anew_is_judged_anew() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.cut_off(3)
+    brokers.pass_time(1_000)
+    brokers.register_anew(3)
+    assert brokers.silent(3) == []
+    brokers.pass_time(1_000)
+    assert brokers.silent(3) == []
+
+
+def test_a_broker_that_is_heard_again_is_not_silent() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.cut_off(3)
+    brokers.pass_time(1_000)
+    brokers.air.deaf.clear()
+    brokers.pass_time(200)
+    assert brokers.silent(3) == []
+
+
+def test_a_stall_of_ones_own_is_nobodys_silence() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.deaf |= {(2, 1), (3, 1)}
+    brokers.loop.time_ms += 10_000  # nothing ran meanwhile
+    brokers.loop.advance(0)
+    brokers.loop.advance(20)
+    assert brokers.silent(2) == []
+
+
+@pytest.mark.parametrize("change", ["secret", "a bit", "length", "nothing"])
+def test_a_datagram_is_believed_with_the_clusters_secret_alone(change: str) -> None:
+    report = Report(3, 7, 9, frozenset({1, 2}))
+    data = encode(report, b"another" if change == "secret" else SECRET)
+    if change == "a bit":
+        data = data[:8] + bytes((data[8] ^ 1,)) + data[9:]
+    if change == "length":
+        data = data[:-TAG_BYTES] + bytes(4) + data[-TAG_BYTES:]
+    assert decode(data, SECRET) == (report if change == "nothing" else None)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(10), bytes(100), b"pybk" + bytes(60)])
+def test_what_is_no_datagram_of_ours_is_passed_over(data: bytes) -> None:
+    assert decode(data, SECRET) is None
+
+
+def test_what_was_said_before_is_not_heard_again() -> None:
+    brokers = Brokers(2)
+    brokers.pass_time(1_000)
+    said = [data for sender, receiver, data in brokers.air.record if (sender, receiver) == (2, 1)]
+    brokers.air.cut_off(2)
+    brokers.pass_time(1_000)
+    for data in said:
+        brokers.air.ears[1](data)
+    assert brokers.silent(2) == [1]
+
+
+def test_what_a_former_life_of_a_broker_says_is_not_heard() -> None:
+    brokers = Brokers(2)
+    brokers.pass_time(1_000)
+    brokers.register_anew(2)
+    brokers.air.ears[1](encode(Report(2, 0, 10**6, frozenset()), SECRET))
+    brokers.pass_time(200)
+    brokers.air.cut_off(2)
+    brokers.pass_time(1_000)
+    brokers.air.ears[1](encode(Report(2, 0, 10**7, frozenset()), SECRET))
+    assert brokers.silent(2) == [1]
+
+
+# --- what follows from silence ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def members() -> Iterator[Members]:
+    cluster = Members()
+    cluster.air = Air()
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize("was_active", [False, True], ids=["another broker", "the active controller"])
+def test_a_dead_leader_is_replaced_long_before_its_session_ends(members: Members, was_active: bool) -> None:
+    members.start(1, 2, 3)
+    (active,) = members.active()
+    dead = active if was_active else next(number for number in (1, 2, 3) if number != active)
+    others = [number for number in (1, 2, 3) if number != dead]
+    members.create_topic("t", (dead, *others))
+    members.settle()
+    members.vanish(dead)
+    members.settle(800)
+    for broker_id in others:
+        partition = members.image(broker_id).partition("t", 0)
+        assert partition is not None
+        assert partition.leader == others[0]
+        assert members.image(broker_id).brokers[dead].fenced
+
+
+def test_a_broker_that_was_only_silent_comes_back_by_itself(members: Members) -> None:
+    members.start(1, 2, 3)
+    (active,) = members.active()
+    quiet = next(number for number in (1, 2, 3) if number != active)
+    before = members.image(active).brokers[quiet].epoch
+    assert members.air is not None
+    members.air.cut_off(quiet)
+    members.settle(SESSION_TIMEOUT_MS)
+    after = members.image(active).brokers[quiet]
+    assert after.epoch == before + 1, "fenced once, and judged by its session from then on"
+    assert not after.fenced
