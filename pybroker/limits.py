@@ -327,6 +327,10 @@ LISTING_SLICE_MS = 2
 MARKERS_AT_ONCE = 8
 MARKER_SLICE_MS = 2
 
+# Partitions that one request to another broker names, where what is asked meanwhile is gathered; one item goes however
+# many it has.
+GATHERED_PARTITIONS_MAX = 2_000
+
 # --- subscriptions and loading -----------------------------------------------------------------------------------
 
 # Sets of topic names that members of consumer groups subscribe to and that are kept once for all members; more than the

@@ -22,6 +22,8 @@ from pybroker_protocol.schema import Request
 CONTROL: Final = "control"
 FORWARDING: Final = "forwarding"
 REPLICATION: Final = "replication"
+TRANSACTIONS: Final = "transactions"  # questions to a transaction coordinator
+MARKERS: Final = "markers"  # they wait for followers
 
 
 class PeerFailure(Enum):

@@ -11,20 +11,23 @@ Kafka counterpart: TransactionMarkerChannelManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.image import NO_LEADER
+from pybroker.cluster.peers import MARKERS
+from pybroker.replication.gathered_requests import GatheredRequests
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.cluster.peers import PeerError, Peers
+    from pybroker.cluster.peers import Peers
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 
@@ -39,7 +42,7 @@ class ClusterMarkers:
         self._metadata = metadata
         self._broker_id = broker_id
         self._here = here
-        self._peers = peers
+        self._requests = GatheredRequests(peers, MARKERS, _request, _by_producer, _VERSION, _TIMEOUT_MS)
 
     def write(
         self, marker: TransactionMarker, partitions: Sequence[TopicPartition], done: Callable[[PartitionErrors], None]
@@ -80,21 +83,25 @@ class ClusterMarkers:
         partitions: list[TopicPartition],
         answered: Callable[[PartitionErrors], None],
     ) -> None:
-        def replied(response: Any | None, error: PeerError | None) -> None:
-            told: PartitionErrors = {}
-            if error is None:
-                assert response is not None
-                told = {
-                    (topic.name, partition.partition_index): partition.error_code
-                    for result in response.markers
-                    for topic in result.topics
-                    for partition in topic.partitions
-                }
+        def replied(_: Any | None, topics: Any | None) -> None:
+            told: PartitionErrors = {
+                (topic.name, partition.partition_index): partition.error_code
+                for topic in topics or ()
+                for partition in topic.partitions
+            }
             # Of what was not answered nobody knows more than that it is to be tried again.
             answered({key: told.get(key, ErrorCode.NETWORK_EXCEPTION) for key in partitions})
 
-        request = WriteTxnMarkersRequest(markers=[_writable(marker, partitions)])
-        self._peers.ask(leader, request, _VERSION, replied, timeout_ms=_TIMEOUT_MS)
+        # A response has the markers of one producer together.
+        self._requests.ask(leader, marker.producer_id, _writable(marker, partitions), len(partitions), replied)
+
+
+def _request(markers: list[WritableTxnMarker]) -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest(markers=markers)
+
+
+def _by_producer(response: WriteTxnMarkersResponse) -> dict[Hashable, Any]:
+    return {result.producer_id: result.topics for result in response.markers}
 
 
 def _writable(marker: TransactionMarker, partitions: list[TopicPartition]) -> WritableTxnMarker:

@@ -11,20 +11,23 @@ Kafka counterpart: AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.image import NO_LEADER, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.peers import TRANSACTIONS
+from pybroker.replication.gathered_requests import GatheredRequests
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
 
 if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.cluster.peers import PeerError, Peers
+    from pybroker.cluster.peers import Peers
     from pybroker.replication.ports import TransactionPartitions
     from pybroker.storage.results import PartitionErrors, TopicPartition
 
@@ -51,7 +54,7 @@ class ClusterTransactions:
         self._broker_id = broker_id
         self._partition_of = partition_of
         self._here = here
-        self._peers = peers
+        self._requests = GatheredRequests(peers, TRANSACTIONS, _request, _by_transactional_id, _VERSION, _TIMEOUT_MS)
 
     def add_partitions_for(
         self,
@@ -87,21 +90,24 @@ class ClusterTransactions:
         partitions: list[TopicPartition],
         done: Callable[[PartitionErrors], None],
     ) -> None:
-        def replied(response: Any | None, error: PeerError | None) -> None:
-            if error is not None or response is None:
-                done(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
-                return
-            told = {
+        def replied(response: Any | None, topics: Any | None) -> None:
+            told: PartitionErrors = {
                 (topic.name, result.partition_index): result.partition_error_code
-                for of_transaction in response.results_by_transaction
-                for topic in of_transaction.topic_results
+                for topic in topics or ()
                 for result in topic.results_by_partition
             }
-            missing = response.error_code or ErrorCode.NETWORK_EXCEPTION
+            missing = (0 if response is None else response.error_code) or ErrorCode.NETWORK_EXCEPTION
             done({key: told.get(key, missing) for key in partitions})
 
-        request = AddPartitionsToTxnRequest(transactions=[transaction])
-        self._peers.ask(leader, request, _VERSION, replied, timeout_ms=_TIMEOUT_MS)
+        self._requests.ask(leader, transaction.transactional_id, transaction, len(partitions), replied)
+
+
+def _request(transactions: list[AddPartitionsToTxnTransaction]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def _by_transactional_id(response: AddPartitionsToTxnResponse) -> dict[Hashable, Any]:
+    return {result.transactional_id: result.topic_results for result in response.results_by_transaction}
 
 
 def _topics(partitions: list[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
