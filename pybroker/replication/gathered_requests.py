@@ -39,7 +39,10 @@ class _Asked(NamedTuple, Generic[Item]):
 
 
 class GatheredRequests(Generic[Item]):
-    """``request_of(items)`` makes a request, which leaves on ``channel``; ``parts_of(response)`` has its parts by key."""
+    """``request_of(items)`` makes a request, ``parts_of(response)`` gives its parts by key.
+
+    Each kind of question has one of its own.
+    """
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 Owns: ``IsrChanges``, the ``IsrChanger`` of a broker in a cluster: it gathers what is asked while a request is under
 way, and gives each its part of the answer.  Owns no retry: whoever asked tries again.
 
-Invariants: one request at a time, of ``limits.ISR_CHANGES_AT_ONCE`` partitions at most; every question is answered once.
+Invariants: one request at a time, of ``limits.ISR_CHANGES_AT_ONCE`` partitions at most; each question is answered once.
 
 Kafka counterpart: DefaultAlterPartitionManager.
 """
