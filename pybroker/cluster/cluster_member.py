@@ -87,7 +87,7 @@ class ClusterMember:
         self._store.open()
         entries = self._store.load("/")
         if store_codec.CLUSTER not in entries:
-            puts = store_codec.encode_founding(self._found())
+            puts = {**store_codec.encode_founding(self._found()), **self._new_secret()}
             result = self._store.commit_at_start(Transaction({store_codec.CLUSTER: ABSENT}, puts))
             if result.error is not None:
                 raise result.error
@@ -100,13 +100,15 @@ class ClusterMember:
         self._secret = self._load_secret()
         self._wire(_at_revision(image, self.loaded_revision))
 
+    def _new_secret(self) -> dict[str, bytes]:
+        return {store_codec.SECRET: store_codec.encode_secret(self._env.new_secret())}
+
     def _load_secret(self) -> bytes:
-        """What brokers that share the store know each other by; made by the first of them."""
+        """What brokers that share the store know each other by."""
         entry = self._store.load(store_codec.SECRET).get(store_codec.SECRET)
         if entry is None:
-            secret = self._env.new_secret()
-            puts = {store_codec.SECRET: store_codec.encode_secret(secret)}
-            result = self._store.commit_at_start(Transaction({store_codec.SECRET: ABSENT}, puts))
+            # A store of a broker that was alone until now.
+            result = self._store.commit_at_start(Transaction({store_codec.SECRET: ABSENT}, self._new_secret()))
             if result.error is not None:
                 raise result.error
             entry = self._store.load(store_codec.SECRET)[store_codec.SECRET]

@@ -67,6 +67,7 @@ class ClusterSimulation(Run):
         return {
             "pybroker.metadata": METADATA_URL,
             "pybroker.metadata.session.timeout.ms": str(self.session_timeout_ms),
+            "pybroker.liveness.timeout.ms": random.choice(("0", "500")),
             "pybroker.fsync.before.ack": str(self.fsync_before_ack).lower(),
             "default.replication.factor": str(self.replication_factor),
             "min.insync.replicas": str(self.min_insync_replicas),

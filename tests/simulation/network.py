@@ -22,6 +22,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.datagrams import DatagramEnd
 from tests.simulation.scheduler import Life, Scheduler
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ class Network:
         self.listeners: dict[Address, tuple[Factory, Life]] = {}
         self.cuts: set[tuple[str, str]] = set()
         self.down: set[str] = set()  # hosts without power
+        self.datagram_ends: dict[Address, DatagramEnd] = {}
         self._links: dict[Link, None] = {}
         self._orphans: list[End] = []  # whose peer is gone without a word
         self._count = 0
@@ -340,6 +342,14 @@ class Network:
         end = await opened
         end.protocol.connection_made(end)
         return end, end.protocol
+
+    def open_datagrams(self, life: Life, factory: Callable[[], Any], port: int) -> tuple[DatagramEnd, Any]:
+        """``create_datagram_endpoint`` of a process."""
+        assert life.process is not None
+        address, protocol = (life.process.host, port), factory()
+        end = self.datagram_ends[address] = DatagramEnd(self, life, protocol, address)
+        protocol.connection_made(end)
+        return end, protocol
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 

@@ -274,6 +274,18 @@ class Scheduler(asyncio.AbstractEventLoop):
         assert self.life is not None, "only a process connects by the loop"
         return await self.network.open_connection(self.life, protocol_factory, (host, port))
 
+    async def create_datagram_endpoint(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], local_addr: tuple[str, int] | None = None, **_options: Any
+    ) -> Any:
+        """The transport and the protocol of a socket for datagrams of the process that runs."""
+        assert self.life is not None, "only a process has a socket"
+        assert local_addr is not None
+        return self.network.open_datagrams(self.life, protocol_factory, local_addr[1])
+
+    async def getaddrinfo(self, host: str, port: int, **_options: Any) -> Any:  # type: ignore[override]
+        """Hosts have no names here."""
+        return [(0, 0, 0, "", (host, port))]
+
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
