@@ -182,14 +182,14 @@ class ReplicaFetcher:
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def _on_fetched(self, response: FetchResponse | None, error: PeerError | None) -> None:
+    def _on_fetched(self, response: FetchResponse | None, _error: PeerError | None) -> None:
         self._is_parked = False
         if response is None or response.error_code:
             self._is_busy = False
             self._session.begin_anew()
             if response is None or response.error_code not in _SESSION_ERRORS:
-                reason = error if response is None else f"error {response.error_code}"
-                logger.info("a fetch from broker %d failed: %s", self._leader, reason)
+                if response is not None:  # a failure of the connection is told by whoever has it
+                    logger.info("broker %d refuses to be followed: error %d", self._leader, response.error_code)
                 self._rest()
             else:
                 self._go_on_soon()

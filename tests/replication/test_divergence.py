@@ -204,3 +204,13 @@ def test_the_high_watermark_of_a_follower_does_not_go_back_with_a_new_leader(clu
         cluster.pass_ms(1)
         seen.append(cluster.brokers[3].log().high_watermark)
     assert set(seen) == {3}
+
+
+def test_a_leader_that_never_had_a_record_says_where_others_are_to_begin(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(replicas=(1, 2))
+    lead(cluster, 2)
+    log = cluster.brokers[2].partition().log
+    assert log.end_offset_for_epoch(0, 1) == (0, 0)
+    assert log.end_offset_for_epoch(1, 1) == (1, 0)
+    assert log.end_offset_for_epoch(-1, 1) == (-1, -1)
+    assert log.end_offset_for_epoch(2, 1) == (-1, -1)

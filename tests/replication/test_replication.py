@@ -283,3 +283,23 @@ def test_a_partition_without_a_leader_is_kept_and_followed_when_it_has_one(clust
     cluster.brokers[2].produce(acks=1)
     cluster.settle()
     assert {broker.offsets() for broker in cluster.brokers.values()} == {(0, 2, 2)}
+
+
+def test_where_acknowledgements_wait_for_syncs_a_follower_tells_of_nothing_that_it_has_not_synced(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster(storage_settings={"pybroker_fsync_before_ack": True})
+    cluster.brokers[1].produce()
+    cluster.settle()
+    (flusher,) = (each for name, each in cluster.world.executors.items() if name.endswith("-flusher-broker-2"))
+    followers = cluster.brokers[1].partition().followers
+    assert followers is not None
+    with monkeypatch.context() as held:
+        held.setattr(flusher, "run", lambda: False)
+        results = cluster.brokers[1].produce()
+        cluster.pass_ms(400)
+        assert cluster.brokers[2].log().log_end_offset == 2
+        assert [follower.log_end_offset for follower in followers._by_id.values()] == [1, 2]
+        assert results == []
+    cluster.pass_ms(700)
+    assert [result.error_code for result in results] == [0]

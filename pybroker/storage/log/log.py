@@ -69,8 +69,10 @@ class Log(LogState):
         """
         if requested_epoch == current_leader_epoch >= 0:
             return requested_epoch, self.log_end_offset
-        if requested_epoch > self.leader_epochs.latest_epoch >= 0 and requested_epoch < current_leader_epoch:
-            return self.leader_epochs.latest_epoch, self.log_end_offset
+        latest_epoch = self.leader_epochs.latest_epoch
+        if latest_epoch < requested_epoch < current_leader_epoch:
+            # Of an empty log that never had an epoch, nothing of the requested one is left.
+            return requested_epoch if latest_epoch < 0 else latest_epoch, self.log_end_offset
         return self.leader_epochs.end_offset_for(requested_epoch, self.log_end_offset)
 
     @property
