@@ -66,15 +66,14 @@ class AppendResult:
     """The fate of one append; offsets are -1 where ``error_code`` is not 0.
 
     ``log_append_time_ms`` is -1 unless the topic stamps LogAppendTime.  ``record_errors`` holds (index in the batch,
-    message) of records that were rejected one by one.  ``is_duplicate`` marks the answer to a repeated idempotent
-    batch: its offsets are the original's, and nothing was written.
+    message) of records that were rejected one by one.  A repeated idempotent batch is answered with the
+    original's offsets.
     """
 
     __slots__ = (
         "base_offset",
         "error_code",
         "error_message",
-        "is_duplicate",
         "last_offset",
         "leader_epoch",
         "log_append_time_ms",
@@ -101,7 +100,6 @@ class AppendResult:
         self.leader_epoch = leader_epoch
         self.record_errors = record_errors
         self.error_message = error_message
-        self.is_duplicate = False
 
     def __repr__(self) -> str:
         return f"AppendResult(error_code={self.error_code}, offsets={self.base_offset}..{self.last_offset})"

@@ -54,7 +54,6 @@ def test_sequence_rules(
 ) -> None:
     result = client.send_now(values=[b"v"] * count, producer_id=1, producer_epoch=epoch, sequence=sequence)
     assert (result.error_code, result.base_offset) == (error_code, base_offset)
-    assert result.is_duplicate == (error_code == 0 and base_offset < 10)
     assert client.log.log_end_offset == (11 if base_offset == 10 else 10)
 
 
@@ -68,7 +67,7 @@ def test_sequence_wraps_around(storage: Storage) -> None:
     assert client.send_now(values=[b"v"] * 3, producer_id=1, producer_epoch=0, sequence=LAST - 1).error_code == 0
     assert client.send_now(producer_id=1, producer_epoch=0, sequence=1).base_offset == 3
     repeated = client.send_now(values=[b"v"] * 3, producer_id=1, producer_epoch=0, sequence=LAST - 1)
-    assert (repeated.base_offset, repeated.last_offset, repeated.is_duplicate) == (0, 2, True)
+    assert (repeated.base_offset, repeated.last_offset, client.log.log_end_offset) == (0, 2, 4)
 
 
 def test_old_epoch_cannot_repeat_what_it_wrote(client: Client) -> None:
@@ -81,7 +80,7 @@ def test_repeat_of_a_batch_in_flight_is_answered_after_it(storage: Storage, worl
     for _ in range(2):
         assert client.send(values=[bytes(200_000)], producer_id=1, producer_epoch=0, sequence=0) is None
     world.run()
-    assert [(result.base_offset, result.is_duplicate) for result in client.later] == [(0, False), (0, True)]
+    assert [result.base_offset for result in client.later] == [0, 0]
     assert client.log.log_end_offset == 1
 
 
@@ -111,11 +110,11 @@ def test_producer_of_old_events_is_remembered_as_long_as_any_other(
     for sequence in range(3):
         client.send_now(producer_id=1, producer_epoch=0, sequence=sequence, timestamp=years_ago)
     world.advance(86_400_000 // 2)
-    assert client.send_now(producer_id=1, producer_epoch=0, sequence=2, timestamp=years_ago).is_duplicate
+    assert client.send_now(producer_id=1, producer_epoch=0, sequence=2, timestamp=years_ago).base_offset == 2
     getattr(storage, end)()
     client = Client(make_storage().log())
     repeated = client.send_now(producer_id=1, producer_epoch=0, sequence=2, timestamp=years_ago)
-    assert (repeated.base_offset, repeated.is_duplicate) == (2, True)
+    assert (repeated.base_offset, client.log.log_end_offset) == (2, 3)
 
 
 def test_snapshot_is_kafkas_format_byte_for_byte(tmp_path: Path) -> None:
@@ -171,15 +170,12 @@ def test_last_stable_offset_stops_at_the_first_open_transaction(storage: Storage
     assert log.aborted_transactions(0, 2) == []
 
 
-def test_restore_undoes_an_update() -> None:
+def test_take_back_undoes_an_update() -> None:
     producers = ProducerStateManager(1 << 40)
-    former = producers.update(1, 0, 0, 0, 0, 1, False)
-    producers.restore(1, former)
+    producers.take_back([producers.update(1, 0, 0, 0, 0, 1, False)])
     assert producers.producers == {}
-    first = producers.update(1, 0, 0, 0, 0, 1, False)
-    assert first is None
-    second = producers.update(1, 0, 1, 1, 1, 1, True)
-    producers.restore(1, second)
+    assert producers.update(1, 0, 0, 0, 0, 1, False) == (1, None, None)
+    producers.take_back([producers.update(1, 0, 1, 1, 1, 1, True)])
     assert producers.ongoing_txns == {}
     assert producers.check(1, 0, 1, 0, 0) is None
 

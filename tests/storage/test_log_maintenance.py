@@ -418,7 +418,7 @@ def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
     assert len(storage.manager._environment.segments) == 0
     log = client.log = parked.open()
     assert (log.high_watermark, log.log_end_offset, read_all(log)) == (20, 30, expected)
-    assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=28).is_duplicate
+    assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=28).base_offset == 28
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=30).base_offset == 30
 
 

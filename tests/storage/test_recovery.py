@@ -203,7 +203,7 @@ def test_producers_survive_a_crash(make_storage: MakeStorage) -> None:
     again = Client(make_storage().log())
     assert again.send_now(producer_id=5, producer_epoch=2, sequence=9).error_code == 45
     repeated = again.send_now(values=[bytes(900)], producer_id=5, producer_epoch=2, sequence=6)
-    assert (repeated.error_code, repeated.base_offset, repeated.is_duplicate) == (0, 6, True)
+    assert (repeated.error_code, repeated.base_offset, again.log.log_end_offset) == (0, 6, 8)
     assert again.send_now(producer_id=5, producer_epoch=2, sequence=8).base_offset == 8
 
 

@@ -104,7 +104,7 @@ def test_repeated_batch_of_an_ended_transaction_is_answered_with_its_offsets(cli
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
     client.end(1, 0, commit=True)
     repeated = unverified(client)
-    assert (repeated.error_code, repeated.base_offset, repeated.is_duplicate) == (0, 0, True)
+    assert (repeated.error_code, repeated.base_offset, client.log.log_end_offset) == (0, 0, 2)
 
 
 def test_plain_batch_inside_of_a_transaction_is_refused_in_a_new_epoch_too(client: Client) -> None:
@@ -226,3 +226,28 @@ def test_verifications_are_bounded(client: Client) -> None:
     verifications = client.log.producers.verifications
     assert verifications.of(9) is None
     assert verifications.of(10) is not None
+
+
+@pytest.mark.parametrize("value_bytes", [1, 200_000])
+def test_first_batch_of_a_transaction_that_the_disk_does_not_take_can_be_sent_again(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, value_bytes: int
+) -> None:
+    client = Client(storage.log(internal_segment_bytes=1 << 24))
+    client.send()
+    client.verify(1, 0)
+
+    def answer() -> AppendResult:
+        values = [bytes(value_bytes)]
+        data = batch(values, attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
+        result = client.send(data)
+        world.run()
+        return result or client.later.pop()
+
+    def full(fd: int, data: Any, position: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(os_file, "pwrite", full)
+        assert answer().error_code == KAFKA_STORAGE_ERROR
+    assert client.log.last_stable_offset == client.log.high_watermark
+    assert (answer().error_code, list(client.log.producers.ongoing_txns)) == (0, [1])

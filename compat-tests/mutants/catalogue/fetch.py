@@ -107,7 +107,7 @@ MUTANTS = (
         "The partition leader epoch of a batch is the producer's, so that clients that check it truncate.",
         (
             Edit(
-                "_append_in_turn",
+                "placing.place",
                 "patch_into(records, 0, base_offset, length, leader_epoch)",
                 "patch_into(records, 0, base_offset, length, header[2])",
             ),

@@ -149,8 +149,8 @@ MUTANTS = (
         (
             Edit(
                 "append_run.append_run",
-                "producers.check(producer_id, epoch, sequence, last_offset_delta, 0)",
-                "producers.check_epoch(producer_id, epoch)",
+                "place(log, records, header, leader_epoch, position, next_offset, formers)",
+                "place(log, records, (*header[:9], -1, *header[10:]), leader_epoch, position, next_offset, formers)",
             ),
         ),
         (

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from pybroker.storage.files.segment_cache import SegmentCache
 
 _LOW = 0xFFFFFFFF
+_NEVER = -2  # no batch's timestamp is that low: it may be -1
+
+# A batch's place in a segment: (position, length, base offset, last offset, max timestamp).
+Placed = tuple[int, int, int, int, int]
 
 
 def _position(entry: int) -> int:
@@ -56,9 +61,11 @@ class Segment(SegmentFile):
         "index_entries_max",
         "index_interval_bytes",
         "max_timestamp",
+        "offset_end",
         "offset_of_max_timestamp",
         "roll_after_ms",
         "tail",
+        "time_end",
         "txn_index",
     )
 
@@ -71,6 +78,8 @@ class Segment(SegmentFile):
         self.max_timestamp = -1
         self.offset_of_max_timestamp = base_offset
         self.first_timestamp = -1
+        self.offset_end = base_offset + RELATIVE_OFFSET_MAX  # offsets past it have no place here
+        self.time_end = _NEVER  # timestamps up to it have one, whatever the clock says
         self.bytes_since_index = 0
         self.index_interval_bytes = 4096
         self.index_entries_max = 0
@@ -116,6 +125,7 @@ class Segment(SegmentFile):
         """Set the bounds past which an append has no place here, and how often an index gets an entry."""
         self.limit(size_max)
         self.roll_after_ms = age_max_ms
+        self._begin_at(self.first_timestamp)
         self.index_interval_bytes = index_interval_bytes
         self.index_entries_max = index_entries_max
 
@@ -184,7 +194,7 @@ class Segment(SegmentFile):
         """A batch behind the last index entry was found in the file, ``since_index`` bytes behind that entry."""
         self.bytes_since_index = since_index
         if position == 0:
-            self.first_timestamp = max_timestamp
+            self._begin_at(max_timestamp)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -194,57 +204,72 @@ class Segment(SegmentFile):
         if self.first_timestamp < 0 and self.size:
             fd = self.fd if self.fd >= 0 else os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self.first_timestamp = HEADER.unpack(os_file.pread(fd, HEADER_BYTES, 0))[8]
+                self._begin_at(HEADER.unpack(os_file.pread(fd, HEADER_BYTES, 0))[8])
             finally:
                 if fd != self.fd:
                     os.close(fd)
         return self.first_timestamp
 
+    def _begin_at(self, max_timestamp: int) -> None:
+        """The first batch's largest timestamp is known: -1 if it has none, or there is no batch."""
+        self.first_timestamp = max_timestamp
+        self.time_end = max_timestamp + self.roll_after_ms if max_timestamp >= 0 else _NEVER
+
     # Appending --------------------------------------------------------------------------------------------------------
 
     def must_roll(self, length: int, last_offset: int, max_timestamp: int, position: int = -1) -> bool:
-        """Whether an append of ``length`` bytes at ``position`` (by default the end) has no place here."""
+        """Whether an append of ``length`` bytes at ``position`` (by default the end) has no place here.
+
+        One that is within ``room_end``, ``offset_end`` and ``time_end`` has a place.
+        """
         if position < 0:
             position = self.size
-        if position + length > self.room_end or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+        if position + length > self.room_end or last_offset > self.offset_end:
             return True
         if self.first_timestamp >= 0:
-            return max_timestamp - self.first_timestamp > self.roll_after_ms
+            return max_timestamp > self.time_end
         return position > 0 and self.cache.now_ms() - self.created_ms > self.roll_after_ms
 
     def has_index_room(self, appends: int) -> bool:
-        """Whether so many appends cannot fill the indexes, whatever their sizes."""
+        """Whether so many appends cannot fill the indexes, whatever their sizes, nor have to load them."""
         index = self._offset_index
-        return index is not None and len(index.entries) + appends <= self.index_entries_max
+        if index is None or self._time_index is None:
+            return False
+        return len(index.entries) + appends <= self.index_entries_max
 
-    def append(self, data: ReadableBuffer, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch at the end; OSError may leave a torn tail (``cut_torn_tail``), and nothing is accounted."""
-        position = self.size
-        if self.fd < 0 or position + length > self.capacity:
-            self.reserve(position + length)
-        if os_file.pwrite(self.fd, data, position) != length:
-            os_file.write_fully(self.fd, data, position)
-        self.account(position, length, base_offset, last_offset, max_timestamp)
+    def append(self, data: ReadableBuffer | None, placed: Sequence[Placed]) -> None:
+        """Write batches, one behind the other, at the end, and make them part of the segment: they become readable.
 
-    def account(self, position: int, length: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Make a written batch part of the segment: it becomes readable, and its index entries are made when due."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.offset_of_max_timestamp = last_offset
-        if position == 0:
-            self.first_timestamp = max_timestamp
-        if self.bytes_since_index > self.index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
-            self.bytes_since_index = 0
-            if len(self.offset_index.entries) >= self.index_entries_max:
-                self.room_end = 0
-        self.bytes_since_index += length
-        tail = self.tail
-        tail.append((base_offset - self.base_offset) << 32 | position)
+        Without ``data`` a thread has written them.  OSError may leave a torn tail, and nothing is part of the segment.
+        """
+        if data is not None:
+            start, end = self.size, placed[-1][0] + placed[-1][1]
+            if self.fd < 0 or end > self.capacity:
+                self.reserve(end)
+            if os_file.pwrite(self.fd, data, start) != end - start:
+                os_file.write_fully(self.fd, data, start)
+        tail, segment_offset = self.tail, self.base_offset
+        for position, length, base_offset, last_offset, max_timestamp in placed:
+            if max_timestamp > self.max_timestamp:
+                self.max_timestamp = max_timestamp
+                self.offset_of_max_timestamp = last_offset
+            if position == 0:
+                self._begin_at(max_timestamp)
+            if self.bytes_since_index > self.index_interval_bytes:
+                self._index(position, last_offset)
+            self.bytes_since_index += length
+            tail.append((base_offset - segment_offset) << 32 | position)
+            self.size = position + length
         if len(tail) > TAIL_ENTRIES_MAX:
             del tail[: TAIL_ENTRIES_MAX // 2]
-        self.size = position + length
+
+    def _index(self, position: int, last_offset: int) -> None:
+        """Make the index entries of the batch at ``position``."""
+        self.offset_index.append(last_offset, position)
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.bytes_since_index = 0
+        if len(self.offset_index.entries) >= self.index_entries_max:
+            self.room_end = 0
 
     def forget_tail(self) -> None:
         """Offsets are missing before the next batch: what is known of the tail has to begin after the gap."""
@@ -262,7 +287,7 @@ class Segment(SegmentFile):
         self.cursors.clear()
         self.load_max_timestamp()
         if position == 0:
-            self.first_timestamp = -1
+            self._begin_at(-1)
 
     # Finding ----------------------------------------------------------------------------------------------------------
 

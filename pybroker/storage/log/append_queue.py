@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from pybroker.storage.dirs.log_dir import LogDir
-    from pybroker.storage.files.segment import Segment
+    from pybroker.storage.files.segment import Placed, Segment
     from pybroker.storage.results import AppendResult
-    from pybroker.storage.rules.producer_state import ProducerStateEntry, ProducerStateManager
-    from pybroker_protocol.records import HeaderFields
+    from pybroker.storage.rules.producer_state import FormerState, ProducerStateManager
 
 logger = logging.getLogger(__name__)
 
@@ -51,43 +50,27 @@ class AppendedLog(Protocol):
     @property
     def refuses(self) -> bool: ...
     def reserve(self, end_offset: int) -> None: ...
-    def note_producer(self, header: HeaderFields, base_offset: int, records: memoryview) -> None: ...
     def large_append_written(self, pending: PendingAppend) -> None: ...
     def write_failed(self, error: BaseException) -> None: ...
     def storage_error(self) -> AppendResult: ...
 
 
 class PendingAppend:
-    """One append in flight."""
+    """One append in flight: the batch, if it is not written yet, its place, and what it has changed."""
 
-    __slots__ = (
-        "data",
-        "former",
-        "length",
-        "max_timestamp",
-        "on_complete",
-        "position",
-        "producer_id",
-        "result",
-    )
+    __slots__ = ("data", "formers", "on_complete", "placed", "result")
 
     def __init__(
         self,
         data: ReadableBuffer | None,
-        length: int,
-        position: int,
-        max_timestamp: int,
-        producer_id: int,
-        former: ProducerStateEntry | None,
+        placed: Placed,
+        formers: Sequence[FormerState],
         result: AppendResult,
         on_complete: OnComplete,
     ) -> None:
         self.data = data
-        self.length = length
-        self.position = position
-        self.max_timestamp = max_timestamp
-        self.producer_id = producer_id
-        self.former = former
+        self.placed = placed
+        self.formers = formers
         self.result = result
         self.on_complete = on_complete
 
@@ -99,37 +82,26 @@ class _BehindFailedWrite(Exception):
 class AppendQueue:
     """The writes in flight of one log; ``busy`` while there are any, or something waits for there to be none."""
 
-    __slots__ = ("_held", "_in_flight", "_lane", "_log", "_waiting", "broken", "busy")
+    __slots__ = ("_held", "_in_flight", "_lane", "_log", "_waiting", "broken", "busy", "others_wait")
 
     def __init__(self, log: AppendedLog) -> None:
         self._log = log
         self._in_flight: deque[PendingAppend] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
         self._lane = Lane()
-        self._held = (
-            False  # a batch's records are being validated in a thread: what comes behind it waits for its place
-        )
+        self._held = False  # a batch's records are being looked at in a thread: what comes behind waits for its place
         self.busy = False
+        # Whether appends came before whose offsets are not reserved yet: then one more takes its place behind them.
+        self.others_wait = False
         self.broken = False  # set by a writer thread at a failure, cleared on the loop once all are back
-
-    def must_wait(self, segment: Segment, length: int, last_offset: int, max_timestamp: int) -> bool:
-        """Whether an append cannot join the writes in flight: one of them failed, or it would roll the segment."""
-        return self.broken or segment.must_roll(length, last_offset, max_timestamp, self.end_position)
-
-    @property
-    def others_wait(self) -> bool:
-        """Whether appends came before whose offsets are not reserved yet: then one more takes its place behind them."""
-        return bool(self._waiting) or self._held
 
     @property
     def end_position(self) -> int:
         """Where the next write goes: behind the last one in flight."""
         last = self._in_flight[-1] if self._in_flight else None
-        return last.position + last.length if last else self._log.active.size
+        return last.placed[0] + last.placed[1] if last else self._log.active.size
 
-    def append_in_thread(
-        self, records: memoryview, header: HeaderFields, size: int, result: AppendResult, on_complete: OnComplete
-    ) -> None:
+    def append_in_thread(self, pending: PendingAppend) -> None:
         """Reserve the offsets and let a writer thread write; small appends behind a large one are copied.
 
         Raises OSError when the file cannot be opened; then nothing is reserved.
@@ -137,13 +109,10 @@ class AppendQueue:
         log = self._log
         if not self.busy:
             log.active.prepare_for_thread()
-        producer_id = header[9]
-        former = log.producers.producers.get(producer_id) if producer_id >= 0 else None
-        if producer_id >= 0:
-            log.note_producer(header, result.base_offset, records)
-        data = records if size > INLINE_WRITE_BYTES_MAX else bytes(records)
-        pending = PendingAppend(data, size, self.end_position, header[8], producer_id, former, result, on_complete)
-        log.reserve(result.last_offset + 1)
+        if pending.placed[1] <= INLINE_WRITE_BYTES_MAX:
+            assert pending.data is not None
+            pending.data = bytes(pending.data)
+        log.reserve(pending.result.last_offset + 1)
         self._submit(pending)
 
     def _submit(self, pending: PendingAppend) -> None:
@@ -159,7 +128,7 @@ class AppendQueue:
                 raise _BehindFailedWrite
             assert pending.data is not None
             try:
-                os_file.write_fully(fd, pending.data, pending.position)
+                os_file.write_fully(fd, pending.data, pending.placed[0])
             except BaseException:
                 self.broken = True
                 raise
@@ -177,6 +146,7 @@ class AppendQueue:
         """
         if self.busy or self._waiting:
             self._waiting.append(action)
+            self.others_wait = True
         else:
             action()
 
@@ -196,11 +166,12 @@ class AppendQueue:
             if self._log.refuses:
                 on_complete(self._log.storage_error())
                 return
-            self._held = self.busy = True
+            self._held = self.busy = self.others_wait = True
             self._log.directory.writers.submit_steps(self._as_long_as_wanted(steps), finished)
 
         def finished(outcome: T | None, error: BaseException | None) -> None:
             self._held = self.busy = False
+            self.others_wait = bool(self._waiting)
             try:
                 if error is not None and not isinstance(error, WorkGivenUp):
                     logger.error("a batch for %s could not be looked at", self._log.path, exc_info=error)
@@ -244,12 +215,12 @@ class AppendQueue:
     def _give_back(self) -> None:
         """Undo the reservations of everything in flight, the latest first."""
         for pending in reversed(self._in_flight):
-            if pending.producer_id >= 0:
-                self._log.producers.restore(pending.producer_id, pending.former)
+            self._log.producers.take_back(pending.formers)
 
     def _run_waiting(self) -> None:
         while self._waiting and not self._in_flight and not self._held:
             action = self._waiting.popleft()
+            self.others_wait = bool(self._waiting)
             self.busy = False  # what it appends goes ahead of the others that wait
             try:
                 action()

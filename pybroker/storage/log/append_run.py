@@ -1,8 +1,8 @@
 """Several small batches for one log, appended with one write: what a producer with requests in flight sends.
 
 Owns nothing of a log: it is the plain case of ``Log.append_as_leader``, and leaves every other one to it.  A batch is
-plain that passes ``validate``, whose records are in order where they are to be looked at, is not transactional, is next
-in its producer's sequence, has its place in the active segment, and is answered without a sync.
+plain that passes ``validate``, whose records are in order where they are to be looked at, is not transactional, gets
+its place at once (``placing``), and is answered without a sync.
 
 Invariant: the batches that were appended are a prefix of those that were given, and look in the log, in its producer
 state and in its indexes as if ``append_as_leader`` had appended them one by one; of the others nothing was changed.
@@ -16,17 +16,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
-from pybroker.storage.files import os_file
-from pybroker.storage.log.leader_append import patch_into as _patch_into
+from pybroker.storage.log.placing import patch_into, place, write_failed
 from pybroker.storage.rules.validator import AppendRules, Rejection, validate
 from pybroker_protocol.records import COMPRESSION_MASK, LOG_OVERHEAD, TRANSACTIONAL_FLAG, HeaderFields
 
 if TYPE_CHECKING:
+    from pybroker.storage.files.segment import Placed
     from pybroker.storage.log.log_state import LogState
-    from pybroker.storage.rules.producer_state import ProducerStateEntry
-
-# (position, length, base offset, last offset, max timestamp)
-_Placed = tuple[int, int, int, int, int]
+    from pybroker.storage.rules.producer_state import FormerState
 
 
 def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, produce_version: int) -> list[int]:
@@ -36,15 +33,25 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
     ``append_as_leader``, which says what is the matter with it.
     """
     rules, segment = log.rules, log.active
-    if not _takes_plain_ones(log, leader_epoch) or not segment.has_index_room(len(batches)):
+    queue = log.queue
+    if (
+        log.refusal
+        or queue.busy
+        or queue.others_wait
+        or rules.log_append_time
+        or leader_epoch > log.leader_epochs.latest_epoch
+        or segment.first_timestamp < 0
+        or segment.fd < 0
+        or not segment.has_index_room(len(batches))
+    ):
         return []
     now_ms = log.environment.now_ms()
-    producers = log.producers
     position, next_offset = segment.size, log.next_offset
     bytes_end = position + INLINE_WRITE_BYTES_MAX
     sync_at_offset = log.sync_at_offset
-    placed: list[_Placed] = []
-    formers: list[tuple[int, ProducerStateEntry | None]] = []
+    base_offsets: list[int] = []
+    placed: list[Placed] = []
+    formers: list[FormerState] = []
     for records in batches:
         header = validate(records, rules, now_ms, produce_version)
         if isinstance(header, Rejection):
@@ -54,59 +61,33 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
             if looked_at is None:
                 break
             header = looked_at
-        _, length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
-        size = length + LOG_OVERHEAD
-        last_offset = next_offset + last_offset_delta
         if (
-            attributes & TRANSACTIONAL_FLAG
-            or position + size > bytes_end
-            or last_offset >= sync_at_offset
-            or segment.must_roll(size, last_offset, max_timestamp, position)
+            header[5] & TRANSACTIONAL_FLAG
+            or position + len(records) > bytes_end
+            or next_offset + header[6] >= sync_at_offset
         ):
             break
-        if producer_id >= 0:
-            if producers.check(producer_id, epoch, sequence, last_offset_delta, 0) is not None:
-                break
-            former = producers.update(producer_id, epoch, sequence, next_offset, last_offset, max_timestamp, False)
-            formers.append((producer_id, former))
-        _patch_into(records, 0, next_offset, length, leader_epoch)
-        placed.append((position, size, next_offset, last_offset, max_timestamp))
-        next_offset = last_offset + 1
-        position += size
+        its_place = place(log, records, header, leader_epoch, position, next_offset, formers)
+        if its_place is None:
+            break
+        placed.append(its_place)
+        base_offsets.append(next_offset)
+        next_offset = its_place[3] + 1
+        position += its_place[1]
     if not placed:
-        return []
-    start = segment.size
+        return base_offsets
     data = batches[0] if len(placed) == 1 else b"".join(batches[: len(placed)])
     try:
-        if os_file.pwrite(segment.fd, data, start) != position - start:
-            os_file.write_fully(segment.fd, data, start)
+        segment.append(data, placed)
     except OSError as error:
-        for producer_id, former in reversed(formers):
-            producers.restore(producer_id, former)
+        write_failed(log, formers, error)
         _unpatch(batches, placed)
-        log.write_failed(error)
         return []
-    account = segment.account
-    for place in placed:
-        account(*place)
     log.appended(next_offset)
     log.directory.writers.note_small_append()
     if position >= segment.write_back_at:
         log.write_back_if_due()
-    return [place[2] for place in placed]
-
-
-def _takes_plain_ones(log: LogState, leader_epoch: int) -> bool:
-    queue, segment = log.queue, log.active
-    return not (
-        log.refusal
-        or queue.busy
-        or queue.others_wait
-        or log.rules.log_append_time
-        or leader_epoch > log.leader_epochs.latest_epoch
-        or segment.first_timestamp < 0
-        or segment.fd < 0
-    )
+    return base_offsets
 
 
 def _looked_at(records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int) -> HeaderFields | None:
@@ -119,7 +100,7 @@ def _looked_at(records: memoryview, header: HeaderFields, rules: AppendRules, no
     return prepared[1] if isinstance(prepared, tuple) else None
 
 
-def _unpatch(batches: Sequence[memoryview], placed: Sequence[_Placed]) -> None:
+def _unpatch(batches: Sequence[memoryview], placed: Sequence[Placed]) -> None:
     """Give the batches back the base offset that a producer sends, so that they pass ``validate`` again."""
     for records, (_, size, *_) in zip(batches, placed, strict=False):
-        _patch_into(records, 0, 0, size - LOG_OVERHEAD, -1)
+        patch_into(records, 0, 0, size - LOG_OVERHEAD, -1)

@@ -57,7 +57,7 @@ def _append_batch(log: LogState, batch: memoryview, header: HeaderFields) -> App
     if header[2] > log.leader_epochs.latest_epoch:
         log.assign_epoch(header[2], base_offset)
     try:
-        log.active.append(batch, size, base_offset, last_offset, max_timestamp)
+        log.active.append(batch, ((log.active.size, size, base_offset, last_offset, max_timestamp),))
     except OSError as error:
         log.write_failed(error)
         return log.storage_error()

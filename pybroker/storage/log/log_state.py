@@ -350,7 +350,7 @@ class LogState:
                 self.active.txn_index.append(aborted)
                 self.guarded(self.active.txn_index.persist, "transaction index")
             return
-        transactional = bool(attributes & TRANSACTIONAL_FLAG)
+        transactional = attributes & TRANSACTIONAL_FLAG
         last_offset = base_offset + last_offset_delta
         self.producers.update(producer_id, epoch, sequence, base_offset, last_offset, max_timestamp, transactional)
 
@@ -372,8 +372,8 @@ class LogState:
     def large_append_written(self, pending: PendingAppend) -> None:
         """The writer thread wrote it: it becomes readable and is acknowledged."""
         segment, result = self.active, pending.result
-        base_offset, last_offset = result.base_offset, result.last_offset
-        segment.account(pending.position, pending.length, base_offset, last_offset, pending.max_timestamp)
+        last_offset = result.last_offset
+        segment.append(None, (pending.placed,))
         self.log_end_offset = last_offset + 1
         if last_offset >= self.sync_at_offset or segment.size >= segment.write_back_at:
             acknowledged = self.acknowledge(result, pending.on_complete)

@@ -12,6 +12,8 @@ A new producer may begin with any sequence, except while its first batch is know
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pybroker import limits
 from pybroker.storage.results import (
     DUPLICATE_SEQUENCE_NUMBER,
@@ -20,7 +22,7 @@ from pybroker.storage.results import (
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TRANSACTION_COORDINATOR_FENCED,
 )
-from pybroker.storage.rules.verification_state import VerificationStates
+from pybroker.storage.rules.verification_state import Verification, VerificationStates
 
 BATCHES_RETAINED = 5
 NO_OFFSET = -1
@@ -68,6 +70,10 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         """The sequence number of the last record, -1 where none is remembered."""
         return self.batches[-1][1] if self.batches else -1
+
+
+# What an append of a producer replaces: (producer id, its entry, the verification that the append has used up).
+FormerState = tuple[int, ProducerStateEntry | None, Verification | None]
 
 
 class SequenceError:
@@ -288,9 +294,9 @@ class ProducerStateManager:
         base_offset: int,
         last_offset: int,
         max_timestamp: int,
-        is_transactional: bool,
-    ) -> ProducerStateEntry | None:
-        """Take a data batch into account; returns the producer's former entry, for ``restore``."""
+        transactional: int,
+    ) -> FormerState:
+        """Take a data batch into account; returns the producer's former state, for ``take_back``."""
         former = self.producers.get(producer_id)
         last_sequence = (
             (base_sequence + last_offset - base_offset) & _LAST_SEQUENCE if base_sequence >= 0 else base_sequence
@@ -302,9 +308,9 @@ class ProducerStateManager:
             coordinator_epoch, txn_first_offset = former.coordinator_epoch, former.current_txn_first_offset
             if former.producer_epoch == producer_epoch:
                 batches = (*former.batches[1 - BATCHES_RETAINED :], batch)
-        if is_transactional:
-            if self.verifications:
-                self.verifications.forget(producer_id)
+        verification = None
+        if transactional:
+            verification = self.verifications.take(producer_id)
             if txn_first_offset < 0:
                 txn_first_offset = base_offset
                 self.ongoing_txns[base_offset] = producer_id
@@ -313,7 +319,7 @@ class ProducerStateManager:
         )
         if self._begin_at:
             self._begin_at.pop(producer_id, None)
-        return former
+        return producer_id, former, verification
 
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, marker_offset: int, timestamp: int
@@ -330,12 +336,18 @@ class ProducerStateManager:
         self.unreplicated_txns[first_offset] = marker_offset
         return first_offset, next(iter(self.ongoing_txns), marker_offset + 1)
 
-    def restore(self, producer_id: int, former: ProducerStateEntry | None) -> None:
-        """Undo an ``update`` whose batch was not written."""
+    def take_back(self, formers: Sequence[FormerState]) -> None:
+        """Undo the last ``update``s, whose batches were not written; ``formers`` are what they returned, in order."""
+        for state in reversed(formers):
+            self._restore(*state)
+
+    def _restore(self, producer_id: int, former: ProducerStateEntry | None, verification: Verification | None) -> None:
+        if verification is not None:
+            self.verifications.put_back(producer_id, verification)
         current = self.producers.pop(producer_id, None)
         if former is not None:
             self.producers[producer_id] = former
-        elif current is not None and current.batches:
+        elif current is not None and current.last_sequence >= 0:
             self.not_begun(producer_id, current.producer_epoch, current.batches[0][0])
         if current is not None and current.current_txn_first_offset >= 0:
             former_first = former.current_txn_first_offset if former is not None else NO_OFFSET

@@ -83,6 +83,14 @@ class VerificationStates:
         """Data or a marker of the producer's transaction lies in the log now, or it is known that none will."""
         self._by_producer.pop(producer_id, None)
 
+    def take(self, producer_id: int) -> Verification | None:
+        """``forget`` for an append that may fail: then ``put_back`` gets what this returns."""
+        return self._by_producer.pop(producer_id, None) if self._by_producer else None
+
+    def put_back(self, producer_id: int, verification: Verification) -> None:
+        """The data that it was taken for does not lie in the log."""
+        self._by_producer.setdefault(producer_id, verification)
+
     def remove_expired(self, started_before_ms: int) -> None:
         """Forget what nobody has come back for."""
         expired = [key for key, entry in self._by_producer.items() if entry.started_ms <= started_before_ms]
