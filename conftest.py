@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from harness.apache_kafka import missing_requirement
+from harness import apache_kafka, zookeeper
 from hypothesis import HealthCheck, settings
 
 LEAK_GRACE_S = 5.0
@@ -21,12 +21,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing."""
-    reason = missing_requirement()
-    if reason is None:
-        return
+    """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing.
+
+    They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")``.
+    """
+    reasons = {"kafka": apache_kafka.missing_requirement(), "zookeeper": zookeeper.missing_requirement()}
     for item in items:
-        if "jvm" in item.keywords:
+        marker = item.get_closest_marker("jvm")
+        reason = None if marker is None else reasons[marker.kwargs.get("needs", "kafka")]
+        if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

@@ -285,6 +285,18 @@ STORE_POLL_MS = 20
 # Keys that a shared metadata store remembers the last change of: who was away for longer reads everything.
 STORE_HISTORY_KEYS_MAX = 20_000
 
+# ZooKeeper takes requests of 1 MB less a byte: of a longer transaction the writes go ahead by themselves, in parts.
+STORE_CHANGE_BYTES_MAX = 900_000
+
+# Revisions from one snapshot in ZooKeeper to the next, and bytes of changes that bring one about earlier; the changes
+# of as many revisions before it are kept for those who follow.
+STORE_CHANGES_PER_SNAPSHOT = 1_000
+STORE_CHANGE_BYTES_PER_SNAPSHOT = 16 << 20
+
+# Changes that are asked of ZooKeeper at once, and keys of a snapshot that are looked at within a turn of the loop.
+STORE_CHANGES_PER_TURN = 100
+STORE_KEYS_PER_TURN = 1_000
+
 # --- groups ------------------------------------------------------------------------------------------------------
 
 # Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would

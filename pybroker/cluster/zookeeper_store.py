@@ -1,0 +1,548 @@
+"""The ``MetadataStore`` of brokers on many machines: Apache ZooKeeper, through kazoo.
+
+Owns: how transactions, followers and sessions are made of znodes.  Every transaction is a znode of its own below
+``/changes``, and sets ``/head``, whose version is the revision: who sets it at the version that it knows has seen all
+transactions before, so that the order of all is one, and every check was made against what is.  One watch on ``/head``
+tells of every change, one on ``/ephemerals`` of every session that ends.  What all transactions came to is kept in
+memory here; now and then whoever commits writes it down as a snapshot, and removes the changes that are long past.
+
+So a transaction may be of any size, a broker that was away reads what it missed and no more, and a commit whose answer
+got lost is found by its id.  What ZooKeeper holds is read with `pybroker`, not by hand.
+
+Not owned: whose turn it is and waiting for a connection (``zookeeper_strand``), what znodes hold (``zookeeper_codec``).
+
+Invariants: those of the port; everything here runs on the loop; state changes within operations of the strand alone.
+
+Counterpart in Kafka: ``kafka.zk.KafkaZkClient`` before KRaft, which had a znode, and a watch, per thing.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
+
+from pybroker import limits
+from pybroker.cluster import zookeeper_codec as codec
+from pybroker.cluster.metadata_store import (
+    ABSENT,
+    Changes,
+    CommitResult,
+    Entry,
+    Snapshot,
+    StoreError,
+    Transaction,
+    ignore_session_loss,
+)
+from pybroker.cluster.store_followers import StoreFollowers
+from pybroker.cluster.zookeeper_strand import AWAY, Steps, Strand
+from pybroker.env import Env
+
+log = logging.getLogger(__name__)
+
+PORT: Final = 2181
+_STALE: Final = (BadVersionError, NodeExistsError, NoNodeError)
+_RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+
+
+class _Ephemeral(NamedTuple):
+    """An ephemeral key: value, version, and the session that has it."""
+
+    value: bytes
+    version: int
+    session: int
+
+
+class _Commit:
+    """A transaction on its way, with an id by which it is found in the store."""
+
+    __slots__ = ("ident", "revision", "transaction")
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.ident = uuid.uuid4().bytes
+        self.revision: int | None = None  # behind which it has been tried
+
+
+class ZooKeeperStore:
+    """``MetadataStore`` at ``zookeeper://host:port,host:port/chroot``.
+
+    ``digest`` is user:password of ZooKeeper's digest scheme: nobody else may read or write what is made here then.
+    Sessions last for about ``timeout_ms``, as far as the servers agree.
+    """
+
+    def __init__(self, url: str, env: Env, *, timeout_ms: int = 6_000, digest: str | None = None) -> None:
+        self.on_session_lost: Callable[[], None] = ignore_session_loss
+        self._url = url
+        self._env = env
+        self._client = _client(url, timeout_ms, digest)
+        self._strand = Strand(env, lambda: bool(self._client.connected), timeout_ms)
+        self._followers = StoreFollowers(env.timers, 0, None, self._catch_up_follower)
+        self._state: dict[str, Entry] = {}
+        self._ephemerals: dict[str, _Ephemeral] = {}
+        self._revision = 0
+        self._recent: deque[tuple[Changes, bytes]] = deque()
+        self._recent_keys = 0
+        self._bytes_since_snapshot = 0
+        self._ephemerals_are_stale = True
+        self._look_is_waiting = False
+        self._session_is_lost = False
+        self._closed = False
+
+    # ------------------------------------------------------------------ start and end
+
+    def open(self) -> None:
+        try:
+            self._client.start_async().wait(self._strand.timeout_ms / 1000)
+            if not self._client.connected:
+                raise StoreError(f"nobody answers at the metadata store {self._url}")
+            self._client.add_listener(self._hear_state)
+            self._make_folders()
+            self._strand.block(self._read_everything)
+        except (KazooException, *AWAY) as error:
+            self.close()
+            raise StoreError(f"cannot open the metadata store {self._url}: {error or type(error).__name__}") from error
+        except StoreError:
+            self.close()
+            raise
+
+    def _make_folders(self) -> None:
+        chroot, self._client.chroot = self._client.chroot, ""
+        if chroot:  # kazoo makes no more than its last part
+            self._client.ensure_path(chroot)
+        self._client.chroot = chroot
+        for path in (codec.CHANGES, codec.PARTS, codec.SNAPSHOTS, codec.EPHEMERALS):
+            self._client.ensure_path(path)
+        for path in (codec.SNAPSHOT, codec.HEAD):
+            with suppress(NodeExistsError):
+                self._client.create(path, b"")
+
+    def _read_everything(self) -> Steps:
+        yield from self._read_snapshot()
+        yield from self._catch_up(sync=True)
+        yield from self._refresh_ephemerals()
+
+    def load(self, prefix: str) -> dict[str, Entry]:
+        found = {key: entry for key, entry in self._state.items() if key.startswith(prefix)}
+        for key, ephemeral in self._ephemerals.items():
+            if key.startswith(prefix):
+                found[key] = Entry(ephemeral.value, ephemeral.version)
+        return dict(sorted(found.items()))
+
+    def revision(self) -> int:
+        return self._revision
+
+    def commit_at_start(self, transaction: Transaction) -> CommitResult:
+        commit = _Commit(transaction)
+        try:
+            result: CommitResult = self._strand.block(partial(self._commit, commit))
+        except (KazooException, StoreError) as error:
+            return CommitResult(error=_failure(error))
+        return result
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._strand.finish()
+        self._closed = True
+        self._followers.close()
+        self._client.stop()
+        self._client.close()
+
+    # ------------------------------------------------------------------ in service
+
+    def commit(self, transaction: Transaction, done: Callable[[CommitResult], None]) -> None:
+        def finish(result: CommitResult | None, error: Exception | None) -> None:
+            done(result or CommitResult(error=_failure(error)))
+
+        commit = _Commit(transaction)
+        self._strand.submit(partial(self._commit, commit), finish, of_session=bool(transaction.ephemerals))
+
+    def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
+        def read() -> Steps:
+            yield from self._catch_up(sync=True)
+            yield from self._refresh_ephemerals()
+            return Snapshot(self.load(prefix), self._revision)
+
+        def finish(snapshot: Snapshot | None, error: Exception | None) -> None:
+            done(snapshot, None if error is None else _failure(error))
+
+        self._strand.submit(read, finish)
+
+    def follow(
+        self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self._followers.follow(revision, on_changes, on_gap)
+
+    def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:
+        return self._followers.watch_ephemerals(prefix, on_change)
+
+    # ------------------------------------------------------------------ what is heard of ZooKeeper
+
+    def _hear_state(self, state: str) -> None:
+        """On a thread of kazoo's."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._env.call_threadsafe(self._on_state, state)
+
+    def _hear_head(self, _: Any) -> None:
+        """On a thread of kazoo's; so is the next."""
+        with suppress(RuntimeError):
+            self._env.call_threadsafe(self._look)
+
+    def _hear_ephemerals(self, _: Any) -> None:
+        with suppress(RuntimeError):
+            self._env.call_threadsafe(self._look_at_ephemerals)
+
+    def _on_state(self, state: str) -> None:
+        if self._closed:
+            return
+        if state == KazooState.LOST:
+            self._session_is_lost = True
+            self._strand.session += 1
+        elif state == KazooState.CONNECTED:
+            self._look_at_ephemerals()
+            self._strand.go_on()
+            if self._session_is_lost:
+                self._session_is_lost = False
+                log.warning("the session in the metadata store %s has expired: a new one has begun", self._url)
+                self.on_session_lost()
+        else:
+            log.warning("the metadata store %s is away", self._url)
+
+    def _look_at_ephemerals(self) -> None:
+        self._ephemerals_are_stale = True
+        self._look()
+
+    def _look(self) -> None:
+        """Find out what is new, unless somebody is about to; without a connection the next one brings it about."""
+        if not self._look_is_waiting and not self._closed and self._client.connected:
+            self._look_is_waiting = True
+            self._strand.submit(self._news, self._looked)
+
+    def _news(self) -> Steps:
+        self._look_is_waiting = False
+        yield from self._catch_up()
+        if self._ephemerals_are_stale:
+            yield from self._refresh_ephemerals()
+
+    def _looked(self, _: Any, error: Exception | None) -> None:
+        self._look_is_waiting = False
+        if error is not None:
+            log.error("the metadata store %s cannot be followed: %s", self._url, error)
+
+    # ------------------------------------------------------------------ reading
+
+    def _read_snapshot(self) -> Steps:
+        """Begin anew with the last snapshot; whoever follows is told that there is a gap."""
+        former = None
+        while True:
+            pointer, _ = yield self._client.get_async(codec.SNAPSHOT)
+            if pointer == former:
+                raise StoreError(f"the snapshot {pointer.decode()} is damaged")
+            former = pointer
+            revision, names = codec.decode_pointer(pointer)
+            try:
+                data = yield from self._read_parts(codec.SNAPSHOTS, names)
+                break
+            except NoNodeError:  # another has taken its place
+                continue
+        state: dict[str, Entry] = {}
+        for number, (key, entry) in enumerate(codec.decode_snapshot(data)):
+            state[key] = entry
+            if number % limits.STORE_KEYS_PER_TURN == 0:
+                yield None
+        self._state, self._revision = state, revision
+        self._recent.clear()
+        self._recent_keys = self._bytes_since_snapshot = 0
+        self._followers.tell_gap()
+
+    def _catch_up(self, *, sync: bool = False) -> Steps:
+        """Apply every change there is; with ``sync`` those too that this server has not heard of yet."""
+        if sync:
+            yield self._client.sync_async(codec.HEAD)
+        while True:
+            _, stat = yield self._client.get_async(codec.HEAD, watch=self._hear_head)
+            if stat.version < self._revision:
+                raise StoreError(
+                    f"it ends at revision {stat.version}, where this broker has seen {self._revision}: it was wiped"
+                )
+            if stat.version == self._revision:
+                return
+            upto = min(stat.version, self._revision + limits.STORE_CHANGES_PER_TURN)
+            paths = [codec.change_path(revision) for revision in range(self._revision + 1, upto + 1)]
+            coming = [self._client.get_async(path) for path in paths]
+            try:
+                for answer in coming:
+                    data, _ = yield answer
+                    yield from self._apply(codec.decode_change(data))
+            except NoNodeError:
+                before = self._revision
+                yield from self._read_snapshot()
+                if self._revision <= before:
+                    raise StoreError(f"the change of revision {before + 1} is missing") from None
+
+    def _read_parts(self, folder: str, names: Sequence[str]) -> Steps:
+        coming = [self._client.get_async(f"{folder}/{name}") for name in names]
+        parts = []
+        for answer in coming:
+            data, _ = yield answer
+            parts.append(data)
+        return b"".join(parts)
+
+    def _apply(self, change: codec.Change) -> Steps:
+        """The next change, which somebody else has made."""
+        writes = change.writes
+        if change.parts:
+            writes = yield from self._read_parts(codec.PARTS, change.parts)
+        self._ephemerals_are_stale = self._ephemerals_are_stale or change.touches_ephemerals
+        self._apply_writes(change.ident, *codec.decode_writes(writes), len(writes))
+
+    def _apply_writes(self, ident: bytes, puts: Mapping[str, bytes], deletes: Sequence[str], size: int) -> None:
+        state = self._state
+        for key in deletes:
+            state.pop(key, None)
+        for key, value in puts.items():
+            before = state.get(key)
+            state[key] = Entry(value, 0 if before is None else before.version + 1)
+        self._revision += 1
+        self._bytes_since_snapshot += size
+        changes = Changes(self._revision, puts, tuple(deletes))
+        self._recent.append((changes, ident))
+        self._recent_keys += 1 + len(puts) + len(deletes)
+        while self._recent_keys > limits.STORE_HISTORY_KEYS_MAX and len(self._recent) > 1:
+            oldest, _ = self._recent.popleft()
+            self._recent_keys -= 1 + len(oldest.puts) + len(oldest.deletes)
+        self._followers.tell_changes(changes)
+
+    def _refresh_ephemerals(self) -> Steps:
+        self._ephemerals_are_stale = False
+        names = yield self._client.get_children_async(codec.EPHEMERALS, watch=self._hear_ephemerals)
+        coming = [(name, self._client.get_async(f"{codec.EPHEMERALS}/{name}")) for name in sorted(names)]
+        found: dict[str, _Ephemeral] = {}
+        for name, answer in coming:
+            with suppress(NoNodeError):  # its session has ended meanwhile
+                value, stat = yield answer
+                found[codec.ephemeral_key(name)] = _Ephemeral(value, stat.version, stat.ephemeralOwner)
+        self._set_ephemerals(found)
+
+    def _set_ephemerals(self, found: dict[str, _Ephemeral]) -> None:
+        self._ephemerals = found
+        self._followers.tell_ephemerals({key: ephemeral.value for key, ephemeral in found.items()})
+
+    def _catch_up_follower(self, revision: int, done: Callable[[Changes | None], None]) -> None:
+        def tell() -> None:
+            if not self._closed:
+                done(self._changes_behind(revision))
+
+        self._env.timers.call_soon(tell)
+
+    def _changes_behind(self, revision: int) -> Changes | None:
+        if revision == self._revision:
+            return Changes(revision, {}, ())
+        if not self._remembers(revision):
+            return None
+        puts: dict[str, bytes] = {}
+        deletes: dict[str, None] = {}
+        for changes, _ in self._recent:
+            if changes.revision > revision:
+                for key in changes.deletes:
+                    puts.pop(key, None)
+                    deletes[key] = None
+                for key, value in changes.puts.items():
+                    deletes.pop(key, None)
+                    puts[key] = value
+        return Changes(self._revision, puts, tuple(deletes))
+
+    def _remembers(self, revision: int) -> bool:
+        """Whether every change behind a revision is among the recent ones."""
+        if revision >= self._revision:
+            return revision == self._revision
+        return bool(self._recent) and self._recent[0][0].revision <= revision + 1
+
+    # ------------------------------------------------------------------ writing
+
+    def _commit(self, commit: _Commit) -> Steps:
+        """Try until it has committed, or conflicts with what is; begun again where the connection broke."""
+        is_fresh = False
+        while True:
+            if is_fresh or commit.revision is not None:
+                yield from self._catch_up(sync=True)
+                yield from self._refresh_ephemerals()
+                if (revision := self._revision_of(commit.ident)) is not None:
+                    return CommitResult(revision)
+                if commit.revision is not None and not self._remembers(commit.revision):
+                    return CommitResult(error=StoreError("it is not known whether the transaction has committed"))
+                is_fresh = True
+            conflict = self._conflict(commit.transaction.checks)
+            if conflict is None:
+                result = yield from self._try(commit)
+                if result is not None:
+                    return result
+            elif is_fresh:
+                return CommitResult(conflict=conflict)
+            is_fresh = True
+
+    def _revision_of(self, ident: bytes) -> int | None:
+        return next((changes.revision for changes, of in reversed(self._recent) if of == ident), None)
+
+    def _conflict(self, checks: Mapping[str, int]) -> str | None:
+        for key, version in checks.items():
+            entry = self._state.get(key) or self._ephemerals.get(key)
+            if (ABSENT if entry is None else entry.version) != version:
+                return key
+        return None
+
+    def _try(self, commit: _Commit) -> Steps:
+        """One request; None where something is not as it was thought to be."""
+        transaction = commit.transaction
+        deletes = [key for key in transaction.deletes if key in self._state]
+        writes = codec.encode_writes(transaction.puts, deletes)
+        touches = bool(transaction.ephemerals or self._ephemerals.keys() & transaction.deletes)
+        parts: tuple[str, ...] = ()
+        if len(writes) > limits.STORE_CHANGE_BYTES_MAX:
+            parts = yield from self._write_parts(codec.PARTS, writes)
+        request = self._client.transaction()
+        request.set_data(codec.HEAD, b"", version=self._revision)
+        content = codec.encode_change(codec.Change(commit.ident, touches, b"" if parts else writes, parts))
+        request.create(codec.change_path(self._revision + 1), content)
+        self._add_ephemerals(request, transaction)
+        commit.revision = self._revision
+        results = yield request.commit_async()
+        failure = next((result for result in results if _is_failure(result)), None)
+        if failure is not None:
+            if isinstance(failure, _STALE):
+                return None
+            raise failure
+        if touches:
+            self._note_ephemerals(transaction)
+        self._apply_writes(commit.ident, transaction.puts, deletes, len(writes))
+        self._snapshot_if_due()
+        return CommitResult(self._revision)
+
+    def _write_parts(self, folder: str, data: bytes) -> Steps:
+        """Write what is too long for one znode; the names.  Each try has its own, a snapshot removes what is left."""
+        ident = uuid.uuid4().bytes
+        names = []
+        for number, part in enumerate(codec.cut(data)):
+            names.append(codec.part_name(self._revision, ident, number))
+            yield self._client.create_async(f"{folder}/{names[-1]}", part)
+        return tuple(names)
+
+    def _add_ephemerals(self, request: Any, transaction: Transaction) -> None:
+        """What the transaction checks and changes of ephemeral keys, which may vanish without a change of ours."""
+        for key, version in transaction.checks.items():
+            path = codec.ephemeral_path(key)
+            if key in self._ephemerals:
+                request.check(path, version)
+            elif version == ABSENT and key not in transaction.puts and key not in transaction.ephemerals:
+                request.create(path, b"", ephemeral=True)  # there is no check for what is not there
+                request.delete(path)
+        for key in transaction.deletes:
+            if key in self._ephemerals:
+                request.delete(codec.ephemeral_path(key), self._ephemerals[key].version)
+        session = self._client.client_id[0]
+        for key, value in transaction.ephemerals.items():
+            path, there = codec.ephemeral_path(key), self._ephemerals.get(key)
+            if there is not None and there.session == session:
+                request.set_data(path, value, version=there.version)
+                continue
+            if there is not None:
+                request.delete(path, there.version)
+            request.create(path, value, ephemeral=True)
+
+    def _note_ephemerals(self, transaction: Transaction) -> None:
+        session = self._client.client_id[0]
+        now = {key: there for key, there in self._ephemerals.items() if key not in transaction.deletes}
+        for key, value in transaction.ephemerals.items():
+            there = now.get(key)
+            version = 0 if there is None or there.session != session else there.version + 1
+            now[key] = _Ephemeral(value, version, session)
+        self._set_ephemerals(dict(sorted(now.items())))
+
+    # ------------------------------------------------------------------ snapshots
+
+    def _snapshot_if_due(self) -> None:
+        """Each so many revisions have one, whoever commits them."""
+        due = self._revision % limits.STORE_CHANGES_PER_SNAPSHOT == 0
+        if due or self._bytes_since_snapshot > limits.STORE_CHANGE_BYTES_PER_SNAPSHOT:
+            self._bytes_since_snapshot = 0
+            self._strand.submit(self._make_snapshot, self._made_snapshot)
+
+    def _made_snapshot(self, _: object, error: Exception | None) -> None:
+        if error is not None:  # the next one has its turn
+            log.warning("no snapshot of the metadata store %s could be written: %s", self._url, error)
+
+    def _make_snapshot(self) -> Steps:
+        """Write down what all changes came to, and remove those that nobody will ask for."""
+        revision, data = self._revision, bytearray()
+        for number, (key, entry) in enumerate(self._state.items()):
+            data += codec.encode_entry(key, entry)
+            if number % limits.STORE_KEYS_PER_TURN == 0:
+                yield None
+        before, stat = yield self._client.get_async(codec.SNAPSHOT)
+        if codec.decode_pointer(before)[0] >= revision:
+            return
+        names = yield from self._write_parts(codec.SNAPSHOTS, bytes(data))
+        pointer = codec.encode_pointer(revision, names)
+        try:
+            yield self._client.set_async(codec.SNAPSHOT, pointer, version=stat.version)
+        except BadVersionError:  # another's is there first, and removes this one's parts
+            return
+        floor = revision - limits.STORE_CHANGES_PER_SNAPSHOT
+        yield from self._remove(codec.SNAPSHOTS, lambda name: codec.position_of(name) <= revision and name not in names)
+        yield from self._remove(codec.CHANGES, lambda name: codec.position_of(name) <= floor)
+        # A part was written when the store was some revisions before the change that it is of.
+        floor -= limits.STORE_CHANGES_PER_SNAPSHOT
+        yield from self._remove(codec.PARTS, lambda name: codec.position_of(name) <= floor)
+
+    def _remove(self, folder: str, is_old: Callable[[str], bool]) -> Steps:
+        names = yield self._client.get_children_async(folder)
+        coming = [self._client.delete_async(f"{folder}/{name}") for name in names if is_old(name)]
+        for answer in coming:
+            with suppress(NoNodeError):
+                yield answer
+
+
+def _client(url: str, timeout_ms: int, digest: str | None) -> Any:
+    """A client that tries to connect for ever, with ZooKeeper's own port where an address has none."""
+    parts = urlsplit(url)
+    hosts = ",".join(_with_port(host) for host in parts.netloc.split(",") if host)
+    return KazooClient(
+        hosts + parts.path.rstrip("/"),
+        timeout=timeout_ms / 1000,
+        connection_retry=KazooRetry(**_RECONNECT),
+        auth_data=[("digest", digest)] if digest else None,
+        default_acl=CREATOR_ALL_ACL if digest else None,
+    )
+
+
+def _with_port(host: str) -> str:
+    return host if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else f"{host}:{PORT}"
+
+
+def _is_failure(result: object) -> bool:
+    return isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency)
+
+
+def _failure(error: Exception | None) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    return StoreError(f"the metadata store failed: {error!r}")
