@@ -56,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         dest="settings",
         type=lambda url: ("pybroker.metadata", url),
         action="append",
-        help="where brokers that are one cluster share their metadata: sqlite:///PATH (default: a file of its own)",
+        help="where the brokers of a cluster share their metadata: sqlite:///PATH or zookeeper://HOST:PORT,.../CHROOT",
     )
     parser.add_argument(
         "--accept-lost-metadata",

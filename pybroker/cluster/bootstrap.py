@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
 SQLITE_URL: Final = "sqlite://"  # and the absolute path behind it
+ZOOKEEPER_URL: Final = "zookeeper://"
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,12 @@ def shared_store(url: str, env: Env, config: BrokerConfig, node_id: int) -> Meta
 
         fsync = config.get_bool("pybroker.fsync.enable")
         return SharedSqliteStore(url[len(SQLITE_URL) :], env, fsync=fsync, timeout_ms=timeout_ms, broker_id=node_id)
+    if url.startswith(ZOOKEEPER_URL):
+        try:
+            from pybroker.cluster.zookeeper_store import ZooKeeperStore
+        except ModuleNotFoundError as error:
+            raise StoreError(f"{url} needs the extra: pip install 'pybroker[zookeeper]' ({error})") from error
+        return ZooKeeperStore(url, env, timeout_ms=timeout_ms, digest=config["pybroker.metadata.zookeeper.digest"])
     raise StoreError(f"pybroker.metadata: {url} is of no kind of store that brokers share")
 
 

@@ -57,6 +57,8 @@ from pybroker.cluster.zookeeper_strand import AWAY, Steps, Strand
 from pybroker.env import Env
 
 log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; that the store is away is told once, here
 
 PORT: Final = 2181
 _STALE: Final = (BadVersionError, NodeExistsError, NoNodeError)
@@ -119,7 +121,7 @@ class ZooKeeperStore:
             self._strand.block(self._read_everything)
         except (KazooException, *AWAY) as error:
             self.close()
-            raise StoreError(f"cannot open the metadata store {self._url}: {error or type(error).__name__}") from error
+            raise StoreError(f"cannot open the metadata store {self._url}: {_reason(error)}") from error
         except StoreError:
             self.close()
             raise
@@ -224,6 +226,8 @@ class ZooKeeperStore:
                 self._session_is_lost = False
                 log.warning("the session in the metadata store %s has expired: a new one has begun", self._url)
                 self.on_session_lost()
+            else:
+                log.info("the metadata store %s is back", self._url)
         else:
             log.warning("the metadata store %s is away", self._url)
 
@@ -245,8 +249,8 @@ class ZooKeeperStore:
 
     def _looked(self, _: Any, error: Exception | None) -> None:
         self._look_is_waiting = False
-        if error is not None:
-            log.error("the metadata store %s cannot be followed: %s", self._url, error)
+        if error is not None and self._client.connected:
+            log.error("the metadata store %s cannot be followed: %s", self._url, _reason(error))
 
     # ------------------------------------------------------------------ reading
 
@@ -279,14 +283,10 @@ class ZooKeeperStore:
         if sync:
             yield self._client.sync_async(codec.HEAD)
         while True:
-            _, stat = yield self._client.get_async(codec.HEAD, watch=self._hear_head)
-            if stat.version < self._revision:
-                raise StoreError(
-                    f"it ends at revision {stat.version}, where this broker has seen {self._revision}: it was wiped"
-                )
-            if stat.version == self._revision:
+            head = yield from self._read_head()
+            if head == self._revision:
                 return
-            upto = min(stat.version, self._revision + limits.STORE_CHANGES_PER_TURN)
+            upto = min(head, self._revision + limits.STORE_CHANGES_PER_TURN)
             paths = [codec.change_path(revision) for revision in range(self._revision + 1, upto + 1)]
             coming = [self._client.get_async(path) for path in paths]
             try:
@@ -298,6 +298,17 @@ class ZooKeeperStore:
                 yield from self._read_snapshot()
                 if self._revision <= before:
                     raise StoreError(f"the change of revision {before + 1} is missing") from None
+
+    def _read_head(self) -> Steps:
+        try:
+            _, stat = yield self._client.get_async(codec.HEAD, watch=self._hear_head)
+            head = stat.version
+        except NoNodeError:
+            head = -1
+        if head < self._revision:
+            seen = f"ends at revision {head}, where this broker has seen {self._revision}"
+            raise StoreError(f"the metadata store {self._url} {seen}: it was wiped")
+        return head
 
     def _read_parts(self, folder: str, names: Sequence[str]) -> Steps:
         coming = [self._client.get_async(f"{folder}/{name}") for name in names]
@@ -488,7 +499,7 @@ class ZooKeeperStore:
 
     def _made_snapshot(self, _: object, error: Exception | None) -> None:
         if error is not None:  # the next one has its turn
-            log.warning("no snapshot of the metadata store %s could be written: %s", self._url, error)
+            log.warning("no snapshot of the metadata store %s could be written: %s", self._url, _reason(error))
 
     def _make_snapshot(self) -> Steps:
         """Write down what all changes came to, and remove those that nobody will ask for."""
@@ -509,9 +520,8 @@ class ZooKeeperStore:
         floor = revision - limits.STORE_CHANGES_PER_SNAPSHOT
         yield from self._remove(codec.SNAPSHOTS, lambda name: codec.position_of(name) <= revision and name not in names)
         yield from self._remove(codec.CHANGES, lambda name: codec.position_of(name) <= floor)
-        # A part was written when the store was some revisions before the change that it is of.
-        floor -= limits.STORE_CHANGES_PER_SNAPSHOT
-        yield from self._remove(codec.PARTS, lambda name: codec.position_of(name) <= floor)
+        # A part is written when the store is at the revision before its change's, or its try has failed.
+        yield from self._remove(codec.PARTS, lambda name: codec.position_of(name) < floor)
 
     def _remove(self, folder: str, is_old: Callable[[str], bool]) -> Steps:
         names = yield self._client.get_children_async(folder)
@@ -529,6 +539,7 @@ def _client(url: str, timeout_ms: int, digest: str | None) -> Any:
         hosts + parts.path.rstrip("/"),
         timeout=timeout_ms / 1000,
         connection_retry=KazooRetry(**_RECONNECT),
+        logger=_kazoo_log,
         auth_data=[("digest", digest)] if digest else None,
         default_acl=CREATOR_ALL_ACL if digest else None,
     )
@@ -545,4 +556,9 @@ def _is_failure(result: object) -> bool:
 def _failure(error: Exception | None) -> StoreError:
     if isinstance(error, StoreError):
         return error
-    return StoreError(f"the metadata store failed: {error!r}")
+    return StoreError(f"the metadata store failed: {_reason(error)}")
+
+
+def _reason(error: BaseException | None) -> str:
+    """What is wrong, where most errors of kazoo's have nothing but a name."""
+    return str(error) or type(error).__name__

@@ -67,7 +67,8 @@ SSL_CLIENT_AUTH: Final = OneOf("required", "requested", "none")
 JWT_ALGORITHMS: Final = OneOfAnyCase("ES256", "RS256")
 QUORUM_VOTERS: Final = ListMatching(r"[0-9]+@.+:[0-9]+", "non-empty list", "entries have the form {id}@{host}:{port}")
 OVERRIDES: Final = OverridesForm()
-METADATA_URL: Final = Matching(r"sqlite:///.+", "sqlite:///path", "must be a URL of the form sqlite:///path")
+_METADATA_FORMS: Final = "sqlite:///path or zookeeper://host:port,.../chroot"
+METADATA_URL: Final = Matching(r"sqlite:///.+|zookeeper://[^/]+(?:/.*)?", _METADATA_FORMS, f"must be {_METADATA_FORMS}")
 HOST_AND_PORT_LIST: Final = ListMatching(r".+:[0-9]+", "non-empty list", "entries have the form {host}:{port}")
 
 # --- Long defaults ---------------------------------------------------------------------------------------------------
@@ -481,6 +482,7 @@ _OWN_ROWS: Final = (
     ("pybroker.liveness.timeout.ms", INT, 500, Range(0), MEDIUM, FIXED, USED),
     ("pybroker.metadata",         STRING,  None,  METADATA_URL, HIGH, FIXED, USED),
     ("pybroker.metadata.session.timeout.ms", INT, 6000, Range(100), MEDIUM, FIXED, USED),
+    ("pybroker.metadata.zookeeper.digest", PASSWORD, None, None, MEDIUM, FIXED, USED),
     ("pybroker.validate.records", BOOLEAN, False, None, MEDIUM, CLUSTER, USED),
 )
 # fmt: on

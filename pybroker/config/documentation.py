@@ -426,6 +426,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
         "zookeeper://HOST:PORT,.../CHROOT; when unset, the broker is alone, with a store in its data directory."
     ),
     "pybroker.metadata.session.timeout.ms": "Silence after which the metadata store takes a broker for dead.",
+    "pybroker.metadata.zookeeper.digest": "user:password of ZooKeeper's digest scheme; unset, all may write there.",
     "pybroker.validate.records": _VALIDATE_RECORDS,
 }
 

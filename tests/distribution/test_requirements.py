@@ -20,6 +20,7 @@ LATER = {"annotationlib", "compression"}
 # What is only in an extra may be imported by these, and by nothing else.
 PARTS_WITH_EXTRAS = (
     "pybroker/cli/",
+    "pybroker/cluster/zookeeper_",
     "pybroker/pipeline/",
     "pybroker/testing/",
     "protocol/pybroker_protocol/construct_forms.py",
