@@ -239,9 +239,9 @@ class ZooKeeperStore:
         """Find out what is new, unless somebody is about to; without a connection the next one brings it about."""
         if not self._look_is_waiting and not self._closed and self._client.connected:
             self._look_is_waiting = True
-            self._strand.submit(self._news, self._looked)
+            self._strand.submit(self._hear_news, self._looked)
 
-    def _news(self) -> Steps:
+    def _hear_news(self) -> Steps:
         self._look_is_waiting = False
         yield from self._catch_up()
         if self._ephemerals_are_stale:
