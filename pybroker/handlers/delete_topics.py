@@ -23,6 +23,7 @@ from pybroker_protocol.messages.delete_topics import (
 )
 from pybroker_protocol.uuids import ZERO_UUID
 
+REPEATABLE = False  # somebody may have made a topic of that name anew meanwhile
 _DISABLED_SINCE = 3
 _STATES_SINCE = 6
 

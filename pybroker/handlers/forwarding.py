@@ -8,8 +8,11 @@ meaning: a module that is routed to the controller (``Route.CONTROLLER``) has, b
     def split(ctx, request) -> (request | None, merge)          # optional: what this broker does by itself is done; the
                                                                 # rest, and ``merge(response to it)`` is the response
 
-Invariants: NOT_CONTROLLER reaches no client, unless a part of its request was done before the controller changed;
-what may have been done is not asked a second time; the permissions are asked where the request is done.
+    REPEATABLE = False      # optional: what may have been done already must not be asked a second time
+
+Invariants: NOT_CONTROLLER reaches no client, unless a part of its request was done before the controller changed; the
+permissions are asked where the request is done.  A request whose connection broke is asked again, as in Kafka, though
+it may have been done: it changes nothing then, but its client may hear that the topic exists already.
 
 A client's message is encoded anew, in its own version and with its own header, so that none of its bytes are kept.
 
@@ -24,6 +27,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker import limits
+from pybroker.cluster.peers import PeerFailure
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext, Steps
 from pybroker_protocol.codec import ProtocolError, decoder, decoder_in_steps, encode, encoder_in_steps
 from pybroker_protocol.errors import ErrorCode
@@ -84,7 +88,7 @@ class Forwarder:
                     answer, error = yield self._sent(holder, ctx, frame, max(deadline_ms - clock.monotonic_ms(), 0))
                     if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
                         return (yield from self._response(handler, ctx, request, answer))
-                    if error is not None and error.may_be_done:
+                    if error is not None and error.may_be_done and not _may_repeat(handler, error):
                         return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
                 rest_ms = deadline_ms - clock.monotonic_ms()
                 if rest_ms <= 0:
@@ -127,6 +131,10 @@ class Forwarder:
             return (yield from decoded(response_class(ctx.api_key), ctx.api_version, frame, pos))
         except ProtocolError:
             return handler.refuse(ctx, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _may_repeat(handler: ControllerHandler, error: PeerError) -> bool:
+    return error.reason is PeerFailure.DISCONNECTED and getattr(handler, "REPEATABLE", True)
 
 
 def done_here(handler: ControllerHandler, ctx: RequestContext, request: Any) -> Steps:

@@ -19,13 +19,14 @@ from pybroker.cluster.image import BrokerRegistration, ClusterImage
 from pybroker.cluster.operations import TopicCreation
 from pybroker.cluster.peers import PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
-from pybroker.handlers import create_topics, envelope
+from pybroker.handlers import create_topics, delete_topics, envelope
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext
 from pybroker.handlers.forwarding import Forwarder
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import request_class, request_header_version, response_class, response_header_version
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
 from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest
 from pybroker_protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
@@ -193,9 +194,30 @@ def test_request_that_was_not_done_is_forwarded_again_to_whoever_holds_then(brok
     assert codes_of(answered(waiting)) == [0]
 
 
-def test_request_that_may_have_been_done_is_not_forwarded_again(broker: Broker) -> None:
+def test_request_whose_connection_broke_is_forwarded_again_though_it_may_have_been_done(broker: Broker) -> None:
     waiting = broker.serve(wanted())
     broker.elsewhere.fail(PeerError(PeerFailure.DISCONNECTED, may_be_done=True))
+    broker.elect(NEXT)
+    broker.pass_ms(limits.FORWARD_RETRY_MS)
+    broker.elsewhere.answer(data=reply(ErrorCode.TOPIC_ALREADY_EXISTS))
+    assert codes_of(answered(waiting)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+def test_deletion_that_may_have_been_done_is_not_forwarded_again(broker: Broker) -> None:
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=TIMEOUT_MS)
+    waiting = broker.serve(request, delete_topics, broker.context(20, 5))
+    broker.elsewhere.fail(PeerError(PeerFailure.DISCONNECTED, may_be_done=True))
+    assert [result.error_code for result in answered(waiting).responses] == [ErrorCode.REQUEST_TIMED_OUT]
+    broker.pass_ms(TIMEOUT_MS)
+    assert len(broker.elsewhere.asked) == 1
+
+
+@pytest.mark.parametrize("reason", [PeerFailure.TIMED_OUT, PeerFailure.CLOSED, PeerFailure.BAD_REPLY])
+def test_request_of_unknown_fate_is_not_forwarded_again_where_no_connection_broke(
+    broker: Broker, reason: PeerFailure
+) -> None:
+    waiting = broker.serve(wanted())
+    broker.elsewhere.fail(PeerError(reason, may_be_done=True))
     assert codes_of(answered(waiting)) == [ErrorCode.REQUEST_TIMED_OUT]
     broker.pass_ms(TIMEOUT_MS)
     assert len(broker.elsewhere.asked) == 1
