@@ -63,11 +63,11 @@ class Storage:
         assert log is not None
         return log
 
-    def park(self, log: Log) -> Log:
-        """Park the partition's log, if it is idle, and open it again."""
+    def shut_and_open(self, log: Log) -> Log:
+        """Shut the partition's log, if it is idle, and open it again."""
         partition_log = self.manager.get(log.topic, log.partition)
         assert partition_log is not None
-        partition_log.park()
+        partition_log.shut()
         return partition_log.open()
 
     def describe(self, *wanted: TopicPartition) -> list[LogDirDescription]:

@@ -307,7 +307,7 @@ def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for
     files = {path.name: path.read_bytes() for path in log.path.glob("*.log")}
     world.run()
     partition_log = storage.partition_log()
-    partition_log.park()
+    partition_log.shut()
     with no_descriptors():
         log = client.log = partition_log.open()
         assert client.send_now().error_code == KAFKA_STORAGE_ERROR

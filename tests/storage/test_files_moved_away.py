@@ -112,7 +112,7 @@ def test_partition_that_was_parked_does_not_begin_anew(storage: Storage, world: 
     client = Client(storage.log())
     assert send(client, world) == 0
     partition_log = storage.partition_log()
-    partition_log.park()
+    partition_log.shut()
     lose(partition_log.path)
     client.log = partition_log.open()
     if lose is replace_by_copy:
@@ -142,7 +142,7 @@ def test_looks_leave_alone_what_the_broker_itself_removes_or_replaces(
 ) -> None:
     """Deleted topics, truncated logs, whose file may be replaced by a copy, and segments that retention drops."""
     storage = make_storage(pybroker_fsync_before_ack="true")
-    names = ("deleted", "truncated", "emptied", "rolled", "parked")
+    names = ("deleted", "truncated", "emptied", "rolled", "shut")
     clients = {name: Client(storage.log(name, topic_id=name.encode().ljust(16))) for name in names}
     for client in clients.values():
         for _ in range(80):
@@ -154,7 +154,7 @@ def test_looks_leave_alone_what_the_broker_itself_removes_or_replaces(
     clients["rolled"].log.roll()
     clients["rolled"].log.increment_log_start_offset(80)
     assert clients["rolled"].log.apply_retention()
-    clients["parked"].log = storage.park(clients["parked"].log)
+    clients["shut"].log = storage.shut_and_open(clients["shut"].log)
     storage.manager.delete("deleted", b"deleted".ljust(16), 10)
     world.advance(CHECKPOINT_INTERVAL_MS)
     assert [send(client, world) for name, client in clients.items() if name != "deleted"] == [0] * 4

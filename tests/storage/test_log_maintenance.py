@@ -325,11 +325,11 @@ def test_retention_reaches_an_unused_partition_whenever_something_expires_and_op
     unused = Unused(make_storage(), world, retention_ms=2 * CHECK_MS)
     idle = unused.log_after(2)
     assert (idle.opened, unused.times_opened, idle.open().log_start_offset) == (None, 1, 0)
-    idle.park()
+    idle.shut()
     assert 0 < unused.log_after(1).open().log_start_offset <= 30
-    idle.park()
+    idle.shut()
     assert unused.log_after(3).open().log_start_offset <= 30
-    idle.park()
+    idle.shut()
     assert unused.times_opened == 2
     assert unused.log_after(1).open().log_start_offset == 60
     assert unused.times_opened == 3
@@ -362,7 +362,7 @@ def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_aga
     unused = Unused(make_storage(), world, retention_ms=3 * CHECK_MS, **policies)
     idle = unused.log_after(3)
     assert (idle.opened, idle.open().log_start_offset) == (None, 0)
-    idle.park()
+    idle.shut()
     assert unused.log_after(1).open().log_start_offset == 60
 
 
@@ -412,11 +412,11 @@ def test_parked_log_opens_again_as_it_was(storage: Storage) -> None:
     log.update_high_watermark(20)
     expected = read_all(log)
     storage.world.run()
-    parked = storage.partition_log()
-    parked.park()
-    assert parked.opened is None
+    shut = storage.partition_log()
+    shut.shut()
+    assert shut.opened is None
     assert len(storage.manager._environment.segments) == 0
-    log = client.log = parked.open()
+    log = client.log = shut.open()
     assert (log.high_watermark, log.log_end_offset, read_all(log)) == (20, 30, expected)
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=28).base_offset == 28
     assert client.send_now(values=[bytes(200)], producer_id=1, producer_epoch=0, sequence=30).base_offset == 30

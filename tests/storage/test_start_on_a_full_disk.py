@@ -84,7 +84,7 @@ def test_start_on_a_full_disk_serves_reads_and_heals(
     assert answers(log) == expected
     client = Client(log, leader_epoch=9)
     assert client.send_now(values=[b"refused"]).error_code == KAFKA_STORAGE_ERROR
-    assert answers(storage.park(log)) == expected
+    assert answers(storage.shut_and_open(log)) == expected
     assert not storage.all_failed
     storage.kill()
 

@@ -252,8 +252,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.open()
 
     @rule()
-    def park(self) -> None:
-        self.log = self.client.log = self.storage.park(self.log)
+    def shut(self) -> None:
+        self.log = self.client.log = self.storage.shut_and_open(self.log)
         self.log.update_high_watermark(self.end_offset)
 
     @rule(data=st.data())

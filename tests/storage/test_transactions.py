@@ -208,7 +208,7 @@ def test_transaction_decided_below_the_high_watermark_holds_no_reader_back_after
 def test_parked_log_finds_its_open_transaction_again(storage: Storage, client: Client) -> None:
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
     client.log.update_high_watermark(1)
-    opened_again = storage.park(client.log)
+    opened_again = storage.shut_and_open(client.log)
     assert opened_again is not client.log
     assert opened_again.last_stable_offset == 0
 
@@ -216,7 +216,7 @@ def test_parked_log_finds_its_open_transaction_again(storage: Storage, client: C
 def test_log_is_not_parked_while_the_coordinator_is_asked(storage: Storage, client: Client) -> None:
     client.log.producers.verifications.begin(1, 0, 0, False, 0)
     partition_log = storage.partition_log()
-    partition_log.park()
+    partition_log.shut()
     assert partition_log.opened is client.log
 
 

@@ -50,7 +50,7 @@ def log(storage: Storage, world: FakeWorld) -> Log:
         client.send_now(values=[bytes(100)], timestamp=world.clock.now + i)
     log.update_high_watermark(RECORDS)
     world.run()
-    log = storage.park(log)
+    log = storage.shut_and_open(log)
     assert len(log.segments) > 2
     return log
 

@@ -93,7 +93,7 @@ class LogCleaner:
         self._deaths: dict[Path, int] = {}
         self._uncleanable: set[Path] = set()
         self._due: list[LogToClean] = []
-        self._parked_looked_at_ms = -1
+        self._shut_looked_at_ms = -1
         self._timer: Cancellable | None = None
         self._closed = False
 
@@ -105,18 +105,18 @@ class LogCleaner:
             return
         interval_ms = self._config.get_int("log.retention.check.interval.ms")
         now_ms = self._env.clock.monotonic_ms()
-        parked_too = self._parked_looked_at_ms < 0 or now_ms - self._parked_looked_at_ms >= interval_ms
-        if parked_too:
-            self._parked_looked_at_ms = now_ms
-        self._look(self._logs(), [], parked_too)
+        shut_too = self._shut_looked_at_ms < 0 or now_ms - self._shut_looked_at_ms >= interval_ms
+        if shut_too:
+            self._shut_looked_at_ms = now_ms
+        self._look(self._logs(), [], shut_too)
 
-    def _look(self, logs: list[PartitionLog], found: list[LogToClean], parked_too: bool) -> None:
+    def _look(self, logs: list[PartitionLog], found: list[LogToClean], shut_too: bool) -> None:
         for log in logs[: limits.PARTITIONS_PER_TURN]:
-            if log.config.compact and (log.opened is not None or parked_too):
+            if log.config.compact and (log.opened is not None or shut_too):
                 found += self._examine(log)
         rest = logs[limits.PARTITIONS_PER_TURN :]
         if rest:
-            self._timer = self._env.timers.call_soon(self._look, rest, found, parked_too)
+            self._timer = self._env.timers.call_soon(self._look, rest, found, shut_too)
             return
         self._due = sorted(found, key=lambda candidate: candidate.dirty_ratio)
         self._timer = self._env.timers.call_later(self._config.get_int("log.cleaner.backoff.ms"), self.start)
@@ -138,7 +138,7 @@ class LogCleaner:
         if candidate is not None and candidate.due:
             return [candidate]
         if not was_open:
-            log.park()
+            log.shut()
         return []
 
     def _employ(self) -> None:

@@ -1,14 +1,14 @@
 """One partition's log as its broker knows it, whether it is open or not.
 
-Owns the life of a log: parked, until the first touch opens it, and again when nobody has touched it for a while; open;
+Owns the life of a log: shut, until the first touch opens it, and again when nobody has touched it for a while; open;
 refusing, because the broker stops, the partition is deleted, or there was no descriptor or memory to open it; offline,
 with its log directory.  Owns what is known of a log that is not open.  Does not own an open log's state.
 
 Invariants: ten thousand idle partitions cost ten thousand small objects.  Whoever needs the log asks ``open()``, which
-always answers: with an empty log that refuses everything, where there is none to be had.  A log is parked only while
+always answers: with an empty log that refuses everything, where there is none to be had.  A log is shut only while
 nobody has anything of it in hand, so that an open ``Log`` that somebody holds stays the partition's log meanwhile.
 
-``retention_due_ms`` says when retention is due next in a parked log: whatever can change that without opening the log
+``retention_due_ms`` says when retention is due next in a shut log: whatever can change that without opening the log
 resets it, as ``update_config`` does.
 
 Kafka: none; there every log is open for as long as the broker runs.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class PartitionLog:
-    """A log, parked or open.  Everything runs on the broker's loop."""
+    """A log, shut or open.  Everything runs on the broker's loop."""
 
     __slots__ = (
         "_refusal",
@@ -72,7 +72,7 @@ class PartitionLog:
         self.path: Path = directory.path / partition_dir_name(topic, partition)
         self.config = config
         self.opened: Log | None = None
-        self.retention_due_ms = 0  # of a parked log: before this time retention has nothing to do
+        self.retention_due_ms = 0  # of a shut log: before this time retention has nothing to do
         self._restart_point = restart_point
         self._refusal: Refusal | None = None
 
@@ -80,7 +80,7 @@ class PartitionLog:
         return f"PartitionLog({self.topic}-{self.partition})"
 
     def open(self) -> Log:
-        """The open log.  A parked one reads its directory: names, sizes, the ends of the indexes.
+        """The open log.  A shut one reads its directory: names, sizes, the ends of the indexes.
 
         Recovery has been done at the start, if it was due.  What cannot be read leaves an empty log that refuses
         everything: until restart, because its log directory is taken offline; or, where only descriptors or memory are
@@ -163,7 +163,7 @@ class PartitionLog:
             if not os_file.is_passing(error):
                 self.directory.fail(error, f"looking for {self.path}")
 
-    def park(self) -> None:
+    def shut(self) -> None:
         """Close an idle log, and forget its state; the next touch opens it again."""
         log = self.opened
         if log is None or self._refusal is not None or log.is_in_use or self._is_being_cleaned():

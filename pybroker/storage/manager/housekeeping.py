@@ -115,7 +115,7 @@ class Housekeeping:
             opened.apply_retention()
             if opened.on_disk:
                 self._places[key].note_offsets(key, opened)
-            log.park()
+            log.shut()
 
     def _expire_producers(self) -> None:
         now_ms = self._environment.now_ms()

@@ -8,7 +8,7 @@ Invariants: the first batch of a transaction is appended only after its verifica
 partition has seen neither data nor a marker of that transaction since it began: both forget the entry, so that an
 answer which arrives after the transaction's marker allows nothing.
 
-A log is not parked while a verification is open.
+A log is not shut while a verification is open.
 
 Kafka counterpart: VerificationStateEntry, VerificationGuard.
 """
