@@ -18,7 +18,19 @@ from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, f
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.results import StorageError
-from pybroker_protocol.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD, HeaderFields
+from pybroker_protocol.records import (
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    CRC,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    HeaderFields,
+)
 
 # One piece of a scan: large enough that system calls do not count, small enough for the processor's caches.
 SCAN_BYTES = 1 << 20
@@ -52,8 +64,13 @@ class SegmentScan:
         while self.end + HEADER_BYTES <= self._size:
             at = self._hold(HEADER_BYTES)
             header = unpack(self._buffer, at)
-            size = header[1] + LOG_OVERHEAD
-            if size < HEADER_BYTES or self.end + size > self._size or header[3] != 2 or header[0] < next_offset:
+            size = header[BATCH_LENGTH] + LOG_OVERHEAD
+            if (
+                size < HEADER_BYTES
+                or self.end + size > self._size
+                or header[MAGIC] != 2
+                or header[BASE_OFFSET] < next_offset
+            ):
                 break
             if size <= len(self._buffer):
                 at = self._hold(size)
@@ -62,9 +79,13 @@ class SegmentScan:
             else:
                 batch = self._buffer[at : at + HEADER_BYTES]
                 crc = self._crc_of_huge(self.end + ATTRIBUTES_AT, size - ATTRIBUTES_AT)
-            if crc != header[4] or header[6] < 0 or header[0] + header[6] > self._offset_max:
+            if (
+                crc != header[CRC]
+                or header[LAST_OFFSET_DELTA] < 0
+                or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] > self._offset_max
+            ):
                 break
-            next_offset = header[0] + header[6] + 1
+            next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             position = self.end
             self.end = position + size
             yield position, header, batch
@@ -121,16 +142,16 @@ class RebuiltIndexes:
 
     def add(self, position: int, header: HeaderFields) -> None:
         """Take the next batch into account, which lies at ``position``."""
-        last_offset = header[0] + header[6]
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         self.end_offset = last_offset + 1
-        if header[8] > self.max_timestamp:
-            self.max_timestamp = header[8]
+        if header[MAX_TIMESTAMP] > self.max_timestamp:
+            self.max_timestamp = header[MAX_TIMESTAMP]
             self.offset_of_max = last_offset
         if self.bytes_since_index > _INDEX_INTERVAL_BYTES:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max)
             self.bytes_since_index = 0
-        self.bytes_since_index += header[1] + LOG_OVERHEAD
+        self.bytes_since_index += header[BATCH_LENGTH] + LOG_OVERHEAD
 
     def write(self) -> None:
         """Write the indexes; without room there are none, until there is and somebody makes them anew."""

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage.log.placing import patch_into, place, write_failed
 from pybroker.storage.rules.validator import AppendRules, Rejection, validate
-from pybroker_protocol.records import COMPRESSION_MASK, LOG_OVERHEAD, TRANSACTIONAL_FLAG, HeaderFields
+from pybroker_protocol.records import (
+    ATTRIBUTES,
+    COMPRESSION_MASK,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    HeaderFields,
+)
 
 if TYPE_CHECKING:
     from pybroker.storage.files.segment import Placed
@@ -62,9 +69,9 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
                 break
             header = looked_at
         if (
-            header[5] & TRANSACTIONAL_FLAG
+            header[ATTRIBUTES] & TRANSACTIONAL_FLAG
             or position + len(records) > bytes_end
-            or next_offset + header[6] >= sync_at_offset
+            or next_offset + header[LAST_OFFSET_DELTA] >= sync_at_offset
         ):
             break
         its_place = place(log, records, header, leader_epoch, position, next_offset, formers)
@@ -94,7 +101,7 @@ def _looked_at(records: memoryview, header: HeaderFields, rules: AppendRules, no
     """The header of a batch whose records are in order, quickly looked at, and stay as they are."""
     from pybroker.storage.rules.record_validator import prepare_at_once
 
-    if rules.codec not in {-1, header[5] & COMPRESSION_MASK}:
+    if rules.codec not in {-1, header[ATTRIBUTES] & COMPRESSION_MASK}:
         return None
     prepared = prepare_at_once(records, header, rules, now_ms)
     return prepared[1] if isinstance(prepared, tuple) else None

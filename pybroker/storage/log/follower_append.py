@@ -8,7 +8,21 @@ from crc32c import crc32c
 
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, AppendResult
-from pybroker_protocol.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LOG_OVERHEAD, HeaderFields
+from pybroker_protocol.records import (
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    CRC,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PARTITION_LEADER_EPOCH,
+    PRODUCER_ID,
+    HeaderFields,
+)
 
 if TYPE_CHECKING:
     from pybroker.storage.log.log_state import LogState
@@ -26,14 +40,14 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
     position, first, last, epoch = 0, -1, -1, -1
     while position + HEADER_BYTES <= len(records):
         header = HEADER.unpack_from(records, position)
-        base_offset, length, leader_epoch = header[0], header[1], header[2]
+        base_offset, length, leader_epoch = header[BASE_OFFSET], header[BATCH_LENGTH], header[PARTITION_LEADER_EPOCH]
         size = length + LOG_OVERHEAD
         batch = records[position : position + size]
         if len(batch) != size or size < HEADER_BYTES:
             break  # A leader may cut the last batch; the next fetch brings it whole.
-        if base_offset < log.next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[4] or header[3] != 2:
+        if base_offset < log.next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[CRC] or header[MAGIC] != 2:
             return AppendResult(CORRUPT_MESSAGE, first, last, -1, log.log_start_offset, epoch)
-        last_offset = base_offset + header[6]
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
         refused = _append_batch(log, batch, header)
         if refused is not None:
             refused.base_offset, refused.last_offset = first, last
@@ -45,8 +59,8 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
 
 def _append_batch(log: LogState, batch: memoryview, header: HeaderFields) -> AppendResult | None:
     """Append one of the leader's batches as it is; returns why it could not be."""
-    base_offset, size, max_timestamp = header[0], len(batch), header[8]
-    last_offset = base_offset + header[6]
+    base_offset, size, max_timestamp = header[BASE_OFFSET], len(batch), header[MAX_TIMESTAMP]
+    last_offset = base_offset + header[LAST_OFFSET_DELTA]
     if log.active.must_roll(size, last_offset, max_timestamp):
         # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
         refused = make_room(log, 0, base_offset)
@@ -54,15 +68,15 @@ def _append_batch(log: LogState, batch: memoryview, header: HeaderFields) -> App
             return refused
     if base_offset != log.log_end_offset:
         log.active.forget_tail()
-    if header[2] > log.leader_epochs.latest_epoch:
-        log.assign_epoch(header[2], base_offset)
+    if header[PARTITION_LEADER_EPOCH] > log.leader_epochs.latest_epoch:
+        log.assign_epoch(header[PARTITION_LEADER_EPOCH], base_offset)
     try:
         log.active.append(batch, ((log.active.size, size, base_offset, last_offset, max_timestamp),))
     except OSError as error:
         log.write_failed(error)
         return log.storage_error()
     log.appended(last_offset + 1)
-    if header[9] >= 0:
+    if header[PRODUCER_ID] >= 0:
         log.note_producer(header, base_offset, batch)
     log.write_back_if_due()
     return None

@@ -21,7 +21,14 @@ from pybroker.storage.log.placing import place, verdict_on, write_failed
 from pybroker.storage.results import NONE, AppendResult
 from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
 from pybroker.storage.rules.validator import TIMESTAMP_TOO_LATE, Rejection, stamp_log_append_time, validate
-from pybroker_protocol.records import CONTROL_FLAG, HEADER, HeaderFields
+from pybroker_protocol.records import (
+    ATTRIBUTES,
+    CONTROL_FLAG,
+    HEADER,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    HeaderFields,
+)
 
 
 class LeaderAppend:
@@ -142,7 +149,9 @@ def append_end_transaction(
     def append() -> AppendResult | None:
         if log.refusal:
             return log.storage_error()
-        refused = log.producers.check_marker(header[9], header[10], coordinator_epoch, transaction_version)
+        refused = log.producers.check_marker(
+            header[PRODUCER_ID], header[PRODUCER_EPOCH], coordinator_epoch, transaction_version
+        )
         if refused is not None:
             return log.failure(refused.error_code, refused.message)
         return _append(log, view, header, leader_epoch, -1, on_complete, in_turn=True)
@@ -175,7 +184,7 @@ def _append(
     formers: list[FormerState] = []
     if not queue.busy:
         placed = place(log, records, header, leader_epoch, log.active.size, log.next_offset, formers)
-    elif queue.broken or header[5] & CONTROL_FLAG:
+    elif queue.broken or header[ATTRIBUTES] & CONTROL_FLAG:
         placed = None
     else:
         placed = place(log, records, header, leader_epoch, queue.end_position, log.next_offset, formers)
@@ -196,7 +205,7 @@ def _append(
         return log.storage_error()
     log.appended(last_offset + 1)
     log.directory.writers.note_small_append()
-    if header[5] & CONTROL_FLAG:
+    if header[ATTRIBUTES] & CONTROL_FLAG:
         log.note_producer(header, base_offset, records)
     if last_offset >= log.sync_at_offset or segment.size >= segment.write_back_at:
         return log.acknowledge(result, on_complete)

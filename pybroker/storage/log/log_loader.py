@@ -30,7 +30,20 @@ from pybroker.storage.log.producer_snapshot import latest_snapshot
 from pybroker.storage.results import StorageError
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
-from pybroker_protocol.records import CONTROL_FLAG, HEADER, HEADER_BYTES, LOG_OVERHEAD, HeaderFields
+from pybroker_protocol.records import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    CONTROL_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    PARTITION_LEADER_EPOCH,
+    PRODUCER_ID,
+    HeaderFields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,12 +167,17 @@ def _load_end(segment: Segment) -> int | None:
     segment.open()
     end = start = position
     for at, header in stored_headers(segment, position):
-        in_order = end_offset <= header[0] <= header[0] + header[6] <= segment.base_offset + RELATIVE_OFFSET_MAX
-        end_offset = header[0] + header[6] + 1
+        in_order = (
+            end_offset
+            <= header[BASE_OFFSET]
+            <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+            <= segment.base_offset + RELATIVE_OFFSET_MAX
+        )
+        end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         if not in_order or (at == start and expected >= 0 and end_offset != expected + 1):
             return None
-        segment.note_stored(at, end_offset - 1, header[8], at - start)
-        end = at + header[1] + LOG_OVERHEAD
+        segment.note_stored(at, end_offset - 1, header[MAX_TIMESTAMP], at - start)
+        end = at + header[BATCH_LENGTH] + LOG_OVERHEAD
     if end != segment.size:
         return None
     segment.load_first_timestamp()
@@ -178,7 +196,7 @@ def load_leader_epochs(log: LogState, log_end_offset: int) -> None:
     for segment in log.segments:
         segment.open()
         for header in _epoch_beginnings(segment):
-            cache.assign(header[2], header[0])
+            cache.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
     cache.note_changed()
     log.write_epochs()
 
@@ -188,7 +206,9 @@ def _epoch_beginnings(segment: Segment) -> Iterator[HeaderFields]:
     known = -1
     position = 0
     while True:
-        first = next((header for _, header in stored_headers(segment, position) if header[2] > known), None)
+        first = next(
+            (header for _, header in stored_headers(segment, position) if header[PARTITION_LEADER_EPOCH] > known), None
+        )
         if first is None:
             return
         yield first
@@ -213,10 +233,13 @@ def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, Heade
     """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
     while position + HEADER_BYTES <= segment.size:
         header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))
-        if header[1] < HEADER_BYTES - LOG_OVERHEAD or position + LOG_OVERHEAD + header[1] > segment.size:
+        if (
+            header[BATCH_LENGTH] < HEADER_BYTES - LOG_OVERHEAD
+            or position + LOG_OVERHEAD + header[BATCH_LENGTH] > segment.size
+        ):
             return
         yield position, header
-        position += LOG_OVERHEAD + header[1]
+        position += LOG_OVERHEAD + header[BATCH_LENGTH]
 
 
 def load_producers(log: LogState) -> None:
@@ -244,9 +267,13 @@ def _replay_from(log: LogState, start: int) -> None:
         segment.open()
         position = segment.offset_index.floor(start) if segment.base_offset < start else 0
         for at, header in stored_headers(segment, position):
-            if header[0] >= start and header[9] >= 0:
-                batch = os_file.pread(segment.fd, LOG_OVERHEAD + min(header[1], 4096), at) if header[5] & 0x20 else b""
-                replay_batch(producers, header, header[0], memoryview(batch))
+            if header[BASE_OFFSET] >= start and header[PRODUCER_ID] >= 0:
+                batch = (
+                    os_file.pread(segment.fd, LOG_OVERHEAD + min(header[BATCH_LENGTH], 4096), at)
+                    if header[ATTRIBUTES] & CONTROL_FLAG
+                    else b""
+                )
+                replay_batch(producers, header, header[BASE_OFFSET], memoryview(batch))
     producers.remove_expired(log.environment.now_ms())
 
 
@@ -265,8 +292,8 @@ def _refill_batches(log: LogState) -> None:
         segment.open()
         position = segment.offset_index.floor_position(max(-missing, 0)) if i == first else 0
         for _, header in stored_headers(segment, position):
-            if header[9] >= 0 and not header[5] & CONTROL_FLAG:
-                replay_batch(tail, header, header[0], memoryview(b""))
+            if header[PRODUCER_ID] >= 0 and not header[ATTRIBUTES] & CONTROL_FLAG:
+                replay_batch(tail, header, header[BASE_OFFSET], memoryview(b""))
     for producer_id, seen in tail.producers.items():
         entry = log.producers.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == seen.producer_epoch and entry.batches:

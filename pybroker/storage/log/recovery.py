@@ -40,6 +40,7 @@ from pybroker.storage.log.producer_snapshot import SNAPSHOT_SUFFIX, delete_snaps
 from pybroker.storage.results import AbortedTransaction
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
+from pybroker_protocol.records import BASE_OFFSET, LAST_OFFSET_DELTA, PARTITION_LEADER_EPOCH, PRODUCER_ID
 
 _HALF_WAY = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
@@ -159,10 +160,10 @@ def _recover_segment(
         scan = SegmentScan(fd, size, base_offset, next_base_offset)
         for position, header, batch in scan:
             rebuilt.add(position, header)
-            if header[2] > epochs.latest_epoch:
-                epochs.assign(header[2], header[0])
-            if header[9] >= 0:
-                aborted = replay_batch(producers, header, header[0], batch)
+            if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
+                epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
+            if header[PRODUCER_ID] >= 0:
+                aborted = replay_batch(producers, header, header[BASE_OFFSET], batch)
                 if aborted is not None:
                     transactions.append(aborted)
         if scan.end < size:
@@ -191,8 +192,8 @@ def _producers_before(
         fd = os_file.open_for_append(directory / file_name(base_offset))
         try:
             for _, header, batch in SegmentScan(fd, size, base_offset):
-                if header[9] >= 0 and header[0] >= start:
-                    replay_batch(producers, header, header[0], batch)
+                if header[PRODUCER_ID] >= 0 and header[BASE_OFFSET] >= start:
+                    replay_batch(producers, header, header[BASE_OFFSET], batch)
         finally:
             os.close(fd)
     return producers
@@ -234,7 +235,7 @@ def _finish_swaps(directory: Path, swaps: list[str]) -> None:
             fd = os_file.open_for_append(path)
             try:
                 for _, header, _ in SegmentScan(fd, path.stat().st_size, int(name[:20])):
-                    end_offset = header[0] + header[6] + 1
+                    end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             finally:
                 os.close(fd)
             low, high = min(low, int(name[:20])), max(high, end_offset)

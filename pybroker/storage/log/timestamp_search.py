@@ -18,7 +18,17 @@ from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_search import FoundRecord, first_record_since
-from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
+from pybroker_protocol.records import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    PARTITION_LEADER_EPOCH,
+    RECORDS_COUNT,
+)
 
 if TYPE_CHECKING:
     from pybroker.storage.files.segment import Segment
@@ -122,16 +132,16 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
     walked, offset, has_paused = 0, start_offset, False
     while position >= 0 and position + HEADER_BYTES <= end:
         header = HEADER.unpack_from(view, position)
-        next_position = position + LOG_OVERHEAD + header[1]
-        if header[1] < HEADER_BYTES - LOG_OVERHEAD or next_position > end:
+        next_position = position + LOG_OVERHEAD + header[BATCH_LENGTH]
+        if header[BATCH_LENGTH] < HEADER_BYTES - LOG_OVERHEAD or next_position > end:
             break
-        next_offset = header[0] + header[6] + 1
-        if header[8] >= timestamp and next_offset > start_offset:
-            if has_paused and header[12] > limits.ORDINARY_BATCH_RECORDS_MAX:
+        next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        if header[MAX_TIMESTAMP] >= timestamp and next_offset > start_offset:
+            if has_paused and header[RECORDS_COUNT] > limits.ORDINARY_BATCH_RECORDS_MAX:
                 break  # whose turn it is depends on that: the search begins anew
             found = yield from _find_in(view[position:next_position], timestamp, start_offset)
             if found is not None:
-                return TimestampOffset(found.timestamp_ms, found.offset, header[2]), next_offset
+                return TimestampOffset(found.timestamp_ms, found.offset, header[PARTITION_LEADER_EPOCH]), next_offset
             yield 0
             has_paused = True
         position, offset = next_position, max(next_offset, start_offset)
@@ -151,4 +161,4 @@ def _find_in(batch: memoryview, timestamp: int, start_offset: int) -> Generator[
     except ProtocolError:
         # What a producer put behind a good header is not looked at when it is appended.
         header = HEADER.unpack_from(batch)
-        return FoundRecord(max(header[0], start_offset), header[8])
+        return FoundRecord(max(header[BASE_OFFSET], start_offset), header[MAX_TIMESTAMP])

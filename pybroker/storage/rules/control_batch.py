@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pybroker.storage.results import AbortedTransaction
 from pybroker.storage.rules.producer_state import ProducerStateManager
-from pybroker_protocol.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields
+from pybroker_protocol.records import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    CONTROL_FLAG,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    HeaderFields,
+)
 
 
 def replay_batch(
@@ -14,8 +24,8 @@ def replay_batch(
 
     ``batch`` is looked into only for control batches.
     """
-    attributes, last_offset_delta, max_timestamp = header[5], header[6], header[8]
-    producer_id, producer_epoch, base_sequence = header[9], header[10], header[11]
+    attributes, last_offset_delta, max_timestamp = header[ATTRIBUTES], header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
+    producer_id, producer_epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
     if producer_id < 0:
         return None
     if not attributes & CONTROL_FLAG:

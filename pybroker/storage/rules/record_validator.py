@@ -31,12 +31,19 @@ from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_columns import as_int64
 from pybroker_protocol.record_walk import WalkNotes, walk_pieces, walk_section
 from pybroker_protocol.records import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     COMPRESSION_MASK,
     HEADER,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
+    MAX_TIMESTAMP,
     MAX_TIMESTAMP_AT,
     NO_TIMESTAMP,
+    PARTITION_LEADER_EPOCH,
+    RECORDS_COUNT,
     HeaderFields,
     set_crc,
 )
@@ -60,12 +67,12 @@ def prepare_records(
 
 def prepare_at_once(records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int) -> Prepared | None:
     """The same on the loop; ``None`` where it would hold the loop up: then it is a thread's."""
-    if len(records) > INLINE_DECODE_BYTES_MAX or header[12] > INLINE_DECODE_RECORDS_MAX:
+    if len(records) > INLINE_DECODE_BYTES_MAX or header[RECORDS_COUNT] > INLINE_DECODE_RECORDS_MAX:
         return None  # how large they are decompressed, only that shows
-    if not header[5] & COMPRESSION_MASK and rules.codec <= 0:
+    if not header[ATTRIBUTES] & COMPRESSION_MASK and rules.codec <= 0:
         notes = _notes(header, rules, now_ms)
         try:
-            walk_section(bytes(records[HEADER_BYTES:]), header[12], notes)
+            walk_section(bytes(records[HEADER_BYTES:]), header[RECORDS_COUNT], notes)
         except ProtocolError as error:
             return _damaged(error)
         return _judge(notes, header, rules, now_ms) or (records, _with_true_time(records, header, notes, rules))
@@ -89,12 +96,12 @@ def _prepare(
 ) -> Generator[None, None, Prepared]:
     """Raises ProtocolError for damaged records, and for more than ``decompressed_bytes_max`` of them."""
     notes = _notes(header, rules, now_ms)
-    codec = header[5] & COMPRESSION_MASK
+    codec = header[ATTRIBUTES] & COMPRESSION_MASK
     pieces = decompressed_pieces(codec, records[HEADER_BYTES:], PIECE_BYTES, decompressed_bytes_max)
     rewriting = None if rules.codec in {-1, codec} else _Rewriting(rules)
     if rewriting is not None:
         pieces = rewriting.read_through(pieces)
-    yield from walk_pieces(pieces, header[12], notes)
+    yield from walk_pieces(pieces, header[RECORDS_COUNT], notes)
     rejection = _judge(notes, header, rules, now_ms)
     if rejection is not None:
         return rejection
@@ -130,8 +137,16 @@ class _Rewriting:
         if size > rules.max_message_bytes:
             return too_large(size, rules)
         batch = bytearray(size)
-        attributes = header[5] & ~COMPRESSION_MASK | rules.codec
-        HEADER.pack_into(batch, 0, header[0], size - LOG_OVERHEAD, *header[2:5], attributes, *header[6:])
+        attributes = header[ATTRIBUTES] & ~COMPRESSION_MASK | rules.codec
+        HEADER.pack_into(
+            batch,
+            0,
+            header[BASE_OFFSET],
+            size - LOG_OVERHEAD,
+            *header[PARTITION_LEADER_EPOCH:ATTRIBUTES],
+            attributes,
+            *header[LAST_OFFSET_DELTA:],
+        )
         batch[HEADER_BYTES:] = self._payload
         set_crc(batch)
         return memoryview(batch)
@@ -139,7 +154,7 @@ class _Rewriting:
 
 def _notes(header: HeaderFields, rules: AppendRules, now_ms: int) -> WalkNotes:
     """What the walk over a batch is to look for."""
-    base_timestamp = header[7]
+    base_timestamp = header[BASE_TIMESTAMP]
     if rules.log_append_time:
         earliest, latest = -_ANY_TIME, _ANY_TIME
     else:
@@ -162,7 +177,7 @@ def _judge(notes: WalkNotes, header: HeaderFields, rules: AppendRules, now_ms: i
             index,
             "A compacted topic does not accept records without a key"
             if delta is None
-            else _timestamp_error(header[7] + delta, rules, now_ms),
+            else _timestamp_error(header[BASE_TIMESTAMP] + delta, rules, now_ms),
         )
         for index, delta in notes.faults
     ]
@@ -179,8 +194,8 @@ def _with_true_time(batch: memoryview, header: HeaderFields, notes: WalkNotes, r
     """The header, which says what the records' largest timestamp is; one that did not is written anew."""
     if rules.log_append_time or notes.largest_delta is None:
         return header
-    largest = max(as_int64(header[7] + notes.largest_delta), NO_TIMESTAMP)
-    if largest == header[8]:
+    largest = max(as_int64(header[BASE_TIMESTAMP] + notes.largest_delta), NO_TIMESTAMP)
+    if largest == header[MAX_TIMESTAMP]:
         return header
     batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = largest.to_bytes(8, "big", signed=True)
     set_crc(batch)

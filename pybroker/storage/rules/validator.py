@@ -25,13 +25,18 @@ from pybroker.storage.results import (
 )
 from pybroker_protocol.compression import EXPANSION_MAX, Compression
 from pybroker_protocol.records import (
+    ATTRIBUTES,
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
     CONTROL_FLAG,
     HEADER,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
     RECORD_BYTES_MIN,
+    RECORDS_COUNT,
     TIMESTAMP_TYPE_FLAG,
     HeaderFields,
     set_log_append_time,
@@ -203,15 +208,21 @@ def too_large(size: int, rules: AppendRules) -> Rejection:
 
 
 def _reject_timestamps(header: HeaderFields, rules: AppendRules, now_ms: int) -> Rejection | None:
-    attributes = header[5]
+    attributes = header[ATTRIBUTES]
     if attributes & TIMESTAMP_TYPE_FLAG:
         message = "A producer may not set the timestamp type LogAppendTime"
-        return Rejection(INVALID_TIMESTAMP, message, [(i, message) for i in range(min(header[12], 1))])
-    is_too_late = not rules.log_append_time and header[8] - now_ms > rules.timestamp_after_max_ms
+        return Rejection(INVALID_TIMESTAMP, message, [(i, message) for i in range(min(header[RECORDS_COUNT], 1))])
+    is_too_late = not rules.log_append_time and header[MAX_TIMESTAMP] - now_ms > rules.timestamp_after_max_ms
     return TIMESTAMP_TOO_LATE if is_too_late and not rules.needs_records else None
 
 
 def stamp_log_append_time(records: memoryview, header: HeaderFields, now_ms: int) -> HeaderFields:
     """Give the batch the timestamp type LogAppendTime, ``now_ms`` as its maximum and a new CRC; its new header."""
     set_log_append_time(records, now_ms)
-    return (*header[:5], header[5] | TIMESTAMP_TYPE_FLAG, *header[6:8], now_ms, *header[9:])
+    return (
+        *header[:ATTRIBUTES],
+        header[ATTRIBUTES] | TIMESTAMP_TYPE_FLAG,
+        *header[LAST_OFFSET_DELTA:MAX_TIMESTAMP],
+        now_ms,
+        *header[PRODUCER_ID:],
+    )
