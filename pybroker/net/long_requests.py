@@ -12,6 +12,20 @@ decoded takes a hundred times the memory of its bytes.  In a crowd of long reque
 does what has long been under way (``limits.LARGE_REQUEST_SHARES``); and none goes on while peers leave too much of such
 replies unsent (``unsent_replies``).
 
+What becomes of a request::
+
+    begin    over in its connection's share: answered, and was never in a queue
+       |     a step waits for something: WAITING; when that is there it goes on at once, for a share of the turn
+       v     out of time: QUEUED for one of few places if it is large, else READY
+    QUEUED   a large one's end makes room: READY
+       v
+    READY    a share of each turn, one after another with all others that are ready; then
+               over: completed, with its reply encoded
+               a step waits for something: WAITING, as above
+               out of time: READY, behind the others; QUEUED if it has become a large one
+               failed: its connection closes
+    Its client may go at any time: then it is abandoned, nothing goes on and nothing is waited for.
+
 Counterpart in Kafka: none; there a request has a thread of its own for as long as it takes.
 """
 
@@ -74,7 +88,7 @@ def decoded_and_handled(api: ServedApi, frame: memoryview, pos: int, context: Re
 
 
 class LongRequest:
-    """One request that is served in steps.  ``place`` is where its connection waits for the reply, if it has to."""
+    """One request that is served in steps.  ``parked`` is what its connection waits by for the reply, if it has to."""
 
     __slots__ = (
         "_connection",
@@ -89,7 +103,7 @@ class LongRequest:
         "api",
         "has_place",
         "is_large",
-        "place",
+        "parked",
     )
 
     def __init__(
@@ -106,7 +120,7 @@ class LongRequest:
         self._frame_bytes = frame_bytes
         self.is_large = is_large  # in what it is made of: its frame, or what it has done
         self.has_place = False  # among the few large ones that are under way; kept by ``LongRequests``
-        self.place = Parked()
+        self.parked = Parked()
         self._connection = connection
         self._steps: Generator[Parked | None, Any, Any] = self._answered(steps)
         self._held: HeldRequest | None = None
@@ -140,7 +154,7 @@ class LongRequest:
         return EncodedReply(parts)
 
     def begin(self) -> Any:
-        """Go on until the connection's share is over; the response, or UNFINISHED: then ``place`` waits for it.
+        """Go on until the connection's share is over; the response, or UNFINISHED: then ``parked`` waits for it.
 
         Raises what the decoder and the handler raise.
         """
@@ -154,12 +168,12 @@ class LongRequest:
         if self.is_large:
             is_copy = self._frame_bytes <= limits.WHOLE_FRAME_BYTES
             self._held = connection.hold_copy(self._frame_bytes) if is_copy else connection.hold_request()
-        self.place.holds_back = True
-        self.place.on_abandon = self._abandon
+        self.parked.holds_back = True
+        self.parked.on_abandon = self._abandon
         return UNFINISHED
 
     def wait_or_queue(self) -> None:
-        """Called by the connection when ``place`` is in the order of replies."""
+        """Called by the connection when ``parked`` is in the order of replies."""
         if self._waits_for is None:
             self._others.add(self)
         else:
@@ -185,7 +199,7 @@ class LongRequest:
             self._connection.close()
             return False
         if self._waits_for is None:
-            return not self.place.abandoned
+            return not self.parked.abandoned
         self._waits_for.subscribe(self._resume)
         return False
 
@@ -213,7 +227,7 @@ class LongRequest:
 
     def _complete(self, response: Any) -> None:
         self._release()
-        self.place.complete(response)
+        self.parked.complete(response)
         if self.is_large and not self._connection.closed:
             self._others.unsent.add(self._connection)
 
@@ -267,7 +281,7 @@ class LongRequests:
         """Let large ones that wait go on, as far as there are places, and room for their replies."""
         while self._waiting and self._places and self.unsent.has_room():
             request = self._waiting.popleft()
-            if not request.place.abandoned:
+            if not request.parked.abandoned:
                 self._places -= 1
                 request.has_place = True
                 self._let_go_on(request)
@@ -295,7 +309,7 @@ class LongRequests:
         ends_ns = monotonic_ns() + limits.TURN_NS
         while ready:
             request = ready.popleft()
-            goes_on = not request.place.abandoned and request.advance(ends_ns)
+            goes_on = not request.parked.abandoned and request.advance(ends_ns)
             if goes_on and request.has_place == request.is_large:
                 ready.append(request)
             else:

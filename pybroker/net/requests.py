@@ -96,10 +96,7 @@ class Requests:
             # Bytes behind the last field are ignored, as Kafka does: librdkafka's Metadata for all topics has three.
             is_large = len(frame) > self._long_requests.whole_frame_bytes
             if is_large:
-                request, end = None, 0
-                if len(frame) <= limits.WHOLE_FRAME_BYTES:
-                    # Of a crowd each would hold a buffer that all share.
-                    frame = memoryview(bytearray(frame))
+                request, end, frame = None, 0, _to_be_held(frame)
             else:
                 request, end = api.decode(frame, pos)
             if end > len(frame):
@@ -118,18 +115,11 @@ class Requests:
             response = decoded_and_handled(api, frame, pos, context) if is_large else api.handle(context, request)
             if response.__class__ is GeneratorType:
                 response = self._begin_long(api, correlation_id, response, len(frame), is_large)
-        except (CloseConnection, ProtocolError) as error:
-            connection.refuse(str(error))
-            return
-        except Exception:
-            log.exception("handler of %s failed; closing the connection of %s", request.__class__.__name__, connection)
-            connection.close()
+        except Exception as error:
+            self._fail(request, error)
             return
         if response.__class__ is Parked:
-            if not response.completed or response.response is None or response.response is NO_REPLY:
-                self._park(api, correlation_id, response, len(frame))
-                return
-            response = response.response  # parked, but completed before the handler returned
+            response = self._park_unless_complete(api, correlation_id, response, len(frame))
         if response is None or response is UNFINISHED:
             return
         if (
@@ -149,9 +139,25 @@ class Requests:
         request = LongRequest(self._long_requests, self._connection, api, steps, frame_bytes, is_large)
         response = request.begin()
         if response is UNFINISHED:
-            self._park(api, correlation_id, request.place, frame_bytes)
+            self._park(api, correlation_id, request.parked, frame_bytes)
             request.wait_or_queue()
         return response
+
+    def _fail(self, request: Any, error: Exception) -> None:
+        """A request that cannot be served ends its connection; what is no fault of its client is told in the log."""
+        if isinstance(error, (CloseConnection, ProtocolError)):
+            self._connection.refuse(str(error))
+            return
+        name = request.__class__.__name__
+        log.error("handler of %s failed; closing the connection of %s", name, self._connection, exc_info=error)
+        self._connection.close()
+
+    def _park_unless_complete(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> Any:
+        """The response, if it was complete before the handler returned, or UNFINISHED."""
+        if parked.completed and parked.response is not None and parked.response is not NO_REPLY:
+            return parked.response
+        self._park(api, correlation_id, parked, frame_bytes)
+        return UNFINISHED
 
     def _park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         """Wait for the reply; the context belongs to the parked request from now on."""
@@ -190,3 +196,8 @@ class Requests:
         from pybroker.handlers.api_versions import unsupported_version
 
         self._connection.reply(api, correlation_id, unsupported_version())
+
+
+def _to_be_held(frame: memoryview) -> memoryview:
+    """A frame that is decoded in steps, however long; of a crowd each would hold a buffer that all share."""
+    return memoryview(bytearray(frame)) if len(frame) <= limits.WHOLE_FRAME_BYTES else frame
