@@ -354,10 +354,6 @@ class LogCleaner:
         """Whether a round over the log is under way: then its segments have to stay."""
         return path in self._rounds
 
-    def is_uncleanable(self, path: Path) -> bool:
-        """Whether the log is left alone since cleaning it failed."""
-        return path in self._uncleanable
-
     def abort(self, path: Path) -> None:
         """Give up the round over the log, if there is one: its segments are about to change, or go."""
         round_ = self._rounds.get(path)
