@@ -10,7 +10,7 @@ Kafka counterpart: org.apache.kafka.common.record.DefaultRecordBatch.
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -52,21 +52,19 @@ DELETE_HORIZON_FLAG = 0x40
 HEADER = Struct(">qiibIhiqqqhii")
 
 # Where each field stands in what ``HEADER`` unpacks.
-(
-    BASE_OFFSET,
-    BATCH_LENGTH,
-    PARTITION_LEADER_EPOCH,
-    MAGIC,
-    CRC,
-    ATTRIBUTES,
-    LAST_OFFSET_DELTA,
-    BASE_TIMESTAMP,
-    MAX_TIMESTAMP,
-    PRODUCER_ID,
-    PRODUCER_EPOCH,
-    BASE_SEQUENCE,
-    RECORDS_COUNT,
-) = range(13)
+BASE_OFFSET: Final = 0
+BATCH_LENGTH: Final = 1
+PARTITION_LEADER_EPOCH: Final = 2
+MAGIC: Final = 3
+CRC: Final = 4
+ATTRIBUTES: Final = 5
+LAST_OFFSET_DELTA: Final = 6
+BASE_TIMESTAMP: Final = 7
+MAX_TIMESTAMP: Final = 8
+PRODUCER_ID: Final = 9
+PRODUCER_EPOCH: Final = 10
+BASE_SEQUENCE: Final = 11
+RECORDS_COUNT: Final = 12
 
 _INT64 = Struct(">q")
 _INT32 = Struct(">i")

@@ -156,6 +156,16 @@ def test_new_partitions_go_to_the_least_loaded_directory(make_storage: MakeStora
     assert per_directory == [3, 3, 3]
 
 
+def test_directory_whose_partitions_were_deleted_counts_as_empty(make_storage: MakeStorage, world: FakeWorld) -> None:
+    storage = make_storage(dirs=3)
+    storage.log(partition=0)
+    gone = storage.log("gone")
+    storage.log(partition=1)
+    storage.manager.delete("gone", TOPIC_ID, 1)
+    world.advance(1)
+    assert storage.log(partition=2).directory is gone.directory
+
+
 def two_homes(make_storage: MakeStorage) -> tuple[Storage, Storage]:
     """A partition's directory with a record in the first log dir, and a copy of it in the second; a restart later."""
     storage = make_storage(dirs=2)

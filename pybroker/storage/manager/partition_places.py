@@ -53,6 +53,7 @@ class PartitionPlaces:
         self._states = states
         self._forget_cleaned = forget_cleaned
         self._places: dict[TopicPartition, LogDirState] = {}
+        self._counts: dict[LogDirState, int] = dict.fromkeys(states, 0)  # of partitions in each directory
         self._found_again: list[tuple[TopicPartition, LogDirState]] = []  # in one more directory, until ``settle``
 
     def __len__(self) -> int:
@@ -73,7 +74,9 @@ class PartitionPlaces:
         """List the partitions that lie in a directory; raises OSError."""
         keys = list(self._partitions_in(state.directory))
         for key in keys:
-            if self._places.setdefault(key, state) is not state:
+            if key not in self._places:
+                self._put(key, state)
+            elif self._places[key] is not state:
                 self._found_again.append((key, state))
         return keys
 
@@ -123,7 +126,8 @@ class PartitionPlaces:
             return
         kept = ours[0] if ours else first
         self._put_aside(second if kept is first else first, key)
-        self._places[key] = kept
+        if key not in self._places:
+            self._put(key, kept)
 
     # New and old partitions -------------------------------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class PartitionPlaces:
             state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
             if state is None:
                 return None
-            self._places[key] = state
+            self._put(key, state)
         return None if state.directory.offline else state
 
     def _is_of_topic(self, key: TopicPartition, topic_id: bytes) -> bool | None:
@@ -165,14 +169,16 @@ class PartitionPlaces:
         return next((state for state in online(self._states) if state.directory.directory_id == directory_id), None)
 
     def _least_loaded(self) -> LogDirState | None:
-        working = online(self._states)
-        if len(working) < 2:
-            return working[0] if working else None
-        counts = dict.fromkeys(map(id, working), 0)
-        for place in self._places.values():
-            if id(place) in counts:
-                counts[id(place)] += 1
-        return min(working, key=lambda state: counts[id(state)])
+        return min(online(self._states), key=self._counts.__getitem__, default=None)
+
+    def _put(self, key: TopicPartition, state: LogDirState) -> None:
+        self._places[key] = state
+        self._counts[state] += 1
+
+    def _remove(self, key: TopicPartition) -> LogDirState:
+        state = self._places.pop(key)
+        self._counts[state] -= 1
+        return state
 
     # Renaming ---------------------------------------------------------------------------------------------------------
 
@@ -186,7 +192,7 @@ class PartitionPlaces:
 
     def delete(self, key: TopicPartition, delay_ms: int = 0) -> None:
         """Rename the partition's directory now, and remove it after ``delay_ms``."""
-        state = self._places.pop(key)
+        state = self._remove(key)
         state.forget(key)
         target = self._rename(state, key, DELETE_DIR_SUFFIX)
         if target is not None:
@@ -195,7 +201,7 @@ class PartitionPlaces:
     def _put_aside(self, state: LogDirState, key: TopicPartition) -> None:
         """Take a stray out of the way."""
         if self._places.get(key) is state:
-            del self._places[key]
+            self._remove(key)
         state.forget(key)
         target = self._rename(state, key, STRAY_DIR_SUFFIX)
         if target is not None:
