@@ -1,8 +1,8 @@
 """What a log is given: what all logs of a broker share, and where one log begins.
 
 Owns the shapes: ``StorageSettings`` (the broker-wide settings of storage, under Kafka's names with underscores),
-``LogEnvironment`` (these, clock, timers, the cache of open segments), ``Cleaner`` (what a log needs of the cleaner) and
-``RestartPoint`` (what is known of a log that is not open).
+``LogEnvironment`` (these, clock, timers, the cache of open segments), ``Cleaner`` (what a log needs of the cleaner),
+``LogSetup`` (what one log is set up with) and ``RestartPoint`` (what is known of a log that is not open).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
+from pybroker.storage.files.file_names import partition_dir_name
 from pybroker.storage.files.segment_cache import SegmentCache
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
+    from pybroker.config.log_config import LogConfig
     from pybroker.env import Env
     from pybroker.storage.dirs.log_dir import LogDir
     from pybroker.storage.results import TopicPartition
@@ -92,6 +94,29 @@ class LogEnvironment:
         self.settings = settings
         self.cleaner: Cleaner | None = None  # made when it first looks for work
         self.segments = SegmentCache(segments_open_max, env.clock.now_ms)
+
+
+class LogSetup:
+    """What one log is set up with, open or not: whose it is, where it lies, its topic's settings."""
+
+    __slots__ = ("config", "directory", "environment", "partition", "path", "topic", "topic_id")
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: LogDir,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        config: LogConfig,
+    ) -> None:
+        self.environment = environment
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.path: Path = directory.path / partition_dir_name(topic, partition)
+        self.config = config
 
 
 class RestartPoint:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pybroker.config.log_config import LogConfig
-    from pybroker.storage.dirs.log_dir import LogDir
-    from pybroker.storage.log.log_environment import LogEnvironment
+    from pybroker.storage.log.log_environment import LogSetup
 
 T = TypeVar("T")
 
@@ -99,32 +98,23 @@ class LogState:
     segments: SegmentList
     sync_at_offset: int  # an append that reaches it is answered after a sync
 
-    def __init__(
-        self,
-        environment: LogEnvironment,
-        directory: LogDir,
-        topic: str,
-        partition: int,
-        topic_id: bytes | None,
-        path: Path,
-        config: LogConfig,
-    ) -> None:
+    def __init__(self, setup: LogSetup) -> None:
         """A log without files that begins and ends at offset 0; ``log_loader`` gives it what its directory holds."""
-        self.environment = environment
-        self.directory = directory
-        self.topic = topic
-        self.partition = partition
-        self.topic_id = topic_id
-        self.path = path
-        self.config = config
-        self.rules = AppendRules(config)
+        self.environment = setup.environment
+        self.directory = setup.directory
+        self.topic = setup.topic
+        self.partition = setup.partition
+        self.topic_id = setup.topic_id
+        self.path = setup.path
+        self.config = setup.config
+        self.rules = AppendRules(setup.config)
         self.refusal: Refusal | None = None
         self.roll_jitter_ms = 0
-        self.last_flush_ms = environment.now_ms()
+        self.last_flush_ms = setup.environment.now_ms()
         self.queue = AppendQueue(self)
         self.flushes = FlushQueue(self)
-        self.leader_epochs = LeaderEpochCache(path)
-        self.producers = ProducerStateManager(environment.settings.producer_id_expiration_ms)
+        self.leader_epochs = LeaderEpochCache(setup.path)
+        self.producers = ProducerStateManager(setup.environment.settings.producer_id_expiration_ms)
         self.become_empty(0)
 
     def __repr__(self) -> str:

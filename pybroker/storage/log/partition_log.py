@@ -20,39 +20,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pybroker.storage.files import os_file
-from pybroker.storage.files.file_names import partition_dir_name
 from pybroker.storage.log.log import Log
-from pybroker.storage.log.log_environment import RestartPoint
+from pybroker.storage.log.log_environment import LogSetup, RestartPoint
 from pybroker.storage.log.log_loader import load_log
 from pybroker.storage.log.log_state import Refusal
 from pybroker.storage.log.retention import retention_due_ms
 from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pybroker.config.log_config import LogConfig
     from pybroker.storage.dirs.log_dir import LogDir
     from pybroker.storage.log.log_environment import LogEnvironment
     from pybroker.storage.results import TopicPartition
 
 
-class PartitionLog:
+class PartitionLog(LogSetup):
     """A log, shut or open.  Everything runs on the broker's loop."""
 
-    __slots__ = (
-        "_refusal",
-        "_restart_point",
-        "config",
-        "directory",
-        "environment",
-        "opened",
-        "partition",
-        "path",
-        "retention_due_ms",
-        "topic",
-        "topic_id",
-    )
+    __slots__ = ("_refusal", "_restart_point", "opened", "retention_due_ms")
 
     def __init__(
         self,
@@ -64,13 +49,7 @@ class PartitionLog:
         config: LogConfig,
         restart_point: RestartPoint,
     ) -> None:
-        self.environment = environment
-        self.directory = directory
-        self.topic = topic
-        self.partition = partition
-        self.topic_id = topic_id
-        self.path: Path = directory.path / partition_dir_name(topic, partition)
-        self.config = config
+        super().__init__(environment, directory, topic, partition, topic_id, config)
         self.opened: Log | None = None
         self.retention_due_ms = 0  # of a shut log: before this time retention has nothing to do
         self._restart_point = restart_point
@@ -88,9 +67,7 @@ class PartitionLog:
         """
         if self.opened is not None:
             return self.opened
-        log = self.opened = Log(
-            self.environment, self.directory, self.topic, self.partition, self.topic_id, self.path, self.config
-        )
+        log = self.opened = Log(self)
         if self._refusal is not None:
             log.refuse(self._refusal)
             return log
