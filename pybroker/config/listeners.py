@@ -52,6 +52,8 @@ class Settings(Protocol):
 
     def get_str(self, name: str) -> str: ...
 
+    def is_set(self, name: str) -> bool: ...
+
 
 class _Endpoint(NamedTuple):
     name: str
@@ -78,9 +80,13 @@ def inter_broker_listener(config: Settings, listeners: Sequence[Listener]) -> st
     """The name of the listener by which brokers reach each other.
 
     That of ``inter.broker.listener.name``; else, as in Kafka, the one that is called by the protocol of
-    ``security.inter.broker.protocol``; else the first, so that a single broker needs neither.
+    ``security.inter.broker.protocol``; else the first, so that a single broker needs neither.  Raises ``ConfigError``
+    where both are set.
     """
-    name = config["inter.broker.listener.name"] or config.get_str("security.inter.broker.protocol")
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if config.is_set(by_name) and config.is_set(by_protocol):
+        raise ConfigError(f"Only one of {by_name} and {by_protocol} should be set.")
+    name = config[by_name] or config.get_str(by_protocol)
     names = [listener.name for listener in listeners]
     return name.upper() if name.upper() in names else names[0]
 

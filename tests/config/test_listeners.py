@@ -97,6 +97,13 @@ def test_brokers_talk_over_the_inter_broker_listener(settings: dict[str, str], e
     assert inter_broker_listener(config, listeners_of(config)) == expected
 
 
+def test_inter_broker_listener_is_named_in_one_way() -> None:
+    settings = {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}
+    config = BrokerConfig(settings)
+    with pytest.raises(ConfigError, match="Only one of inter"):
+        inter_broker_listener(config, listeners_of(config))
+
+
 def test_ipv4_and_ipv6_may_share_a_port() -> None:
     found = listeners(
         listeners="A://127.0.0.1:9092,B://[::1]:9092", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
