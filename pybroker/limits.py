@@ -279,8 +279,10 @@ DECIDE_SLICE_MS = 5
 # transaction of unbounded size; the rest goes into the next one.
 KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 
-# A shared SQLite file is looked at so often while anybody follows it: a look costs some microseconds.
+# The last writer's stamp on a shared SQLite file is looked at so often while anybody follows it, which costs some
+# microseconds, and SQLite itself is asked so often.
 STORE_POLL_MS = 20
+STORE_ASK_MS = 200
 
 # Keys that a shared metadata store remembers the last change of: who was away for longer reads everything.
 STORE_HISTORY_KEYS_MAX = 20_000

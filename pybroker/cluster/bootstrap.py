@@ -57,7 +57,7 @@ def open_membership(
         env,
         config,
         cache,
-        shared_store(url, env, config, node_id),
+        shared_store(url, env, config, cache, node_id),
         node_id,
         lambda: new_cluster(meta.get("cluster.id") or new_cluster_id(env.new_uuid)),
         lambda follower: connect(follower, node_id),
@@ -65,14 +65,26 @@ def open_membership(
     )
 
 
-def shared_store(url: str, env: Env, config: BrokerConfig, node_id: int) -> MetadataStore:
+def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache, node_id: int) -> MetadataStore:
     """The store that brokers share, not opened yet; StoreError for what is no url of one."""
+
+    def broker_epoch() -> int:
+        registration = cache.image.brokers.get(node_id)
+        return -1 if registration is None else registration.epoch
+
     timeout_ms = config.get_int("pybroker.metadata.session.timeout.ms")
     if url.startswith(SQLITE_URL):
         from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
 
         fsync = config.get_bool("pybroker.fsync.enable")
-        return SharedSqliteStore(url[len(SQLITE_URL) :], env, fsync=fsync, timeout_ms=timeout_ms, broker_id=node_id)
+        return SharedSqliteStore(
+            url[len(SQLITE_URL) :],
+            env,
+            fsync=fsync,
+            timeout_ms=timeout_ms,
+            broker_id=node_id,
+            broker_epoch=broker_epoch,
+        )
     if url.startswith(ZOOKEEPER_URL):
         try:
             from pybroker.cluster.zookeeper_store import ZooKeeperStore

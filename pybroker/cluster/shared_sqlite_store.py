@@ -2,9 +2,9 @@
 
 Owns: the port, on the loop, and the way back to the loop from the thread that does the work
 (``shared_sqlite_worker``).  One file serves as many processes as there are brokers: a write takes SQLite's lock for a
-moment, news are found by ``PRAGMA data_version`` every ``limits.STORE_POLL_MS`` while anybody follows, sessions are
-leases (``sqlite_sessions``), and what changed is kept for a while (``sqlite_history``).  Unlike one broker's own file
-it keeps no room for a start on a full disk.
+moment, news are looked for every ``limits.STORE_POLL_MS`` while anybody follows, sessions are leases
+(``sqlite_sessions``), and what changed is kept for a while (``sqlite_history``).  Unlike one broker's own file it keeps
+no room for a start on a full disk.
 
 Invariants: those of the port; the loop waits for the file before the broker serves and at the close, never in between.
 """
@@ -41,30 +41,34 @@ log = logging.getLogger(__name__)
 class SharedSqliteStore:
     """``MetadataStore`` on the SQLite file at ``path``, beside other processes.
 
-    A session lasts for ``timeout_ms`` after its process was heard of last.  ``broker_id``, and ``broker_epoch`` once it
-    is set, tell the others who writes.
+    A session lasts for ``timeout_ms`` after its process was heard of last.  ``broker_id`` and ``broker_epoch()``, which
+    the store's thread calls, tell the others who writes.
     """
 
     def __init__(
-        self, path: str, env: Env, *, fsync: bool = True, timeout_ms: int = 6_000, broker_id: int = -1
+        self,
+        path: str,
+        env: Env,
+        *,
+        fsync: bool = True,
+        timeout_ms: int = 6_000,
+        broker_id: int = -1,
+        broker_epoch: Callable[[], int] = lambda: -1,
     ) -> None:
         self.on_session_lost: Callable[[], None] = ignore_session_loss
         self._env = env
         self._finished = _Finished(env)
         self._followers = StoreFollowers(env.timers, 0, None, self._catch_up)
         self._worker = SharedSqliteWorker(
-            path, env.clock, _News(self), fsync=fsync, timeout_ms=timeout_ms, broker_id=broker_id
+            path,
+            env.clock,
+            _News(self),
+            fsync=fsync,
+            timeout_ms=timeout_ms,
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
         )
         self._executor: Executor | None = None
-
-    @property
-    def broker_epoch(self) -> int:
-        """The epoch under which this broker writes, for whoever has to find out."""
-        return self._worker.broker_epoch
-
-    @broker_epoch.setter
-    def broker_epoch(self, epoch: int) -> None:
-        self._worker.broker_epoch = epoch
 
     # ------------------------------------------------------------------ start and end
 

@@ -5,7 +5,9 @@ out is handed to the loop, in order, by ``tell``.
 
 A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
 writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a
-session may last names it in the log; reading and following go on meanwhile.
+session may last names it in the log; reading and following go on meanwhile.  Behind its commit a writer leaves a stamp
+there, too: to compare it costs no system call, where SQLite needs several to say that nothing is new.  SQLite is asked
+all the same, now and then, for who was killed before its stamp.
 
 Invariants: a transaction waits for others before it begins and never within; its session is renewed by it, and found to
 be lost by it; news come after the answers to the commits that made them.
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 import os
 import queue
 import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +35,8 @@ from pybroker.env import Clock
 log = logging.getLogger(__name__)
 
 WRITER_SUFFIX: Final = "-writer"
+_WRITER_BYTES: Final = 64
+_STAMP: Final = struct.Struct("=II")
 
 _BUSY_TIMEOUT_S: Final = 0.02
 _CLOSE_TIMEOUT_MS: Final = 1_000
@@ -50,7 +56,7 @@ class Writer(NamedTuple):
 def read_writer(path: str) -> Writer | None:
     """Who holds the lock of the store at ``path``, if anybody does; None where nothing tells."""
     try:
-        return Writer(*json.loads(Path(path + WRITER_SUFFIX).read_text()))
+        return Writer(*json.loads(Path(path + WRITER_SUFFIX).read_bytes()[:_WRITER_BYTES]))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -71,9 +77,16 @@ class SharedSqliteWorker:
     """See the module's docstring.  ``run`` is the thread's; ``submit``, ``stop`` and the attributes are the loop's."""
 
     def __init__(
-        self, path: str, clock: Clock, news: ToldNews, *, fsync: bool, timeout_ms: int, broker_id: int
+        self,
+        path: str,
+        clock: Clock,
+        news: ToldNews,
+        *,
+        fsync: bool,
+        timeout_ms: int,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
     ) -> None:
-        self.broker_epoch = -1
         self.is_followed = False
         self.is_watched = False
         self._path = path
@@ -82,15 +95,19 @@ class SharedSqliteWorker:
         self._synchronous = "FULL" if fsync else "OFF"
         self._timeout_ms = timeout_ms
         self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
         self._boot = sqlite_sessions.boot_id()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._writer_fd = -1
+        self._writer_map: mmap.mmap | None = None
+        self._stamps = 0
+        self._seen_stamp = b""
         self._session = 0
         self._told_revision = 0
         self._told_ephemerals: dict[str, bytes] | None = None
         self._data_version = -1
-        self._poll_at_ms = self._renew_at_ms = self._now_ms()
+        self._poll_at_ms = self._ask_at_ms = self._renew_at_ms = self._now_ms()
         self._lapse_at_ms: int | None = None
 
     # ------------------------------------------------------------------ the thread
@@ -158,7 +175,7 @@ class SharedSqliteWorker:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_S * 1000)}")
-            self._writer_fd = os.open(self._path + WRITER_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._open_writer_file()
             self._begin()
             self._upgrade(connection)
             sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
@@ -166,6 +183,14 @@ class SharedSqliteWorker:
             self._end()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+
+    def _open_writer_file(self) -> None:
+        # Written by the descriptor and read by the map: a full disk is an error then, not a signal.
+        self._writer_fd = fd = os.open(self._path + WRITER_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size = _WRITER_BYTES + _STAMP.size
+        if os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)
+        self._writer_map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         version = sqlite_tables.check_schema(connection, self._path)
@@ -188,6 +213,8 @@ class SharedSqliteWorker:
                 self._end()
         connection.close()
         self._connection = None
+        if self._writer_map is not None:
+            self._writer_map.close()
         if self._writer_fd >= 0:
             os.close(self._writer_fd)
 
@@ -223,7 +250,14 @@ class SharedSqliteWorker:
         self._poll_at_ms = self._now_ms()
 
     def _poll(self) -> None:
-        self._poll_at_ms = self._now_ms() + limits.STORE_POLL_MS
+        now_ms = self._now_ms()
+        self._poll_at_ms = now_ms + limits.STORE_POLL_MS
+        assert self._writer_map is not None
+        stamp = self._writer_map[_WRITER_BYTES:]
+        if stamp == self._seen_stamp and now_ms < self._ask_at_ms and self._data_version != -1:
+            return
+        self._seen_stamp = stamp
+        self._ask_at_ms = now_ms + limits.STORE_ASK_MS
         (data_version,) = self._opened().execute("PRAGMA data_version").fetchone()
         if data_version != self._data_version:
             self._tell_news()
@@ -328,12 +362,15 @@ class SharedSqliteWorker:
                 raise StoreError(f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms")
             if self._session and self._now_ms() >= self._poll_at_ms and (self.is_followed or self.is_watched):
                 self._poll()
-        writer = json.dumps((os.getpid(), self._broker_id, self.broker_epoch)).ljust(64)
+        writer = json.dumps((os.getpid(), self._broker_id, self._broker_epoch())).ljust(_WRITER_BYTES)
         with suppress(OSError):  # a full disk: nobody is named then
             os.pwrite(self._writer_fd, writer.encode(), 0)
 
     def _end(self) -> None:
         self._opened().execute("COMMIT")
+        self._stamps = (self._stamps + 1) & 0xFFFF_FFFF
+        with suppress(OSError):  # a full disk: the others find out a little later
+            os.pwrite(self._writer_fd, _STAMP.pack(os.getpid() & 0xFFFF_FFFF, self._stamps), _WRITER_BYTES)
 
     def _holder(self) -> str:
         writer = read_writer(self._path)

@@ -139,10 +139,18 @@ class ZooKeeperStore:
 
     def _read_everything(self) -> Steps:
         yield from self._read_snapshot()
+        yield from self._refresh()
+
+    def _refresh(self) -> Steps:
+        """Come to what all have committed up to now."""
         yield from self._catch_up(sync=True)
         yield from self._refresh_ephemerals()
 
     def load(self, prefix: str) -> dict[str, Entry]:
+        self._ask(self._refresh)
+        return self._entries(prefix)
+
+    def _entries(self, prefix: str) -> dict[str, Entry]:
         found = {key: entry for key, entry in self._state.items() if key.startswith(prefix)}
         for key, ephemeral in self._ephemerals.items():
             if key.startswith(prefix):
@@ -150,7 +158,15 @@ class ZooKeeperStore:
         return dict(sorted(found.items()))
 
     def revision(self) -> int:
+        self._ask(self._refresh)
         return self._revision
+
+    def _ask(self, begin: Callable[[], Steps]) -> None:
+        """Do an operation, and wait for it on the loop; StoreError."""
+        try:
+            self._strand.block(begin)
+        except KazooException as error:
+            raise _failure(error) from error
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         commit = _Commit(transaction)
@@ -180,9 +196,8 @@ class ZooKeeperStore:
 
     def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
         def read() -> Steps:
-            yield from self._catch_up(sync=True)
-            yield from self._refresh_ephemerals()
-            return Snapshot(self.load(prefix), self._revision)
+            yield from self._refresh()
+            return Snapshot(self._entries(prefix), self._revision)
 
         def finish(snapshot: Snapshot | None, error: Exception | None) -> None:
             done(snapshot, None if error is None else _failure(error))
@@ -395,8 +410,7 @@ class ZooKeeperStore:
         is_fresh = False
         while True:
             if is_fresh or commit.revision is not None:
-                yield from self._catch_up(sync=True)
-                yield from self._refresh_ephemerals()
+                yield from self._refresh()
                 if (revision := self._revision_of(commit.ident)) is not None:
                     return CommitResult(revision)
                 if commit.revision is not None and not self._remembers(commit.revision):

@@ -138,7 +138,7 @@ def test_metadata_of_several_brokers_lies_where_the_setting_says(tmp_path: Path)
     loop = asyncio.new_event_loop()
     env = loop.run_until_complete(real_env())
     for _ in range(2):
-        store = shared_store(f"sqlite://{tmp_path / 'shared.db'}", env, BrokerConfig({}), 1)
+        store = shared_store(f"sqlite://{tmp_path / 'shared.db'}", env, BrokerConfig({}), MetadataCache(), 1)
         store.open()
         store.close()
     loop.close()

@@ -33,8 +33,8 @@ from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
 from pybroker.net.loop_env import loop_env
 
 async def main(path, broker_id):
-    store = SharedSqliteStore(path, loop_env(), fsync=False, timeout_ms=1000, broker_id=broker_id)
-    store.broker_epoch = 7
+    env = loop_env()
+    store = SharedSqliteStore(path, env, fsync=False, timeout_ms=1000, broker_id=broker_id, broker_epoch=lambda: 7)
     store.open()
     store.commit_at_start(Transaction(puts={f"/{broker_id}": b""}, ephemerals={f"/live/{broker_id}": b""}))
     print("ready", flush=True)
@@ -295,3 +295,16 @@ def test_closed_store_leaves_the_file_and_the_name_of_its_writer(site: Site, tmp
     assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, FILE_NAME + "-writer"}
     assert read_writer(site.path) == Writer(os.getpid(), 1, -1)
     assert not new_threads()
+
+
+def test_commit_of_a_process_that_was_killed_before_it_left_its_stamp_is_found(site: Site) -> None:
+    client = site.client()
+    follower = Follower(client, site.put(client, "/a"))
+    site.settle(client)
+    with sqlite3.connect(site.path) as silent:
+        (revision,) = silent.execute("UPDATE revision SET value = value + 1 RETURNING value").fetchone()
+        silent.execute("UPDATE entries SET value = x'32' WHERE key = '/a'")
+        silent.execute("UPDATE changes SET revision = ? WHERE key = '/a'", (revision,))
+        silent.execute("UPDATE history SET last = ?", (revision,))
+    silent.close()
+    site.until(lambda: follower.state.get("/a") == b"2")
