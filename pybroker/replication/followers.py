@@ -96,6 +96,10 @@ class LedPartition(Protocol):
         """The high watermark may have to move."""
         ...
 
+    def look_at_waiting(self) -> None:
+        """A follower has told where it begins."""
+        ...
+
 
 class LeaderBroker(Protocol):
     """The broker that leads: ``ReplicaManager``."""
@@ -220,11 +224,22 @@ class Followers:
         """A follower that is known asks for what begins at ``fetch_offset``, so that it has everything below."""
         follower = self._by_id[broker_id]
         log, now_ms = self._partition.log, self._broker.env.clock.monotonic_ms()
-        before = follower.log_end_offset
+        before, start_before = follower.log_end_offset, follower.log_start_offset
         follower.fetched(fetch_offset, log_start_offset, broker_epoch, log.log_end_offset, now_ms)
         self._expand_if_due(follower, log)
         if before != fetch_offset:
             self._partition.on_appended()
+        if start_before != log_start_offset:
+            self._partition.look_at_waiting()
+
+    def low_watermark(self, start_offset: int) -> int:
+        """Where the last of the live followers begins, ``start_offset`` if none begins below it."""
+        brokers = self._broker.image.brokers
+        for follower in self._by_id.values():
+            broker = brokers.get(follower.broker_id)
+            if broker is not None and not broker.fenced:
+                start_offset = min(start_offset, follower.log_start_offset)
+        return start_offset
 
     # --- the ISR ---------------------------------------------------------------------------------------------------
 

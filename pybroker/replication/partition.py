@@ -351,3 +351,24 @@ class Partition:
         if offset == TO_HIGH_WATERMARK:
             offset = log.high_watermark
         return log.increment_log_start_offset(offset) if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def low_watermark(self) -> int:
+        """Where the last of the live replicas begins."""
+        start_offset = self.log.log_start_offset
+        return start_offset if self.followers is None else min(start_offset, self.followers.low_watermark(start_offset))
+
+    def when_deleted_everywhere(self, offset: int, timeout_ms: int, done: Callable[[int], None]) -> bool:
+        """Whether all live replicas begin at ``offset`` or later; if not, ``done(error code)`` when they do."""
+        if self.low_watermark() >= offset:
+            return True
+        from pybroker.replication.delayed_delete import DelayedDelete
+
+        delayed = DelayedDelete(self, self.replica_manager.purgatory, offset, done)
+        self.waiting[delayed] = None
+        delayed.start(timeout_ms)
+        return False
+
+    def look_at_waiting(self) -> None:
+        """Whoever waits is looked at after this turn."""
+        if self.waiting and not self.marked:
+            self.replica_manager.mark(self)

@@ -82,11 +82,6 @@ class ReplicaFetcher:
         self._next: Cancellable | None = None
         self._closed = False
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether it has nobody to follow for."""
-        return not self._partitions
-
     def add(self, partition: FollowedPartition) -> None:
         """Follow the partition's leader, once nothing is in flight in its log."""
         self._partitions[partition.key] = partition

@@ -62,6 +62,7 @@ class ReplicaRoles:
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._unsettled: deque[PartitionKey] = deque()
         self._turn: Cancellable | None = None
+        self._later: dict[PartitionKey, Cancellable] = {}
         self._led: dict[Followers, None] = {}
         self._isr_check: Cancellable | None = None
 
@@ -70,7 +71,7 @@ class ReplicaRoles:
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._unsettled.clear()
-        for timer in (self._turn, self._isr_check):
+        for timer in (self._turn, self._isr_check, *self._later.values()):
             if timer is not None:
                 timer.cancel()
 
@@ -100,10 +101,8 @@ class ReplicaRoles:
         if fetcher is None:
             followed.retire()
             return
+        # It stays when it has nobody to follow for: a fetch of its may be parked, and another's would wait behind that.
         fetcher.remove(followed)
-        if fetcher.is_idle:
-            fetcher.close()
-            del self._fetchers[followed.leader]
 
     def _settle_some(self) -> None:
         """Take roles for a share of this turn of the loop, the others in later ones."""
@@ -150,10 +149,13 @@ class ReplicaRoles:
 
     def _settle_later(self, topic: TopicImage, index: int) -> None:
         """Its log cannot be had now, for want of a descriptor perhaps; a directory that failed stays so."""
-        pause_ms = self._replicas.config.get_int("replica.fetch.backoff.ms")
-        self._replicas.env.timers.call_later(pause_ms, self._settle_again, (topic.topic_id, index))
+        key = topic.topic_id, index
+        if key not in self._later:
+            pause_ms = self._replicas.config.get_int("replica.fetch.backoff.ms")
+            self._later[key] = self._replicas.env.timers.call_later(pause_ms, self._settle_again, key)
 
     def _settle_again(self, key: PartitionKey) -> None:
+        del self._later[key]
         self._unsettled.append(key)
         if self._turn is None:
             self._settle_some()

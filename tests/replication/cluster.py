@@ -16,7 +16,7 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.peers import CONTROL, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC
-from pybroker.handlers import fetch, list_offsets
+from pybroker.handlers import delete_records, fetch, list_offsets
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.replication.partition import ACKS_ALL, Partition
 from pybroker.replication.ports import AlteredPartition
@@ -36,7 +36,7 @@ LATENCY_MS = 2
 LAG_MS = 10_000
 LISTENER = "PLAINTEXT"
 NAME = "t"
-_HANDLERS = {1: fetch, 2: list_offsets}
+_HANDLERS = {1: fetch, 2: list_offsets, 21: delete_records}
 
 
 class Broker:
