@@ -127,7 +127,13 @@ APIS: tuple[Api, ...] = (
     Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, elements_max=ADMIN),
 )
 
-# What brokers ask of each other, on the inter-broker listener of a cluster alone; Kafka serves these on controllers.
+# By which a connection of the inter-broker listener proves that it is another broker's.
+LOGIN_APIS: tuple[Api, ...] = (
+    Api(17, "SaslHandshake", (0, 1), "sasl_handshake"),
+    Api(36, "SaslAuthenticate", (0, 2), "sasl_authenticate"),
+)
+
+# What brokers ask of each other, once that is proved; Kafka serves these on controllers.
 INTER_BROKER_APIS: tuple[Api, ...] = (
     Api(56, "AlterPartition", (2, 3), "alter_partition"),
     Api(58, "Envelope", (0, 0), "envelope"),

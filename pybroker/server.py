@@ -109,7 +109,7 @@ class BrokerServer:
             metadata,
             str(logs.metadata_dir),
             logs.partition_count,
-            lambda follower, node_id: self._connect(env, follower, node_id, listener_of_brokers),
+            lambda follower, node_id, secret: self._connect(env, follower, node_id, listener_of_brokers, secret),
         )
         membership.load()
         check_nothing_is_lost(config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
@@ -190,16 +190,17 @@ class BrokerServer:
 
         await outcome_of(begin)
 
-    def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: str) -> Peers:
+    def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: str, secret: bytes) -> Peers:
         """The way to the other brokers of a cluster."""
         from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         reply_bytes_max = self.config.get_int("socket.request.max.bytes")
-        self._peers = peers = PeerClient(env, follower, node_id, listener, reply_bytes_max)
+        self._peers = peers = PeerClient(env, follower, node_id, listener, reply_bytes_max, secret)
         self.services.peers = peers
         self.services.forwarder = Forwarder(self.services)
         self.services.inter_broker_listener = listener
+        self.services.cluster_secret = secret
         return peers
 
     def _replicate(self, env: Env, replicas: ReplicaManager, channel: ControllerChannel) -> None:

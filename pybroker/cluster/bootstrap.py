@@ -39,12 +39,12 @@ def open_membership(
     cache: MetadataCache,
     metadata_dir: str,
     partition_count: int,
-    connect: Callable[[MetadataFollower, int], Peers],
+    connect: Callable[[MetadataFollower, int, bytes], Peers],
 ) -> Standalone | ClusterMember:
     """This broker's place in its cluster, which may be the broker alone; StoreError when the directory is another's.
 
     ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.
-    ``connect(follower, node_id)`` makes the way to the other brokers.  Nothing is opened yet: ``load`` does that.
+    ``connect(follower, node_id, secret)`` makes the way to the other brokers.  Nothing is opened yet: ``load`` does.
     """
     url = config["pybroker.metadata"]
     if url is None:
@@ -60,7 +60,7 @@ def open_membership(
         shared_store(url, env, config, cache, node_id),
         node_id,
         lambda: new_cluster(meta.get("cluster.id") or new_cluster_id(env.new_uuid)),
-        lambda follower: connect(follower, node_id),
+        lambda follower, secret: connect(follower, node_id, secret),
         config.get_int("pybroker.metadata.session.timeout.ms"),
     )
 

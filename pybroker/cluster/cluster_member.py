@@ -51,8 +51,8 @@ class Hearing(NamedTuple):
 class ClusterMember:
     """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
 
-    ``found()`` gives the first contents of a new store; ``connect(follower)`` makes the way to the other brokers, whose
-    addresses are in the follower's image.
+    ``found()`` gives the first contents of a new store; ``connect(follower, secret)`` makes the way to the other
+    brokers, whose addresses are in the follower's image.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ClusterMember:
         store: MetadataStore,
         node_id: int,
         found: Callable[[], Founding],
-        connect: Callable[[MetadataFollower], Peers],
+        connect: Callable[[MetadataFollower, bytes], Peers],
         session_timeout_ms: int,
     ) -> None:
         self.is_alone: Literal[False] = False
@@ -117,7 +117,7 @@ class ClusterMember:
     def _wire(self, image: ClusterImage) -> None:
         env, store = self._env, self._store
         self.follower = MetadataFollower(env, store, self._cache, image)
-        self.peers = self._connect(self.follower)
+        self.peers = self._connect(self.follower, self._secret)
         self.controller = Controller(env, self._config, self.node_id, store, self.follower)
         self.channel = ControllerChannel(env, self.node_id, self.controller, self.follower, self.peers)
         self._closers += [self.follower.close, self.controller.close, self.peers.close]

@@ -108,6 +108,11 @@ class ScramServer:
         self._nonce = b""
         self._exchanged = b""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether ``final`` is next."""
+        return bool(self._exchanged)
+
     def first(self, client_first: bytes) -> bytes:
         """The answer to what the client said first."""
         if not client_first.startswith(_NO_CHANNEL_BINDING):

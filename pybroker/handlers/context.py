@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
+    from pybroker.cluster.scram import ScramServer
     from pybroker.handlers.services import Services
 
 
@@ -39,6 +40,12 @@ class RequestChannel(Protocol):
     """What a handler may ask of, and tell, whatever the request came by: a connection."""
 
     client_software: tuple[str, str]  # name and version, as ApiVersions told them; empty before
+    is_broker: bool  # it has proved that it is another broker's of this cluster
+    login: ScramServer | None  # the proof that is under way
+
+    def become_broker(self) -> None:
+        """It is proved: what brokers ask of each other is served from now on."""
+        ...
 
     def hold_request(self) -> HeldRequest:
         """Keep the bytes of the request being served."""

@@ -107,7 +107,7 @@ def refusal_of_follower(ctx: RequestContext, broker_id: int, broker_epoch: int) 
     if (
         broker is None
         or ctx.api_version < _REPLICA_EPOCH
-        or ctx.listener != services.inter_broker_listener
+        or not ctx.connection.is_broker
         or not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
     ):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

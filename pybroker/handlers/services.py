@@ -45,6 +45,7 @@ class Services:
         "auto_topic_creation",
         "broker_id",
         "cluster_id",
+        "cluster_secret",
         "config",
         "configs",
         "controller",
@@ -73,6 +74,7 @@ class Services:
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
     peers: Peers  # the other brokers, where there are others
     inter_broker_listener: str | None  # by which they come; None where there are none
+    cluster_secret: bytes | None  # by which they know each other
     logs: LogManager
     producer_ids: ProducerIds
     replicas: ReplicaManager
@@ -85,6 +87,7 @@ class Services:
     def __init__(self) -> None:
         self._builders: dict[str, Callable[[], Any]] = {}
         self.inter_broker_listener = None
+        self.cluster_secret = None
         self.authorizer: Authorizer | None = (
             None  # None: everybody may do everything, and long lists are not gone through
         )

@@ -35,6 +35,7 @@ from pybroker.net.turns import Turn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pybroker.cluster.scram import ScramServer
     from pybroker.handlers.context import HeldRequest, Parked
     from pybroker.net.buffers import ReceiveBuffer
     from pybroker.net.dispatch import ServedApi
@@ -65,7 +66,9 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "client_software",
         "closed",
+        "is_broker",
         "last_seen_sweep",
+        "login",
         "peer_host",
         "turn",
     )
@@ -88,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._last_unsent_bytes = 0
         self._stalled_sweeps = 0
         self.client_software = ("", "")
+        self.is_broker = False
+        self.login: ScramServer | None = None
         self.closed = False
         self.last_seen_sweep = processor.sweep
         self.peer_host = ""
@@ -99,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer_host = f"/{peer[0]}" if peer else "/unknown"
         processor = self._processor
-        dispatcher = processor.dispatcher_of(self._listener)
+        dispatcher = processor.dispatcher_of(self._listener, is_broker=False)
         self._requests = Requests(
             self, self._listener, processor.services, dispatcher, processor.long_requests, self._fronts
         )
@@ -353,6 +358,11 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.flush(self._transport)
 
     # --- the end ---------------------------------------------------------------------------------------------------
+
+    def become_broker(self) -> None:
+        """The peer has proved that it is another broker of this cluster."""
+        self.is_broker = True
+        self._requests.serve_by(self._processor.dispatcher_of(self._listener, is_broker=True))
 
     def refuse(self, reason: str) -> None:
         """Close the connection because of what the peer sent, with one log line, or one for many of its kind."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from importlib import import_module
 from typing import Any
 
-from pybroker.apis import BY_KEY, INTER_BROKER_APIS, Api, Route
+from pybroker.apis import BY_KEY, Api, Route
 from pybroker_protocol import codec, messages
 
 API_VERSIONS_KEY = 18
@@ -122,9 +122,9 @@ class Dispatcher:
 
     __slots__ = ("_by_key", "served")
 
-    def __init__(self, *, for_brokers: bool = False) -> None:
-        """``for_brokers``: also what brokers ask of each other."""
-        self._by_key = {**BY_KEY, **{api.key: api for api in INTER_BROKER_APIS}} if for_brokers else BY_KEY
+    def __init__(self, *others: Api) -> None:
+        """``others``: what is served beside what clients may ask for."""
+        self._by_key = {**BY_KEY, **{api.key: api for api in others}} if others else BY_KEY
         self.served: dict[int, ServedApi] = {}
 
     def resolve(self, key_and_version: int) -> ServedApi:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
@@ -20,6 +21,7 @@ from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import Framing
 from pybroker.net.peer_link import LinkSurroundings, PeerLink
+from pybroker.net.peer_login import PeerLogin
 from pybroker.net.peer_requests import PeerEncoder
 
 if TYPE_CHECKING:
@@ -44,13 +46,25 @@ class Addresses(Protocol):
 
 
 class PeerClient:
-    """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers."""
+    """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers.
 
-    def __init__(self, env: Env, metadata: Addresses, broker_id: int, listener: str, reply_bytes_max: int = 0) -> None:
+    With a ``secret`` each connection begins with the proof that both sides know it.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        metadata: Addresses,
+        broker_id: int,
+        listener: str,
+        reply_bytes_max: int = 0,
+        secret: bytes | None = None,
+    ) -> None:
         self._env = env
         self._metadata = metadata
         self._listener = listener
-        self._encoder = PeerEncoder(f"broker-{broker_id}")
+        client_id = f"broker-{broker_id}"
+        self._encoder = PeerEncoder(client_id)
         self._links: dict[int, dict[str, PeerLink]] = {}
         self._is_closed = False
         self._folded_log = FoldedLog(log, env.timers)
@@ -61,6 +75,7 @@ class PeerClient:
             BufferPool(),
             self._folded_log,
             {},
+            None if secret is None else partial(PeerLogin, env, client_id, secret),
         )
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._on_image)
 

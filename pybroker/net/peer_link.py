@@ -23,16 +23,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker import limits
 from pybroker.cluster.peers import PeerError, PeerFailure
 from pybroker.net.peer_connection import PeerConnection
+from pybroker.net.peer_login import LoginRefused
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from pybroker.cluster.image import Endpoint
     from pybroker.env import Cancellable, Env
     from pybroker.folded_log import FoldedLog
     from pybroker.net.buffers import BufferPool
     from pybroker.net.framing import Framing
+    from pybroker.net.peer_login import PeerLogin
     from pybroker.net.peer_requests import PeerRequest
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class LinkSurroundings(NamedTuple):
     pool: BufferPool
     folded_log: FoldedLog
     attempts: dict[asyncio.Task[None], None]  # tries to connect, also those that are given up and not over yet
+    new_login: Callable[[], PeerLogin] | None = None  # what comes before the first request
 
 
 class PeerLink:
@@ -61,6 +64,7 @@ class PeerLink:
         "_endpoint",
         "_env",
         "_failures",
+        "_login",
         "_name",
         "_next_deadline_ms",
         "_requests",
@@ -83,6 +87,7 @@ class PeerLink:
         self._candidate: PeerConnection | None = None  # of the try that goes on
         self._attempt: asyncio.Task[None] | None = None
         self._attempt_timer: Cancellable | None = None
+        self._login: PeerLogin | None = None  # of the candidate
         self._failures = 0  # in a row
         self._retry_at_ms = 0
         self._retry_timer: Cancellable | None = None
@@ -169,14 +174,16 @@ class PeerLink:
         self._failed(PeerFailure.UNREACHABLE, "it takes no connection in time")
 
     def _drop_attempt(self) -> None:
-        attempt = self._attempt
+        attempt, candidate = self._attempt, self._candidate
         self._forget_attempt()
         if attempt is not None:
             attempt.cancel()
+        if candidate is not None:
+            candidate.abort("nobody waits for it any more")
 
     def _forget_attempt(self) -> None:
         """The try is over, or not wanted any more: whatever comes of it is nobody's."""
-        self._attempt = self._candidate = None
+        self._attempt = self._candidate = self._login = None
         if self._attempt_timer is not None:
             self._attempt_timer.cancel()
             self._attempt_timer = None
@@ -184,7 +191,27 @@ class PeerLink:
     def on_connected(self, connection: PeerConnection) -> None:
         if connection is not self._candidate:
             connection.abort("nobody waits for it any more")
+        elif self._shared.new_login is None:
+            self._use(connection)
+        else:
+            self._login = self._shared.new_login()
+            connection.send(self._login.begin())
+
+    def _go_on_logging_in(self, connection: PeerConnection, login: PeerLogin, frame: memoryview) -> None:
+        try:
+            answer = login.on_reply(frame)
+        except LoginRefused as error:
+            self._forget_attempt()
+            connection.abort(str(error))
+            self._failed(PeerFailure.UNREACHABLE, f"login refused: {error}")
             return
+        if login.is_over:
+            self._use(connection)
+        else:
+            connection.send(answer)
+
+    def _use(self, connection: PeerConnection) -> None:
+        """It is ready for requests."""
         self._forget_attempt()
         self._connection = connection
         self._send_waiting()
@@ -194,6 +221,9 @@ class PeerLink:
             self._send_waiting()
 
     def on_frame(self, connection: PeerConnection, frame: memoryview) -> None:
+        if connection is self._candidate and self._login is not None:
+            self._go_on_logging_in(connection, self._login, frame)
+            return
         if connection is not self._connection:
             return
         if not self._sent_count:
@@ -215,6 +245,9 @@ class PeerLink:
         if connection is self._connection:
             self._connection = None
             self._failed(PeerFailure.DISCONNECTED, reason)
+        elif connection is self._candidate:
+            self._forget_attempt()
+            self._failed(PeerFailure.UNREACHABLE, f"{reason} while this broker logged in")
 
     def _break(self, failure: PeerFailure, reason: str, culprits: Collection[PeerRequest] = ()) -> None:
         """End the connection, and what waits for it."""

@@ -15,6 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
+from pybroker.apis import INTER_BROKER_APIS, LOGIN_APIS
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
@@ -70,7 +71,7 @@ class Processor:
         self.budget = ReceiveBudget(BufferPool(), queued_bytes_max, self.framing.frame_bytes_max, env)
         self.shared = self.budget.take_shared()
         self.dispatcher = Dispatcher()
-        self._dispatcher_for_brokers: Dispatcher | None = None
+        self._dispatchers_for_brokers: dict[bool, Dispatcher] = {}
         self.turns = Turns(env.timers.call_soon)
         self.folded_log = FoldedLog(log, env.timers)
         self.long_requests = LongRequests(env)
@@ -85,13 +86,15 @@ class Processor:
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
-    def dispatcher_of(self, listener: str) -> Dispatcher:
-        """What connections of that listener are served."""
+    def dispatcher_of(self, listener: str, *, is_broker: bool) -> Dispatcher:
+        """What a connection of that listener is served, before and after it has proved that it is a broker's."""
         if listener != self.services.inter_broker_listener:
             return self.dispatcher
-        if self._dispatcher_for_brokers is None:
-            self._dispatcher_for_brokers = Dispatcher(for_brokers=True)
-        return self._dispatcher_for_brokers
+        found = self._dispatchers_for_brokers.get(is_broker)
+        if found is None:
+            others = (*LOGIN_APIS, *INTER_BROKER_APIS) if is_broker else LOGIN_APIS
+            found = self._dispatchers_for_brokers[is_broker] = Dispatcher(*others)
+        return found
 
     def start(self) -> None:
         """Begin to look after the connections."""

@@ -130,6 +130,10 @@ class Requests:
             self._context = self._new_context()
         connection.reply(api, correlation_id, response)
 
+    def serve_by(self, dispatcher: Dispatcher) -> None:
+        """What may be asked for from now on."""
+        self._dispatcher = dispatcher
+
     def forget(self) -> None:
         """There will be no further request: without what refers to it the connection's memory goes at once."""
         del self._connection, self._context

@@ -101,7 +101,7 @@ class Members:
             self.stores[broker_id],
             broker_id,
             lambda: new_cluster(CLUSTER_ID),
-            lambda follower: DirectPeers(self, broker_id),
+            lambda follower, secret: DirectPeers(self, broker_id),
             SESSION_TIMEOUT_MS,
         )
         self.by_id[broker_id] = member

@@ -37,7 +37,8 @@ def ask_produce(broker: Broker, version: int, acks: int = -1) -> Any:
     services: Any = broker.services
     context.services, context.api_version, context.listener = services, version, LISTENER
     context.client_id = "c"
-    context.connection = Connection()
+    connection: Any = Connection()
+    context.connection = connection
     data = PartitionProduceData(index=0, records=memoryview(batch()))
     topic = TopicProduceData(name=NAME, topic_id=TOPIC_ID, partition_data=[data])
     request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5_000, topic_data=[topic])

@@ -1,0 +1,105 @@
+"""What brokers ask of each other is answered to those that know the cluster's secret, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
+from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.peers import PeerError, PeerFailure
+from pybroker.cluster.scram import MECHANISM
+from pybroker.net.loop_env import loop_env
+from pybroker.net.peer_client import PeerClient
+from pybroker.testing import Broker
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
+from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
+from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker.wire_client import WireClient
+
+LISTENER = "PLAINTEXT"
+ALTER_PARTITION = AlterPartitionRequest(broker_id=9, topics=[])
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Broker]:
+    """The only broker, so far, of a cluster that others may join."""
+    with Broker({"pybroker.metadata": f"sqlite://{tmp_path}/metadata.db"}) as broker:
+        yield broker
+
+
+def ask_as_broker(member: Broker, secret: bytes) -> tuple[Any, PeerError | None]:
+    """What a broker that knows ``secret`` gets for an AlterPartition."""
+
+    async def run() -> tuple[Any, PeerError | None]:
+        endpoint = Endpoint(member.host, member.port)
+        brokers = {1: BrokerRegistration(1, 1, bytes(16), {LISTENER: endpoint})}
+        peers = PeerClient(
+            loop_env(), MetadataCache(ClusterImage(epoch=1, brokers=brokers)), 9, LISTENER, secret=secret
+        )
+        outcome: asyncio.Future[tuple[Any, PeerError | None]] = asyncio.get_running_loop().create_future()
+        peers.ask(
+            1, ALTER_PARTITION, 3, lambda response, error: outcome.set_result((response, error)), timeout_ms=10_000
+        )
+        found = await asyncio.wait_for(outcome, 20)
+        peers.close()
+        await peers.wait_closed()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_broker_that_knows_the_secret_is_answered(member: Broker) -> None:
+    secret = member._running().services.cluster_secret
+    assert secret is not None
+    response, error = ask_as_broker(member, secret)
+    assert error is None
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH, "it is not registered, and that is another matter"
+
+
+def test_a_broker_of_another_cluster_is_not_answered_and_told_why(member: Broker) -> None:
+    response, error = ask_as_broker(member, b"of another cluster")
+    assert response is None
+    assert error is not None
+    assert error.reason is PeerFailure.UNREACHABLE
+    assert not error.may_be_done
+    assert "secret" in str(error)
+
+
+def test_a_stranger_that_asks_what_brokers_ask_loses_its_connection(member: Broker) -> None:
+    with WireClient((member.host, member.port)) as stranger:
+        assert stranger.ask(ALTER_PARTITION, 3) is None
+
+
+def test_a_stranger_that_fetches_as_a_replica_moves_nothing(member: Broker) -> None:
+    broker_id = member._running().services.broker_id
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=broker_id, replica_epoch=0),
+        max_wait_ms=0,
+        min_bytes=0,
+        isolation_level=0,
+        topics=[],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    with WireClient((member.host, member.port)) as stranger:
+        assert stranger.ask(request, 17).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_login_keeps_to_its_order_and_its_mechanism(member: Broker) -> None:
+    with WireClient((member.host, member.port)) as stranger:
+        step = SaslAuthenticateRequest(auth_bytes=b"n,,n=x,r=y")
+        assert stranger.ask(step, 2).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        refused = stranger.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert (refused.error_code, refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM])
+        assert stranger.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1).error_code == 0
+        assert stranger.ask(step, 2).error_code == 0
+        assert stranger.ask(step, 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert stranger.ask(step, 2).error_code == ErrorCode.ILLEGAL_SASL_STATE, "one try for each handshake"
+        assert stranger.ask(ALTER_PARTITION, 3) is None
