@@ -113,6 +113,8 @@ APIS: tuple[Api, ...] = (
     Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP),
     Api(43, "ElectLeaders", (0, 2), "elect_leaders", CONTROLLER, elements_max=WHOLE),
     Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", CONTROLLER, elements_max=ADMIN),
+    Api(45, "AlterPartitionReassignments", (0, 1), "alter_partition_reassignments", CONTROLLER, elements_max=ADMIN),
+    Api(46, "ListPartitionReassignments", (0, 0), "list_partition_reassignments", CONTROLLER, elements_max=ADMIN),
     Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP),
     Api(57, "UpdateFeatures", (0, 2), "update_features", CONTROLLER, elements_max=WHOLE),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY),

@@ -26,9 +26,10 @@ from pybroker.cluster.decisions.brokers import (
     take_directories_offline,
 )
 from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.decisions.elections import WantedElections, elect_leaders, refused_elections
+from pybroker.cluster.decisions.elections import WantedElections, elect_leaders
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
+from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.image import BrokerRegistration, ImageBuilder
 from pybroker.cluster.metadata_store import MetadataStore
@@ -37,19 +38,20 @@ from pybroker.cluster.operations import (
     Heartbeat,
     InSyncChange,
     InSyncResults,
-    LeaderElections,
     MorePartitions,
     NamedResult,
     NewTopic,
+    PartitionResults,
     ProducerIdBlock,
     Registration,
     TopicCreation,
     TopicDeletion,
+    refused_partitions,
 )
 from pybroker.cluster.write_queue import Images, WriteOperation, WriteQueue
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
-from pybroker.config.resources import MIN_INSYNC_REPLICAS, ConfigChange
+from pybroker.config.resources import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION, ConfigChange
 from pybroker.env import Env
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, uuid_text
@@ -254,17 +256,37 @@ class Controller:
         self,
         election_type: int,
         wanted: WantedElections,
-        done: Callable[[LeaderElections], None],
+        done: Callable[[PartitionResults], None],
         *,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Elect leaders of the wanted partitions; one answer for each, in the order asked."""
 
-        def refuse(code: int, message: str | None) -> LeaderElections:
-            return refused_elections(wanted, code, message)
+        def refuse(code: int, message: str | None) -> PartitionResults:
+            return refused_partitions(wanted or (), code, message)
 
-        def decide(builder: ImageBuilder) -> LeaderElections:
+        def decide(builder: ImageBuilder) -> PartitionResults:
             return elect_leaders(builder, election_type, wanted)
+
+        self._submit(decide, refuse, done, timeout_ms=timeout_ms)
+
+    def alter_partition_reassignments(
+        self,
+        wanted: WantedReassignments,
+        done: Callable[[PartitionResults], None],
+        *,
+        may_change_factor: bool = True,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Begin, change or take back the moving of partitions; one answer for each, in the order asked."""
+        named = [(name, [reassignment.partition for reassignment in partitions]) for name, partitions in wanted]
+
+        def refuse(code: int, message: str | None) -> PartitionResults:
+            return refused_partitions(named, code, message)
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, PartitionResults]:
+            rules = ReassignmentRules(self._config.get_bool(UNCLEAN_LEADER_ELECTION), may_change_factor)
+            return alter_reassignments(builder, wanted, rules)
 
         self._submit(decide, refuse, done, timeout_ms=timeout_ms)
 

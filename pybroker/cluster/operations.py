@@ -9,7 +9,7 @@ change configs is ``config.resources.ConfigChange``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pybroker_protocol.uuids import ZERO_UUID
@@ -70,20 +70,36 @@ class NamedResult(NamedTuple):
     error_message: str | None = None
 
 
-class PartitionElection(NamedTuple):
-    """How the election in one partition went."""
+class PartitionResult(NamedTuple):
+    """How it went with one partition."""
 
     partition: int
     error_code: int = 0
     error_message: str | None = None
 
 
-class LeaderElections(NamedTuple):
-    """The elections by topic, in the order asked; the error is that of the whole, if there was one."""
+class PartitionResults(NamedTuple):
+    """How it went with partitions, by topic, in the order asked; the error is that of the whole, if there was one."""
 
-    topics: list[tuple[str, list[PartitionElection]]]
+    topics: list[tuple[str, list[PartitionResult]]]
     error_code: int = 0
     error_message: str | None = None
+
+
+def refused_partitions(wanted: Iterable[tuple[str, Iterable[int]]], code: int, message: str | None) -> PartitionResults:
+    """The same error for the whole and for each partition that was named."""
+    return PartitionResults(
+        [(name, [PartitionResult(index, code, message) for index in indexes]) for name, indexes in wanted],
+        code,
+        message,
+    )
+
+
+class Reassignment(NamedTuple):
+    """Move a partition to these replicas, the preferred leader first; None: take back what is under way."""
+
+    partition: int
+    replicas: tuple[int, ...] | None
 
 
 class ProducerIdBlock(NamedTuple):

@@ -21,6 +21,7 @@ GROUP: Final = 32
 
 # While eligible leader replicas are tracked (KIP-966) it is set for all brokers together, and for none alone.
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 
 # ConfigSource: where a value comes from.
 TOPIC_CONFIG: Final = 1

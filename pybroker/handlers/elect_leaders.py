@@ -10,16 +10,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
-from pybroker.cluster.decisions.elections import PREFERRED, WantedElections, refused_elections
-from pybroker.cluster.operations import LeaderElections, PartitionElection
+from pybroker.cluster.decisions.elections import PREFERRED, WantedElections
+from pybroker.cluster.operations import PartitionResult, PartitionResults, refused_partitions
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
+from pybroker_protocol.messages import elect_leaders as messages
+from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ReplicaElectionResult
 
 _TYPES_SINCE: Final = 1
 
@@ -30,7 +26,7 @@ def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
     wanted = _wanted(request)
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return (yield from _response(refused_elections(wanted, code, code.message), version))
+        return (yield from _response(refused_partitions(wanted or (), code, code.message), version))
     elected = Parked()
     ctx.services.controller.elect_leaders(
         request.election_type if version >= _TYPES_SINCE else PREFERRED,
@@ -43,7 +39,7 @@ def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
 
 def refuse(ctx: RequestContext, request: ElectLeadersRequest, error: ErrorCode) -> ElectLeadersResponse:
     """Nobody was elected, for this reason."""
-    elections = refused_elections(_wanted(request), error, error.message)
+    elections = refused_partitions(_wanted(request) or (), error, error.message)
     return _whole_response(ctx.api_version, elections, [_result(*topic) for topic in elections.topics])
 
 
@@ -52,7 +48,7 @@ def _wanted(request: ElectLeadersRequest) -> WantedElections:
     return None if topics is None else [(topic.topic, topic.partitions) for topic in topics]
 
 
-def _response(elections: LeaderElections, version: int) -> Steps:
+def _response(elections: PartitionResults, version: int) -> Steps:
     results = []
     for name, partitions in elections.topics:
         results.append(_result(name, partitions))
@@ -61,7 +57,7 @@ def _response(elections: LeaderElections, version: int) -> Steps:
 
 
 def _whole_response(
-    version: int, elections: LeaderElections, results: list[ReplicaElectionResult]
+    version: int, elections: PartitionResults, results: list[ReplicaElectionResult]
 ) -> ElectLeadersResponse:
     return ElectLeadersResponse(
         throttle_time_ms=0,
@@ -70,11 +66,11 @@ def _whole_response(
     )
 
 
-def _result(name: str, elections: Iterable[PartitionElection]) -> ReplicaElectionResult:
+def _result(name: str, elections: Iterable[PartitionResult]) -> ReplicaElectionResult:
     return ReplicaElectionResult(
         topic=name,
         partition_result=[
-            PartitionResult(
+            messages.PartitionResult(
                 partition_id=election.partition,
                 error_code=election.error_code,
                 error_message=election.error_message,

@@ -10,15 +10,17 @@ from pybroker.cluster.cluster_member import ClusterMember, Hearing
 from pybroker.cluster.founding import new_cluster
 from pybroker.cluster.image import ClusterImage, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.operations import InSyncChange, InSyncResult, NewTopic
 from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import (
     allocate_producer_ids,
     alter_partition,
+    alter_partition_reassignments,
     broker_heartbeat,
     broker_registration,
     create_topics,
+    list_partition_reassignments,
 )
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.schema import Request
@@ -31,9 +33,11 @@ SESSION_TIMEOUT_MS = 6_000
 _HANDLERS: dict[str, Any] = {
     "AllocateProducerIdsRequest": allocate_producer_ids,
     "AlterPartitionRequest": alter_partition,
+    "AlterPartitionReassignmentsRequest": alter_partition_reassignments,
     "BrokerHeartbeatRequest": broker_heartbeat,
     "BrokerRegistrationRequest": broker_registration,
     "CreateTopicsRequest": create_topics,
+    "ListPartitionReassignmentsRequest": list_partition_reassignments,
 }
 
 
@@ -151,6 +155,26 @@ class Members:
         self.settle()
         (answer,) = answers
         return answer
+
+    def ask_controller(self, request: Request, version: int) -> Any:
+        """The response of the active controller's broker to a request that came to it."""
+        (active,) = self.active()
+        peers = DirectPeers(self, active)
+        return self.ask(
+            lambda done: peers.ask(active, request, version, lambda response, _: done(response), timeout_ms=0)
+        )
+
+    def alter_in_sync(self, topic: str, *in_sync: int, partition: int = 0) -> InSyncResult:
+        """The partition's leader asks for these in-sync replicas."""
+        (active,) = self.active()
+        image = self.image(active)
+        found = image.topics_by_name[topic]
+        state = found.partitions[partition]
+        epochs = tuple((replica, image.brokers[replica].epoch) for replica in in_sync)
+        change = InSyncChange(found.topic_id, partition, state.leader_epoch, state.partition_epoch, epochs)
+        leader = self.by_id[state.leader]
+        (result,) = self.ask(lambda done: leader.channel.alter_partitions([change], done)).results
+        return result
 
     def create_topic(self, name: str, *replicas: tuple[int, ...]) -> None:
         """A topic whose partitions have these replicas."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from pybroker.cluster.decisions.in_sync_replicas import is_online, led_by, put_partitions
 from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage
-from pybroker.cluster.operations import LeaderElections, PartitionElection
+from pybroker.cluster.operations import PartitionResult, PartitionResults, refused_partitions
 from pybroker_protocol.errors import ErrorCode, readable
 
 PREFERRED: Final = 0
@@ -23,47 +23,38 @@ UNCLEAN: Final = 1
 WantedElections = Sequence[tuple[str, Sequence[int]]] | None
 
 
-def elect_leaders(builder: ImageBuilder, election_type: int, wanted: WantedElections) -> LeaderElections:
+def elect_leaders(builder: ImageBuilder, election_type: int, wanted: WantedElections) -> PartitionResults:
     """Elect in each of the partitions for itself; of all partitions, those that need no election are left out."""
     if election_type not in (PREFERRED, UNCLEAN):
-        return refused_elections(wanted, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
+        return refused_partitions(wanted or (), ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
     if wanted is not None:
-        return LeaderElections([(name, _elect(builder, election_type, name, indexes)) for name, indexes in wanted])
+        return PartitionResults([(name, _elect(builder, election_type, name, indexes)) for name, indexes in wanted])
     topics = []
     for topic in list(builder.view().topics_by_name.values()):
         elections = _elect(builder, election_type, topic.name, range(len(topic.partitions)))
         needed = [election for election in elections if election.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         topics.append((topic.name, needed))
-    return LeaderElections(topics)
+    return PartitionResults(topics)
 
 
-def refused_elections(wanted: WantedElections, code: int, message: str | None) -> LeaderElections:
-    """The same error for the whole and for each partition that was named."""
-    return LeaderElections(
-        [(name, [PartitionElection(index, code, message) for index in indexes]) for name, indexes in wanted or ()],
-        code,
-        message,
-    )
-
-
-def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterable[int]) -> list[PartitionElection]:
+def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterable[int]) -> list[PartitionResult]:
     image = builder.view()
     topic = image.topics_by_name.get(name)
     if topic is None:
         unknown = readable(f"No such topic as {name}")
-        return [PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown) for index in indexes]
+        return [PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown) for index in indexes]
     elections = []
     elected: dict[int, PartitionImage] = {}  # a topic that is named again and again is not copied as often
     for index in indexes:
         if not 0 <= index < len(topic.partitions):
             unknown = f"No such partition as {name}-{index}"
-            elections.append(PartitionElection(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
+            elections.append(PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
             continue
         before = elected.get(index, topic.partitions[index])
         after, code = _elected(image, before, election_type)
         if after is not before:
             elected[index] = after
-        elections.append(PartitionElection(index, code, code.message if code else None))
+        elections.append(PartitionResult(index, code, code.message if code else None))
     if elected:
         partitions = [elected.get(index, partition) for index, partition in enumerate(topic.partitions)]
         put_partitions(builder, topic, partitions)

@@ -61,11 +61,11 @@ def without_in_sync(image: ClusterImage, topic: str, partition: PartitionImage, 
 
 
 def with_in_sync(image: ClusterImage, topic: str, before: PartitionImage, after: PartitionImage) -> PartitionImage:
-    """``after``, whose in-sync replicas a leader has chosen: who was in sync, or eligible, stays eligible below the
+    """``after``, whose in-sync replicas were chosen anew: who was in sync, or eligible, stays eligible below the
     minimum, since nothing is committed there that it lacks."""
     if len(after.isr) >= min(_min_insync_replicas(image, topic), len(after.replicas)):
         return after._replace(elr=(), last_known_elr=())
-    eligible = dict.fromkeys((*before.elr, *before.isr))
+    eligible = [replica for replica in dict.fromkeys((*before.elr, *before.isr)) if replica in after.replicas]
     return after._replace(elr=tuple(replica for replica in eligible if replica not in after.isr))
 
 

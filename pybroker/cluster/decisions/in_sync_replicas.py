@@ -1,8 +1,9 @@
 """Who is in sync, and who leads, when replicas come and go.
 
-Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, and whether a leader may have the
-in-sync replicas that it asks for (KIP-497, KIP-903).  Does not own elections on request (``elections``), nor when a
-follower has caught up: its leader says so (``replication``).
+Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, whether a leader may have those in
+sync that it asks for (KIP-497, KIP-903), and who leads where replicas were chosen anew.  Does not own elections on
+request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up: its leader
+says so (``replication``).
 
 Invariants: a leader is in sync, or was the last that was; the last replica that holds everything stays in sync, or
 eligible (``eligible_replicas``), whatever happens; the leader epoch grows whenever the leader changes, the partition
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 
 from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.decisions.reassigned_replicas import completed
 from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncState
 from pybroker_protocol.errors import ErrorCode
@@ -65,14 +67,38 @@ def without_replica(
     if broker_id in partition.isr or (forgetful and broker_id in partition.elr):
         after = _without_in_sync(image, topic, partition, broker_id, forgetful)
     if partition.leader == broker_id:
-        leaderless = after._replace(leader=NO_LEADER)
-        after = with_leader(image, leaderless, avoided=(broker_id,))
-        if after is leaderless:
-            return leaderless._replace(
-                leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
-            )
-        return after
+        return _led_anew(image, after, avoided=(broker_id,))
     return partition if after is partition else after._replace(partition_epoch=partition.partition_epoch + 1)
+
+
+def _led_anew(image: ClusterImage, partition: PartitionImage, avoided: Iterable[int] = ()) -> PartitionImage:
+    """Its leader must not lead any more: another one does, or nobody."""
+    leaderless = partition._replace(leader=NO_LEADER)
+    after = with_leader(image, leaderless, avoided)
+    if after is leaderless:
+        return after._replace(leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1)
+    return after
+
+
+def settled(image: ClusterImage, topic: str, before: PartitionImage, after: PartitionImage) -> PartitionImage:
+    """``after``, whose replicas or in-sync replicas were chosen anew: a reassignment ends that has come to its end.
+
+    Who leads stays as long as it is in sync.  Where replicas are gone the leader epoch grows all the same, so that what
+    they still ask for is of the past.  ``before`` itself where nothing has changed.
+    """
+    after = completed(after)
+    if eligible_replicas.are_tracked(image):
+        after = eligible_replicas.with_in_sync(image, topic, before, after)
+    if after == before:
+        return before
+    leader = after.leader
+    if leader != NO_LEADER and not (leader in after.isr and is_online(image, after, leader)):
+        return _led_anew(image, after)
+    elected = with_leader(image, after)
+    if elected is not after:
+        return elected
+    all_stay = set(before.replicas) <= set(after.replicas)
+    return after._replace(leader_epoch=before.leader_epoch + (not all_stay), partition_epoch=before.partition_epoch + 1)
 
 
 def _without_in_sync(
@@ -139,6 +165,9 @@ def _alter(builder: ImageBuilder, broker_id: int, change: InSyncChange) -> InSyn
         partitions = list(topic.partitions)
         partitions[change.partition_index] = after
         builder.put_topic(topic._replace(partitions=tuple(partitions)))
+    if after.leader != broker_id:
+        # The change ended a reassignment, which took the leader away: its next state comes with the image.
+        return InSyncResult(change.topic_id, change.partition_index, ErrorCode.NEW_LEADER_ELECTED)
     state = InSyncState(after.leader, after.leader_epoch, after.isr, after.partition_epoch, after.leader_recovery_state)
     return InSyncResult(change.topic_id, change.partition_index, 0, state)
 
@@ -172,8 +201,4 @@ def _with_in_sync(image: ClusterImage, topic: str, partition: PartitionImage, ch
     wanted = {replica for replica, _ in change.in_sync}
     in_sync = tuple(replica for replica in partition.replicas if replica in wanted)
     after = partition._replace(isr=in_sync, leader_recovery_state=change.leader_recovery_state)
-    if eligible_replicas.are_tracked(image):
-        after = eligible_replicas.with_in_sync(image, topic, partition, after)
-    if after == partition:
-        return partition
-    return after._replace(partition_epoch=partition.partition_epoch + 1)
+    return settled(image, topic, partition, after)
