@@ -119,6 +119,7 @@ APIS: tuple[Api, ...] = (
     Api(57, "UpdateFeatures", (0, 2), "update_features", CONTROLLER, elements_max=WHOLE),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY),
     Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER),
+    Api(64, "UnregisterBroker", (0, 0), "unregister_broker", CONTROLLER),
     Api(65, "DescribeTransactions", (0, 0), "describe_transactions", TRANSACTION),
     Api(66, "ListTransactions", (0, 2), "list_transactions", ANY, elements_max=WHOLE),
     Api(68, "ConsumerGroupHeartbeat", (0, 1), "consumer_group_heartbeat", GROUP, elements_max=WHOLE),

@@ -85,8 +85,8 @@ NOT_SERVED_YET = (
     *_unserved_keys((17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51), "security and quotas are not served yet"),
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
     *_unserved_keys((88, 89), "streams groups are not served yet"),
-    *_unserved_keys((34, 45, 46), "replicas are not moved yet"),
-    *_unserved_keys((55, 64, 80, 81), "there is no KRaft quorum to describe or to change"),
+    *_unserved_keys((34,), "replicas are not moved between log dirs yet"),
+    *_unserved_keys((55, 80, 81), "there is no KRaft quorum to describe or to change"),
     *_unserved_features("share.version", "streams.version"),
 )
 
@@ -619,6 +619,8 @@ MEANT: tuple[Meant, ...] = (
             ("IncrementalAlterConfigs *(resources[0].configs[0].*", "responses[*].error_code", "40"),
             ("UpdateFeatures *(feature_updates[0].feature", "error_code", "95"),
             ("ElectLeaders *(topic_partitions[0].topic", "error_code", "0"),
+            ("AlterPartitionReassignments *(topics[0].name", "error_code", "0"),
+            ("AlterPartitionReassignments *(topics[0].name", "responses[*].partitions[*].error_code", "3"),
         )
     ),
     Meant("boundaries_*", "*: longest)", "*error_message", "None", SOME_TEXT, _TOO_LONG_A_TEXT),

@@ -8,7 +8,7 @@ The states::
 
     entering --live key is there--> registering --image has the registration--> running
         ^                               ^                                         |  |
-        |                               +---------- fenced by the controller -----+  |
+        |                               +-- fenced by the controller, or forgotten +  |
         +------------------------------------------ session lost --------------------+
 
 Invariants: a registration follows the live key of the same process; the first image is published only once it has this
@@ -69,6 +69,7 @@ class BrokerLifecycle:
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
         self._registering = False
+        self._is_known = False  # the image has had the registration
         self._started: Callable[[str | None], None] | None = None
         self._finish_leaving: Callable[[], None] | None = None
         self._patience_ms = 0
@@ -154,8 +155,16 @@ class BrokerLifecycle:
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
-        if not self._entered or self._registering or own is None or own.epoch < self.broker_epoch:
+        if not self._entered or self._registering:
             return
+        if own is None and self._is_known:
+            log.warning("this broker was unregistered; it registers anew")
+            self._is_known = False
+            self._register()
+            return
+        if own is None or own.epoch < self.broker_epoch:
+            return
+        self._is_known = True
         if own.fenced:
             log.warning("this broker was fenced; it registers anew")
             self._register()

@@ -24,6 +24,7 @@ from pybroker.cluster.decisions.brokers import (
     leads_anything,
     register_broker,
     take_directories_offline,
+    unregister_broker,
 )
 from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.decisions.elections import WantedElections, elect_leaders
@@ -41,6 +42,7 @@ from pybroker.cluster.operations import (
     MorePartitions,
     NamedResult,
     NewTopic,
+    Outcome,
     PartitionResults,
     ProducerIdBlock,
     Registration,
@@ -146,6 +148,14 @@ class Controller:
             return fence_brokers(builder, broker_ids)
 
         self._submit(decide, lambda code, message: [], done)
+
+    def unregister_broker(self, broker_id: int, done: Callable[[Outcome], None]) -> None:
+        """Forget a broker that is gone for good."""
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, Outcome]:
+            return unregister_broker(builder, broker_id)
+
+        self._submit(decide, Outcome, done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def heartbeat(
         self,

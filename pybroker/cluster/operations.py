@@ -62,6 +62,13 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int = 1
 
 
+class Outcome(NamedTuple):
+    """The answer to a request for one thing alone."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
 class NamedResult(NamedTuple):
     """The answer for one named thing (topic, resource, feature)."""
 

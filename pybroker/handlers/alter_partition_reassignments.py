@@ -25,6 +25,8 @@ def handle(ctx: RequestContext, request: AlterPartitionReassignmentsRequest) -> 
     """Begin to move the partitions; the reply waits for the commit."""
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         return refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, responses=[])
     wanted = []
     for topic in request.topics:
         wanted.append(

@@ -16,6 +16,11 @@ from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.delete_records import (
@@ -28,6 +33,10 @@ from pybroker_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pybroker_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pybroker_protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pybroker_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -35,6 +44,7 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 from pybroker_protocol.messages.update_features import UpdateFeaturesRequest
 from pybroker_protocol.uuids import ZERO_UUID
 from tests.broker.wire_client import WireClient, fetch_request
@@ -201,6 +211,25 @@ def test_log_dirs_and_features_are_the_clusters(wire: WireClient, authorizer: De
     assert (dirs.error_code, dirs.results) == (CLUSTER_FAILED, [])
     features = wire.ask(UpdateFeaturesRequest(feature_updates=[], validate_only=False), 1)
     assert (features.error_code, features.results) == (CLUSTER_FAILED, [])
+
+
+def test_brokers_and_where_partitions_lie_are_the_clusters(wire: WireClient, authorizer: Denying) -> None:
+    authorizer.deny_cluster(AclOperation.ALTER)
+    partition = ReassignablePartition(partition_index=0, replicas=[1])
+    moved = [ReassignableTopic(name=SEEN, partitions=[partition])]
+    reply = wire.ask(AlterPartitionReassignmentsRequest(timeout_ms=1_000, topics=moved), 1)
+    assert reply.error_code == CLUSTER_FAILED
+    assert [(each.name, each.partitions[0].error_code) for each in reply.responses] == [(SEEN, CLUSTER_FAILED)]
+    everything = ListPartitionReassignmentsRequest(timeout_ms=1_000, topics=None)
+    assert wire.ask(everything, 0).error_code == 0
+    assert wire.ask(UnregisterBrokerRequest(broker_id=99), 0).error_code == CLUSTER_FAILED
+    authorizer.denied.clear()
+    authorizer.deny_cluster(AclOperation.DESCRIBE)
+    assert wire.ask(everything, 0).error_code == CLUSTER_FAILED
+    named = [ListPartitionReassignmentsTopics(name=SEEN, partition_indexes=[0])]
+    reply = wire.ask(ListPartitionReassignmentsRequest(timeout_ms=1_000, topics=named), 0)
+    assert (reply.error_code, [topic.name for topic in reply.topics]) == (CLUSTER_FAILED, [SEEN])
+    assert wire.ask(UnregisterBrokerRequest(broker_id=99), 0).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_topics_are_created_by_who_may_in_the_cluster_or_that_topic(wire: WireClient, authorizer: Denying) -> None:

@@ -21,6 +21,7 @@ from pybroker.handlers import (
     broker_registration,
     create_topics,
     list_partition_reassignments,
+    unregister_broker,
 )
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.schema import Request
@@ -38,6 +39,7 @@ _HANDLERS: dict[str, Any] = {
     "BrokerRegistrationRequest": broker_registration,
     "CreateTopicsRequest": create_topics,
     "ListPartitionReassignmentsRequest": list_partition_reassignments,
+    "UnregisterBrokerRequest": unregister_broker,
 }
 
 

@@ -131,3 +131,24 @@ def elect_leaders(broker: Broker) -> None:
         return {**reply, "replica_election_results": found}
 
     vary(broker, "ElectLeaders", ordinary, leave_out=A_MATTER_OF_TIMING, narrow=of_this_scenario)
+
+
+@scenario
+def alter_partition_reassignments(broker: Broker) -> None:
+    broker.prepare_topic("ends-moved")
+
+    def ordinary(_version: int, _name: str) -> Tree:
+        partition = {"partition_index": 0, "replicas": [1]}
+        return {"topics": [{"name": "ends-moved", "partitions": [partition]}], "timeout_ms": TIMEOUT_MS}
+
+    vary(broker, "AlterPartitionReassignments", ordinary, leave_out=A_MATTER_OF_TIMING)
+
+
+@scenario
+def list_partition_reassignments(broker: Broker) -> None:
+    broker.prepare_topic("ends-of-moved")
+
+    def ordinary(_version: int, _name: str) -> Tree:
+        return {"topics": [{"name": "ends-of-moved", "partition_indexes": [0]}], "timeout_ms": TIMEOUT_MS}
+
+    vary(broker, "ListPartitionReassignments", ordinary, leave_out=A_MATTER_OF_TIMING)

@@ -5,7 +5,7 @@ registered, every replica of it has a log dir; a fenced broker, and one in contr
 
 Counterpart in Kafka: ``ClusterControlManager.registerBroker``, ``BrokerHeartbeatManager``, and
 ``ReplicationControlManager.handleBrokerFenced``, ``handleBrokerInControlledShutdown``, ``handleUncleanBrokerShutdown``,
-``handleDirectoriesOffline`` and ``handleAssignReplicasToDirs``.
+``handleBrokerUnregistered``, ``handleDirectoriesOffline`` and ``handleAssignReplicasToDirs``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from pybroker.cluster.image import (
     ImageBuilder,
     PartitionImage,
 )
+from pybroker.cluster.operations import Outcome
+from pybroker_protocol.errors import ErrorCode
 
 # Log dir ids by topic id and partition.
 FoundReplicas = Mapping[tuple[bytes, int], bytes]
@@ -45,7 +47,9 @@ def register_broker(
     replicas of the broker each log dir has that it did not register.
     """
     before = builder.view().brokers.get(registration.broker_id)
-    registration = registration._replace(epoch=0 if before is None else before.epoch + 1)
+    # The store's revisions grow at least as fast as epochs: whoever was unregistered gets none that it had before.
+    epoch = builder.view().epoch if before is None else before.epoch + 1
+    registration = registration._replace(epoch=epoch)
     builder.put_broker(registration)
     image = builder.view()
     broker_id = registration.broker_id
@@ -100,6 +104,19 @@ def fence_brokers(builder: ImageBuilder, broker_ids: Collection[int]) -> Generat
     if fenced:
         yield from take_replicas_offline(builder, fenced)
     return fenced
+
+
+def unregister_broker(builder: ImageBuilder, broker_id: int) -> Generator[None, None, Outcome]:
+    """Forget a broker that is gone for good; one that is alive would come back, or stay without knowing of it."""
+    broker = builder.view().brokers.get(broker_id)
+    if broker is None:
+        message = f"Broker ID {broker_id} is not currently registered"
+        return Outcome(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
+    if not broker.fenced:
+        return Outcome(ErrorCode.INVALID_REQUEST, f"Broker ID {broker_id} is alive: it has to be stopped first.")
+    builder.remove_broker(broker_id)
+    yield from take_replicas_offline(builder, (broker_id,))
+    return Outcome()
 
 
 def begin_controlled_shutdown(builder: ImageBuilder, broker_id: int) -> Generator[None, None, None]:

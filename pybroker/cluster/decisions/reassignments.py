@@ -99,7 +99,7 @@ def _taken_back(
     image: ClusterImage, name: str, before: PartitionImage, index: int, rules: ReassignmentRules
 ) -> PartitionImage:
     if not is_reassigned(before):
-        raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS.message)
+        raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     after, is_unclean = reverted(before)
     if is_unclean and not may_elect_uncleanly(image, name, rules.unclean_elections):
         raise Refused(
