@@ -10,7 +10,7 @@ from pybroker.cluster.cluster_member import ClusterMember, Hearing
 from pybroker.cluster.founding import new_cluster
 from pybroker.cluster.image import ClusterImage, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import InSyncChange, InSyncResult, NewTopic
+from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, NewTopic
 from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import (
@@ -175,7 +175,8 @@ class Members:
         epochs = tuple((replica, image.brokers[replica].epoch) for replica in in_sync)
         change = InSyncChange(found.topic_id, partition, state.leader_epoch, state.partition_epoch, epochs)
         leader = self.by_id[state.leader]
-        (result,) = self.ask(lambda done: leader.channel.alter_partitions([change], done)).results
+        results: InSyncResults = self.ask(lambda done: leader.channel.alter_partitions([change], done))
+        (result,) = results.results
         return result
 
     def create_topic(self, name: str, *replicas: tuple[int, ...]) -> None:
