@@ -62,6 +62,7 @@ def open_membership(
         lambda: new_cluster(meta.get("cluster.id") or new_cluster_id(env.new_uuid)),
         lambda follower, secret: connect(follower, node_id, secret),
         config.get_int("pybroker.metadata.session.timeout.ms"),
+        meta.get("cluster.id"),
     )
 
 

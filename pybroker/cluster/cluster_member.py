@@ -52,7 +52,7 @@ class ClusterMember:
     """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
 
     ``found()`` gives the first contents of a new store; ``connect(follower, secret)`` makes the way to the other
-    brokers, whose addresses are in the follower's image.
+    brokers, whose addresses are in the follower's image; ``known_cluster_id`` is the data directory's, if it has one.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class ClusterMember:
         found: Callable[[], Founding],
         connect: Callable[[MetadataFollower, bytes], Peers],
         session_timeout_ms: int,
+        known_cluster_id: str | None = None,
     ) -> None:
         self.is_alone: Literal[False] = False
         self.node_id = node_id
@@ -77,6 +78,7 @@ class ClusterMember:
         self._found = found
         self._connect = connect
         self._session_timeout_ms = session_timeout_ms
+        self._known_cluster_id = known_cluster_id
         self._closers: list[Callable[[], None]] = [store.close]
 
     def load(self) -> None:
@@ -96,6 +98,11 @@ class ClusterMember:
         image = store_codec.decode(self._store.load("/"))
         if not image.cluster_id:
             raise StoreError("the metadata store has no cluster, and none could be founded in it")
+        if self._known_cluster_id not in (None, image.cluster_id):
+            raise StoreError(
+                f"the data directory belongs to the cluster {self._known_cluster_id}, "
+                f"and the metadata store is that of the cluster {image.cluster_id}"
+            )
         self.cluster_id = image.cluster_id
         self._secret = self._load_secret()
         self._wire(_at_revision(image, self.loaded_revision))
