@@ -26,6 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote
 
 from pybroker import limits
 from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
@@ -59,6 +60,24 @@ def read_writer(path: str) -> Writer | None:
         return Writer(*json.loads(Path(path + WRITER_SUFFIX).read_bytes()[:_WRITER_BYTES]))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def stuck_writer(path: str, patience_s: float) -> Writer | None:
+    """Who has kept the lock of the store at ``path`` for as long as that, for whoever may kill it; blocks so long.
+
+    None where the lock is free, or goes from one to the other.
+    """
+    before = read_writer(path)
+    connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=patience_s)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY and read_writer(path) == before:
+            return before
+    finally:
+        connection.close()
+    return None
 
 
 class ToldNews(Protocol):

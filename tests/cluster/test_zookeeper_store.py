@@ -48,9 +48,9 @@ class Site(RealSite):
         return sorted(client._client.get_children(folder))
 
     def close(self) -> None:
+        super().close()
         if self.zookeeper is not None:
             self.zookeeper.kill()
-        super().close()
 
 
 @pytest.fixture
@@ -171,6 +171,35 @@ def test_commit_fails_clearly_when_the_store_is_away_for_longer_than_a_session(s
     zookeeper.start()
     site.until(lambda: client._client.connected)
     assert set(site.read(client).entries) >= {"/a"}
+
+
+@needs_zookeeper
+def test_servers_that_stood_still_for_longer_than_a_session_end_it_and_everything_goes_on_in_another(
+    site: Site,
+) -> None:
+    zookeeper = site.start()
+    one, other = site.client(), site.client()
+    lost: list[str] = []
+    one.on_session_lost = lambda: lost.append("one")
+    other.on_session_lost = lambda: lost.append("other")
+    follower = Follower(other, other.revision())
+    told: list[list[str]] = []
+    other.watch_ephemerals("/", lambda keys: told.append(list(keys)))
+    site.commit(one, Transaction(puts={"/a": b"1"}, ephemerals={"/live/1": b""}))
+    site.until(lambda: told and told[-1] == ["/live/1"])
+    zookeeper.pause()
+    results: list[CommitResult] = []
+    one.commit(Transaction(puts={"/b": b""}, ephemerals={"/live/2": b""}), results.append)
+    site.until(lambda: results)
+    assert results[0].error is not None
+    site.wait(TIMEOUT_MS / 1000)
+    zookeeper.resume()
+    site.until(lambda: sorted(lost) == ["one", "other"])
+    site.until(lambda: told[-1] == [])
+    revision = site.commit(one, Transaction(puts={"/c": b""}, ephemerals={"/live/1": b""})).revision
+    site.until(lambda: follower.revision == revision)
+    site.until(lambda: told[-1] == ["/live/1"])
+    assert not follower.gaps
 
 
 @needs_zookeeper
