@@ -174,14 +174,9 @@ def test_commit_fails_clearly_when_the_store_is_away_for_longer_than_a_session(s
 
 
 @needs_zookeeper
-def test_servers_that_stood_still_for_longer_than_a_session_end_it_and_everything_goes_on_in_another(
-    site: Site,
-) -> None:
+def test_after_servers_stood_still_for_longer_than_a_session_everything_goes_on_in_this_or_another(site: Site) -> None:
     zookeeper = site.start()
     one, other = site.client(), site.client()
-    lost: list[str] = []
-    one.on_session_lost = lambda: lost.append("one")
-    other.on_session_lost = lambda: lost.append("other")
     follower = Follower(other, other.revision())
     told: list[list[str]] = []
     other.watch_ephemerals("/", lambda keys: told.append(list(keys)))
@@ -189,16 +184,19 @@ def test_servers_that_stood_still_for_longer_than_a_session_end_it_and_everythin
     site.until(lambda: told and told[-1] == ["/live/1"])
     zookeeper.pause()
     results: list[CommitResult] = []
-    one.commit(Transaction(puts={"/b": b""}, ephemerals={"/live/2": b""}), results.append)
+    one.commit(Transaction(puts={"/b": b""}), results.append)
     site.until(lambda: results)
     assert results[0].error is not None
     site.wait(TIMEOUT_MS / 1000)
     zookeeper.resume()
-    site.until(lambda: sorted(lost) == ["one", "other"])
-    site.until(lambda: told[-1] == [])
-    revision = site.commit(one, Transaction(puts={"/c": b""}, ephemerals={"/live/1": b""})).revision
-    site.until(lambda: follower.revision == revision)
+    # Whether a session outlives that is a matter of which the server hears of first: its clients, or the time.
+    revision = None
+    while revision is None:
+        revision = site.commit(one, Transaction(puts={"/c": b""}, ephemerals={"/live/1": b""})).revision
+    site.until(lambda: follower.revision >= revision)
     site.until(lambda: told[-1] == ["/live/1"])
+    assert site.read(one).entries == site.read(other).entries
+    assert {"/a", "/c"} <= set(follower.state)
     assert not follower.gaps
 
 
