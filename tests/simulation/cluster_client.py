@@ -65,6 +65,7 @@ class ClusterClient(Client):
         self._leaders: dict[Partition, tuple[int, int]] = {}  # broker id, leader epoch
         self._seen_epochs: dict[Partition, int] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
+        self._on_their_way: dict[Partition, tuple[int, Address]] = {}  # batches, and the leader that has them
         self._is_refreshing = False
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -174,6 +175,8 @@ class ClusterClient(Client):
                 if address is None:
                     self._lost_leader((topic.name, data.index))
                     return self._failed("a leader is not known")
+                if self._on_their_way.get((topic.name, data.index), (0, address))[1] != address:
+                    return self._failed("the former leader has not answered yet")
                 parts.setdefault(address, {}).setdefault(topic.name, []).append(data)
         sent = []
         for address, topics in parts.items():
@@ -183,8 +186,25 @@ class ClusterClient(Client):
                 timeout_ms=request.timeout_ms,
                 topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
             )
-            sent.append(self._send_part(address, part, version, timeout_ms, _partitions_of(topics, "index")))
+            partitions = _partitions_of(topics, "index")
+            sent.append(self._send_part(address, part, version, timeout_ms, partitions))
+            self._note_on_their_way(sent[-1], partitions, address)
         return self.scheduler.in_background(self._produced(sent))
+
+    def _note_on_their_way(self, future: asyncio.Future[Any], partitions: list[Partition], address: Address) -> None:
+        """Batches go to one leader at a time: what goes to the next one must not overtake what the last one has."""
+        for partition in partitions:
+            self._on_their_way[partition] = self._on_their_way.get(partition, (0, address))[0] + 1, address
+
+        def answered(_: asyncio.Future[Any]) -> None:
+            for partition in partitions:
+                count = self._on_their_way[partition][0] - 1
+                if count:
+                    self._on_their_way[partition] = count, address
+                else:
+                    del self._on_their_way[partition]
+
+        future.add_done_callback(answered)
 
     async def _produced(self, sent: list[asyncio.Future[Any]]) -> Any:
         topics: dict[str, list[Any]] = {}

@@ -160,6 +160,7 @@ class ClusterSimulation(Run):
         writers: list[IdempotentProducer | CarelessProducer] = []
         for i in range(random.randint(1, 3)):
             producer = IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(30, 150))
+            producer.begins_alone = True
             producer.pauses_ms = (1, 200, 1_000)  # there is something to do as long as faults strike
             writers.append(producer)
         if random.random() < 0.5:

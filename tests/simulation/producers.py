@@ -65,6 +65,12 @@ async def new_producer_id(client: Client) -> tuple[int, int]:
         await client.sleep(100)
 
 
+def _has_failed(answered: asyncio.Future[Any]) -> bool:
+    if answered.exception() is not None:
+        return True
+    return any(part.error_code for topic in answered.result().responses for part in topic.partition_responses)
+
+
 class IdempotentProducer:
     """Writes ``count`` batches to one topic and ends when all are acknowledged."""
 
@@ -78,6 +84,9 @@ class IdempotentProducer:
         self.count = count
         self.keys = keys
         self.pauses_ms = (1, 20, 500)
+        # Whether the first batch of a partition is alone on its way, so that no leader can take the second for it.
+        self.begins_alone = False
+        self._begun: dict[int, bool] = {}  # partition -> whether its first batch is acknowledged
         self.random = simulation.new_random()
         self._sequences = [0] * partitions
         self._unanswered: deque[tuple[asyncio.Future[Any], list[Pending]]] = deque()
@@ -93,7 +102,10 @@ class IdempotentProducer:
             while self._made < self.count and len(self._unanswered) < IN_FLIGHT_MAX and not self._again:
                 if self._unanswered and (self._one_is_lost or self.random.random() < 0.5):
                     break
-                self._send([self._new_batch(partition) for partition in self._some_partitions()])
+                partitions = self._some_partitions()
+                if not partitions:
+                    break
+                self._send([self._new_batch(partition) for partition in partitions])
             if self._unanswered:
                 await self._hear()
             if self._again:
@@ -104,11 +116,16 @@ class IdempotentProducer:
 
     @property
     def _one_is_lost(self) -> bool:
-        """Whether a connection took a request along: nothing overtakes what has to be sent again."""
-        return any(future.done() and future.exception() is not None for future, _ in self._unanswered)
+        """Whether a connection took a request along, or it was refused: nothing overtakes what is to be sent again."""
+        return any(future.done() and _has_failed(future) for future, _ in self._unanswered)
 
     def _some_partitions(self) -> list[int]:
-        return self.random.sample(range(self.partitions), self.random.randint(1, min(2, self.partitions)))
+        partitions = [index for index in range(self.partitions) if self._begun.get(index, True)]
+        found = self.random.sample(partitions, self.random.randint(1, min(2, len(partitions)))) if partitions else []
+        if self.begins_alone:
+            for index in found:
+                self._begun.setdefault(index, False)
+        return found
 
     def _new_batch(self, partition: int) -> Pending:
         self._made += 1
@@ -153,6 +170,7 @@ class IdempotentProducer:
             answer = answers[sent.partition]
             if answer.error_code == 0:
                 self.simulation.model.acknowledged(sent.topic, sent.partition, answer.base_offset, sent.values)
+                self._begun[sent.partition] = True
             elif answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 late = answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 behind_a_failure = late and any(again.partition == sent.partition for again in self._again)
