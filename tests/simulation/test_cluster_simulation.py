@@ -12,17 +12,22 @@ from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.source_tree import ROOT
 
 QUICK_SEEDS = range(1, 4)
+SEEDS = 100
 
 
 @pytest.mark.parametrize("seed", QUICK_SEEDS)
 def test_a_short_run_of_a_cluster_violates_no_invariant(seed: int) -> None:
-    outcome = ClusterSimulation(seed, replication_factor=1, active_ms=5_000).run()
-    command = f"scripts/sim --brokers 3 --replication-factor 1 --seed {seed} --active-ms 5000"
-    assert outcome.violation is None, f"{command}: {outcome.violation}"
+    outcome = ClusterSimulation(seed, active_ms=5_000).run()
+    assert outcome.violation is None, f"scripts/sim --brokers 3 --seed {seed} --active-ms 5000: {outcome.violation}"
+
+
+def test_partitions_without_followers_are_spread_over_brokers_that_die_each_for_itself() -> None:
+    outcome = ClusterSimulation(4, replication_factor=1, active_ms=5_000).run()
+    assert outcome.violation is None, str(outcome.violation)
 
 
 def test_a_seed_of_a_cluster_gives_the_same_trace_whatever_the_hash_seed_is() -> None:
-    command = [sys.executable, "-m", "tests.simulation", "--brokers", "3", "--replication-factor", "1", "--seed", "2"]
+    command = [sys.executable, "-m", "tests.simulation", "--brokers", "3", "--seed", "2"]
     outputs = {
         subprocess.run(
             [*command, "--quiet", "--active-ms", "5000"],
@@ -40,7 +45,17 @@ def test_a_seed_of_a_cluster_gives_the_same_trace_whatever_the_hash_seed_is() ->
 
 def test_the_trace_of_a_cluster_tells_of_brokers_faults_and_the_store() -> None:
     lines: list[str] = []
-    ClusterSimulation(2, replication_factor=1, active_ms=8_000, write_trace=lines.append).run()
+    ClusterSimulation(2, active_ms=8_000, write_trace=lines.append).run()
     text = "\n".join(lines)
     for expected in ("CLUSTER", "broker-2 ", "serves", "FAULT", "STORE", "-> ProduceRequest", "CALM"):
         assert expected in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_seeds_of_a_cluster_violate_no_invariant() -> None:
+    # A process of its own: the pool of several leaves a tracker of resources behind in the one that made it.
+    command = [sys.executable, "-m", "tests.simulation", "--brokers", "3", "--seeds", f"1-{SEEDS}", "--jobs", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("violated by: none\n")
