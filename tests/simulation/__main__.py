@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.simulation import cluster_faults
 from tests.simulation.cluster_simulation import ClusterSimulation
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
         """One run."""
         cluster = partial(ClusterSimulation, brokers=self.brokers, replication_factor=self.replication_factor)
         kind = Simulation if self.brokers == 1 else cluster
-        limits = {} if self.steps_max is None else {"steps_max": self.steps_max}
+        limits: dict[str, Any] = {} if self.steps_max is None else {"steps_max": self.steps_max}
         return kind(seed, active_ms=self.active_ms, faults=self.faults, write_trace=write_trace, **limits).run()
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.simulation.network import Address, Network
+    from tests.simulation.scheduler import Life
 
 GROUP, TRANSACTION = 0, 1
 REFRESH_PAUSE_MS = 50
@@ -56,7 +57,15 @@ Partition = tuple[str, int]
 class ClusterClient(Client):
     """See the module's docstring.  ``bootstrap`` are the addresses that it knows before it knows anything."""
 
-    def __init__(self, name: str, network: Network, bootstrap: list[Address], random: Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        bootstrap: list[Address],
+        random: Random,
+        coordinators: dict[tuple[int, str], Address] | None = None,
+    ) -> None:
+        """``coordinators`` are shared by the clients of one process."""
         super().__init__(name, network, bootstrap[0])
         self._bootstrap = bootstrap
         self._random = random
@@ -64,7 +73,8 @@ class ClusterClient(Client):
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[Partition, tuple[int, int]] = {}  # broker id, leader epoch
         self._seen_epochs: dict[Partition, int] = {}
-        self._coordinators: dict[tuple[int, str], Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {} if coordinators is None else coordinators
+        self.coordinator: Life | None = None  # whose answer was the last one for a group or a transaction
         self._on_their_way: dict[Partition, tuple[int, Address]] = {}  # batches, and the leader that has them
         self._is_refreshing = False
 
@@ -113,13 +123,21 @@ class ClusterClient(Client):
                 raise Disconnected(f"no coordinator of {key[1]}: error {found.error_code}")
             address = self._coordinators[key] = found.host, found.port
         try:
-            response = await self._to(address).send(request, version, timeout_ms)
+            connection = self._to(address)
+            server = connection.server
+            response = await connection.send(request, version, timeout_ms)
         except Disconnected:
             self._coordinators.pop(key, None)
             raise
+        self.coordinator = server
         if not COORDINATOR_IS_ELSEWHERE.isdisjoint(error_codes(response)):
             self._coordinators.pop(key, None)
         return response
+
+    @property
+    def server_has_died(self) -> bool:
+        """What a coordinator says that it has not written yet may be forgotten: another one may be it by now."""
+        return True
 
     # --- leaders -----------------------------------------------------------------------------------------------------
 

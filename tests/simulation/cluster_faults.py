@@ -125,7 +125,7 @@ class ClusterFaults:
         process.disk.reboot()
         detail = process.disk.lose_power() if power_failed else ""
         self._simulation.trace(process.name, f"{how}; {detail}" if detail else how)
-        self._simulation.model.process_ended(self._scheduler.now_us)
+        self._simulation.model.coordinator_moved()
         self._start_later(process)
 
     def _start_later(self, process: Process, low_ms: int = 1, high_ms: int = 3_000) -> None:
@@ -189,7 +189,7 @@ class ClusterFaults:
 
     def _stopped(self, process: Process) -> None:
         self._simulation.trace(process.name, "has stopped")
-        self._simulation.model.process_ended(self._scheduler.now_us)
+        self._simulation.model.coordinator_moved()
         process.disk.reboot()
         self._start_later(process)
 

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from pybroker.cluster import bootstrap
+from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.coordinators.partitioning import partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -17,19 +19,25 @@ from tests.simulation.client import Client
 from tests.simulation.cluster_client import LEADER_IS_ELSEWHERE, ClusterClient
 from tests.simulation.cluster_faults import FAULTS, ClusterFaults
 from tests.simulation.cluster_observer import ClusterObserver
+from tests.simulation.members import ClassicMember
 from tests.simulation.model import check
+from tests.simulation.network import Address
 from tests.simulation.processes import PORT, Process
 from tests.simulation.producers import RETRIED, CarelessProducer, IdempotentProducer
-from tests.simulation.run import CALM_MS_MAX, PARTITIONS, STEPS_MAX, TOPIC, Run
+from tests.simulation.run import CALM_MS_MAX, OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.store import Ensemble
-from tests.simulation.transactions import Reader
+from tests.simulation.transactions import Reader, TransactionalProducer
 from tests.simulation.watermark_watcher import WatermarkWatcher
+from tests.simulation.workload import classic_members, coordinator_settings, transactional_producers
 
 METADATA_URL = "sqlite:////simulated"  # of whatever kind: the store is made here
 
 
 class ClusterSimulation(Run):
-    """See the module's docstring.  ``active_ms`` is virtual time; ``replication_factor`` None lets the seed choose."""
+    """See the module's docstring.  ``active_ms`` is virtual time; ``replication_factor`` None: as many as brokers.
+
+    ``with_groups``: there are groups and transactions, too; without them a run is short.
+    """
 
     def __init__(
         self,
@@ -37,6 +45,7 @@ class ClusterSimulation(Run):
         *,
         brokers: int = 3,
         replication_factor: int | None = None,
+        with_groups: bool = True,
         active_ms: int = 20_000,
         faults: frozenset[str] = frozenset(FAULTS),
         write_trace: Callable[[str], None] | None = None,
@@ -44,10 +53,13 @@ class ClusterSimulation(Run):
     ) -> None:
         super().__init__(seed, active_ms, write_trace, steps_max)
         random = self.random
+        self._with_groups = with_groups
         self.fsync_before_ack = random.random() < 0.5
         self.large_batches = random.random() < 0.5  # else many small segments
         self.replication_factor = replication_factor or brokers
         self.min_insync_replicas = random.randint(1, max(self.replication_factor - 1, 1))
+        self._coordinators: dict[str, dict[tuple[int, str], Address]] = {}
+        self.late_requests_ms = 20_000  # a partition may hold them as long
         self.retried = RETRIED | LEADER_IS_ELSEWHERE | {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
         self.session_timeout_ms = random.choice((2_000, 6_000))
         self.ensemble = Ensemble(self.world, self.session_timeout_ms)
@@ -65,6 +77,10 @@ class ClusterSimulation(Run):
     def _settings(self) -> dict[str, str]:
         random = self.random
         return {
+            **coordinator_settings(random),
+            "offsets.topic.replication.factor": str(self.replication_factor),
+            "transaction.state.log.replication.factor": str(self.replication_factor),
+            "transaction.state.log.min.isr": str(self.min_insync_replicas),
             "pybroker.metadata": METADATA_URL,
             "pybroker.metadata.session.timeout.ms": str(self.session_timeout_ms),
             "pybroker.liveness.timeout.ms": random.choice(("0", "500")),
@@ -79,7 +95,23 @@ class ClusterSimulation(Run):
 
     def client(self, name: str) -> Client:
         addresses = [(process.host, PORT) for process in self.world.processes]
-        return ClusterClient(name, self.network, addresses, self.new_random())
+        shared = self._coordinators.setdefault(name.partition("/")[0], {})
+        return ClusterClient(name, self.network, addresses, self.new_random(), shared)
+
+    def may_be_fenced(self) -> bool:
+        return True
+
+    def is_current(self, client: Client, group: str) -> bool:
+        """As the newest image of any broker has it: a coordinator that is cut off may not know that it was deposed."""
+        images = [process.server.services.metadata.image for process in self.world.processes if process.server]
+        newest = max(images, key=lambda image: image.epoch)
+        topic = newest.topics_by_name.get(GROUP_METADATA_TOPIC)
+        assert isinstance(client, ClusterClient)
+        if topic is None or client.coordinator is None:
+            return False
+        leader = topic.partitions[partition_for(group, len(topic.partitions))].leader
+        process = client.coordinator.process
+        return process is not None and process.life is client.coordinator and process.name == f"broker-{leader}"
 
     def serves(self, process: Process) -> bool:
         """Whether the broker has started and accepts connections."""
@@ -120,8 +152,13 @@ class ClusterSimulation(Run):
         admin = self.client("admin")
         await self._create_topics(admin)
         writers, readers = self._clients()
-        writer_tasks = [self.scheduler.create_task(writer.run()) for writer in writers]
-        reader_tasks = [self.scheduler.create_task(reader.run()) for reader in readers]
+        transactional = transactional_producers(self, self.random, lambda: True) if self._with_groups else []
+        transformers = [client for client in transactional if client.inputs]
+        members = classic_members(self, self.random) if self._with_groups else []
+        groups: list[ClassicMember | TransactionalProducer] = [*members, *transformers]
+        all_writers = [*writers, *(client for client in transactional if not client.inputs)]
+        writer_tasks = [self.scheduler.create_task(writer.run()) for writer in all_writers]
+        reader_tasks = [self.scheduler.create_task(reader.run()) for reader in (*readers, *groups)]
         await admin.sleep(self._active_ms)
         self.calm = True
         self.faults.end()
@@ -129,28 +166,38 @@ class ClusterSimulation(Run):
         await self._within(writer_tasks, "every producer's batches are acknowledged")
         await self._until(self._all_in_sync, "every replica is in sync again")
         await self._until(lambda: self._have_read_all(readers), "every reader has read everything")
+        for group in dict.fromkeys(client.group for client in groups):
+            await self._caught_up(admin, group)
         self.leaving = True
-        await self._within(reader_tasks, "every reader ends")
+        await self._within(reader_tasks, "every reader ends, and every member leaves its group")
+        await self._at_rest(admin)
+        self._check_processed()
+        self.model.check_transactions()
+        for transformer in transformers:
+            self._check_transformed(transformer.group)
         await self._restart_all(admin)
         self._finished = True
 
     async def _create_topics(self, admin: Client) -> None:
         segment_bytes = "300000" if self.large_batches else "4000"
-        topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=PARTITIONS,
-            replication_factor=self.replication_factor,
-            assignments=[],
-            configs=[CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)],
-        )
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=PARTITIONS,
+                replication_factor=self.replication_factor,
+                assignments=[],
+                configs=[CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)],
+            )
+            for name in (TOPIC, OUTPUTS)
+        ]
         while True:
-            request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000, validate_only=False)
+            request = CreateTopicsRequest(topics=topics, timeout_ms=5_000, validate_only=False)
             response = await admin.insist(request, 5, 6_000)
             if all(result.error_code in {0, ErrorCode.TOPIC_ALREADY_EXISTS} for result in response.topics):
                 break
             admin.disconnect()  # another broker may know better
             await admin.sleep(200)
-        asked = [MetadataRequestTopic(topic_id=bytes(16), name=TOPIC)]
+        asked = [MetadataRequestTopic(topic_id=bytes(16), name=name) for name in (TOPIC, OUTPUTS)]
         described = await admin.insist(MetadataRequest(topics=asked), 12)
         self.topic_ids = {topic.name: topic.topic_id for topic in described.topics}
 

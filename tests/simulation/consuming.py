@@ -86,15 +86,17 @@ class Consuming:
             return int(group.error_code)
         found: dict[Partition, int] = {}
         now_us = self.simulation.scheduler.now_us
+        is_current = self.simulation.is_current(self.client, self.group)
         for topic in group.topics:
             for answer in topic.partitions:
                 if answer.error_code:
                     return int(answer.error_code)
                 part = (topic.name, answer.partition_index)
                 offset, register = answer.committed_offset, registers[part]
-                register.fetched(answer.metadata or "", offset, *known[part])
-                if offset >= 0:
-                    register.acknowledge(answer.metadata, now_us)
+                if is_current:
+                    register.fetched(answer.metadata or "", offset, *known[part])
+                    if offset >= 0:
+                        register.acknowledge(answer.metadata, now_us)
                 found[part] = offset
         return found
 

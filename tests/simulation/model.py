@@ -576,6 +576,10 @@ class Model:
         """The broker died or stopped."""
         for offsets in self.offsets.values():
             offsets.settle_unknown(now_us)
+        self.coordinator_moved()
+
+    def coordinator_moved(self) -> None:
+        """What a coordinator had not written may be decided anew."""
         for group in self.groups.values():
             group.process_ended()
 

@@ -37,6 +37,8 @@ STEPS_MAX = 400_000
 TOPIC = "events"
 OUTPUTS = "outputs"
 PARTITIONS = 3
+# What a request may have left behind is gone by then: the first protocol cannot tell it from the next transaction's.
+LATE_REQUESTS_MS = 5_000
 
 
 class Outcome(NamedTuple):
@@ -79,6 +81,7 @@ class Run:
         self.leaving = False  # members leave
         self.large_batches = False
         self.retried: AbstractSet[int] = RETRIED  # the errors that a client tries again after
+        self.late_requests_ms = LATE_REQUESTS_MS
         self.topic_ids: dict[str, bytes] = {}
         self.read_committed: dict[str, bool] = {}  # by group
         self.processed: dict[str, dict[tuple[tuple[str, int], bytes], str]] = {}
@@ -99,6 +102,14 @@ class Run:
     def client(self, name: str) -> Client:
         """A client's way to the brokers of this run."""
         return Client(name, self.network)
+
+    def may_be_fenced(self) -> bool:
+        """Whether a transaction may be lost for no fault of its producer's."""
+        return False
+
+    def is_current(self, client: Client, group: str) -> bool:
+        """Whether who answered a client for a group is its coordinator, and not one that was."""
+        return True
 
     def members_of(self, group: str) -> set[str]:
         """The members that the coordinator counts to a KIP-848 group."""

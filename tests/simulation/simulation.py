@@ -27,6 +27,7 @@ from tests.simulation.producers import IdempotentProducer
 from tests.simulation.run import OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.switching_members import SwitchingMember
 from tests.simulation.transactions import Reader, TransactionalProducer
+from tests.simulation.workload import classic_members, coordinator_settings, transactional_producers
 
 TABLE = "table"  # compacted
 KEYS = 6
@@ -68,16 +69,8 @@ class Simulation(Run):
     def _settings(self) -> dict[str, str]:
         random = self.random
         return {
+            **coordinator_settings(random),
             "pybroker.fsync.before.ack": str(self.fsync_before_ack).lower(),
-            "offsets.topic.num.partitions": "2",
-            "transaction.state.log.num.partitions": "2",
-            "group.initial.rebalance.delay.ms": random.choice(("0", "1000")),
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
-            "group.consumer.session.timeout.ms": "6000",
-            "group.consumer.min.session.timeout.ms": "6000",
-            "group.consumer.heartbeat.interval.ms": "1000",
-            "group.consumer.min.heartbeat.interval.ms": "1000",
-            "group.consumer.assignment.interval.ms": random.choice(("0", "1000")),
             "log.cleaner.enable": str(self.cleans).lower(),
             **(CLEANING if self.cleans else {}),
             "replica.high.watermark.checkpoint.interval.ms": "2000",
@@ -184,14 +177,7 @@ class Simulation(Run):
             IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
             for i in range(random.randint(1, 2))
         ]
-        for i in range(random.randint(0, 2)):
-            name, second, count = f"transactor-{i}", random.random() < 0.5, random.randint(5, 20)
-            writers.append(TransactionalProducer(self, name, TOPIC, PARTITIONS, second_protocol=second, count=count))
-        for i in range(random.randint(0, 2)):
-            name, second = f"transformer-{i}", random.random() < 0.5
-            writers.append(
-                TransactionalProducer(self, name, OUTPUTS, PARTITIONS, second_protocol=second, count=0, inputs=inputs)
-            )
+        writers += transactional_producers(self, random, lambda: random.random() < 0.5)
         if self.cleans:
             writers.append(IdempotentProducer(self, "table-writer", TABLE, PARTITIONS, random.randint(40, 120), KEYS))
             writers.append(
@@ -212,13 +198,7 @@ class Simulation(Run):
                 )
         for i in range(random.choice((0, 2, 3))):
             members.append(SwitchingMember(self, f"switching-{i}", "switching", inputs, read_committed=False))
-        for g in range(random.randint(1, 2)):
-            cooperative, read_committed = random.random() < 0.5, random.random() < 0.5
-            for i in range(random.randint(1, 3)):
-                static = f"static-{g}-{i}" if random.random() < 0.2 else None
-                members.append(
-                    ClassicMember(self, f"member-{g}-{i}", f"group-{g}", inputs, cooperative, static, read_committed)
-                )
+        members += classic_members(self, random)
         return writers, members
 
     def _readers(self) -> list[Reader]:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 4_000
 TRANSACTIONAL = 0x10
-# What a request may have left behind is gone by then: the first protocol cannot tell it from the next transaction's.
-LATE_REQUESTS_MS = 5_000
 RECORDS_MAX = 10  # of one batch
 LOST = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -122,7 +120,7 @@ class TransactionalProducer:
             try:
                 response = await self.client.ask(request, version, 5_000)
             except Disconnected:
-                await self.client.sleep(100 if self.second_protocol else LATE_REQUESTS_MS)
+                await self.client.sleep(100 if self.second_protocol else self.simulation.late_requests_ms)
                 continue
             code = next((code for code in codes_of(response) if code), 0)
             if code == 0:
@@ -142,6 +140,7 @@ class TransactionalProducer:
             age_ms > TIMEOUT_MS // 2
             or scheduler.wall_offset_ms != self._begun_wall_ms
             or scheduler.now_us < self._late_until_us
+            or self.simulation.may_be_fenced()
         )
         check(excused, "a producer in good standing is not fenced", f"{self.name} after {age_ms} ms: error {code}")
 
@@ -152,7 +151,7 @@ class TransactionalProducer:
             try:
                 response = await self.client.ask(request, 5 if self.second_protocol else 4, 5_000)
             except Disconnected:
-                self._late_until_us = self.simulation.scheduler.now_us + LATE_REQUESTS_MS * 1000
+                self._late_until_us = self.simulation.scheduler.now_us + self.simulation.late_requests_ms * 1000
                 await self.client.sleep(100)
                 continue
             if response.error_code == 0:
@@ -195,7 +194,7 @@ class TransactionalProducer:
             self.simulation.trace(self.name, f"dies in {self._transaction}")
             self.client.disconnect()
             self.data.client.disconnect()
-            await self.client.sleep(LATE_REQUESTS_MS)
+            await self.client.sleep(self.simulation.late_requests_ms)
             raise Lost
         await self._end(commit=fate > 0.25)
 
