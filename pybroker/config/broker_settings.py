@@ -201,7 +201,7 @@ _ROWS: Final = (
     ("unclean.leader.election.enable",                   BOOLEAN, False,       None,     HIGH,   CLUSTER, USED),
     ("security.inter.broker.protocol", STRING, "PLAINTEXT", SECURITY_PROTOCOLS, MEDIUM, FIXED, USED),
     ("inter.broker.listener.name",                       STRING,  None,        None,     MEDIUM, FIXED,   USED),
-    ("replica.selector.class",                           STRING,  None,        None,     MEDIUM, FIXED,   IDLE),
+    ("replica.selector.class",                           STRING,  None,        None,     MEDIUM, FIXED,   USED),
     ("follower.fetch.last.tiered.offset.enable",         BOOLEAN, False,       None,     MEDIUM, CLUSTER, IDLE),
     # --- Group coordinator and committed offsets -------------------------------------------------------------------
     ("group.coordinator.rebalance.protocols", LIST, REBALANCE_PROTOCOLS, GROUP_PROTOCOLS, MEDIUM, FIXED, USED),

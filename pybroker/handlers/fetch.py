@@ -3,7 +3,8 @@
 Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
 ``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74); a negative limit is
 none.  ``read_committed`` stops at the last stable offset.  A client that says what it fetched last is told where its
-log diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951).
+log diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951).  From 11 a consumer may read a
+follower, up to its high watermark, and is sent to one in its rack if ``replica.selector.class`` says so (KIP-392).
 Followers ask by the listener between brokers, with the broker epoch that they are registered with: a replica id that
 comes otherwise, or is nobody's, is refused with CLUSTER_AUTHORIZATION_FAILED, one with another epoch with
 NOT_LEADER_OR_FOLLOWER, and neither moves anything.  Before 15 no epoch is told, so no follower is served.
@@ -41,6 +42,7 @@ from pybroker_protocol.messages.fetch import (
 )
 
 _BY_ID = 13
+_RACKS = 11
 _REPLICA_EPOCH = 15
 _SESSIONS = 7
 _LEADER_HINTS = 16
@@ -60,7 +62,9 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     by_id = ctx.api_version >= _BY_ID
     if not is_short(request.topics, "partitions"):
         return _fetch_many(ctx, request, by_id)
-    session, partitions, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id))
+    # Whoever is older than KIP-392 does not know that another than the leader may answer.
+    reads_followers = replica_id < 0 and ctx.api_version >= _RACKS
+    session, partitions, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id, reads_followers))
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
     parked, epoch = Parked(), request.session_epoch
@@ -74,15 +78,15 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
 
 def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
     """The same, portion by portion; ``FetchOperation`` shares its work by itself."""
+    is_follower = ctx.api_version >= _REPLICA_EPOCH and request.replica_state.replica_id >= 0
     asked: list[FetchPartition] = []
     for topics_asked in portions_of_topics(request.topics, "partitions"):
-        asked += _asked(ctx, topics_asked, by_id)
+        asked += _asked(ctx, topics_asked, by_id, ctx.api_version >= _RACKS and not is_follower)
         yield
     session, partitions, error = _session(ctx, request, by_id, asked)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
     permitted = partitions
-    is_follower = ctx.api_version >= _REPLICA_EPOCH and request.replica_state.replica_id >= 0
     if ctx.services.authorizer is not None and not is_follower:
         permitted = []
         for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
@@ -132,6 +136,7 @@ def _start(
         max_bytes=max_bytes,
         read_committed=request.isolation_level == _READ_COMMITTED,
         done=done,
+        rack=request.rack_id if ctx.services.replicas.selects_by_rack else "",
     )
     parked.on_abandon = operation.abandon
     operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
@@ -182,7 +187,7 @@ def _session(
     return resumed, list(resumed.partitions.values()), 0
 
 
-def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool) -> list[FetchPartition]:
+def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_followers: bool) -> list[FetchPartition]:
     topics_by_id = ctx.services.metadata.image.topics_by_id
     asked = []
     for topic in topics:
@@ -202,6 +207,7 @@ def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool) -> list[F
                 wanted.last_fetched_epoch,
                 wanted.log_start_offset,
             )
+            fetched.reads_followers = reads_followers
             asked.append(fetched)
     return asked
 
@@ -284,6 +290,8 @@ def _partition_data(fetched: FetchPartition) -> PartitionData:
         records=fetched.records,
     )
     fetched.records = b""  # the reply owns the view now: a session must not pin a segment
+    if fetched.preferred_read_replica >= 0:
+        data.preferred_read_replica, fetched.preferred_read_replica = fetched.preferred_read_replica, -1
     if fetched.diverging_epoch is not None:
         epoch, end_offset = fetched.diverging_epoch
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)

@@ -31,12 +31,14 @@ from pybroker_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.partition import Partition
     from pybroker.replication.purgatory import Purgatory
     from pybroker.storage.log.log import Log
 
 _NONE = int(ErrorCode.NONE)
 _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOT_AVAILABLE = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -54,7 +56,7 @@ class Replicas(Protocol):
         """Those of followers, by broker id."""
         ...
 
-    def resolve(self, fetched: FetchPartition) -> Partition | None:
+    def resolve(self, fetched: FetchPartition) -> Partition | FollowedPartition | None:
         """Bind a partition of a fetch to its partition here, or answer it with the error."""
         ...
 
@@ -71,6 +73,7 @@ class FetchOperation:
         "_max_bytes",
         "_min_bytes",
         "_partitions",
+        "_rack",
         "_read_committed",
         "_reading",
         "_replicas",
@@ -86,7 +89,10 @@ class FetchOperation:
         max_bytes: int,
         read_committed: bool,
         done: Callable[[], None],
+        rack: str = "",
     ) -> None:
+        """``rack``: a consumer's that is to be sent to a replica there; none where it is to be served here."""
+        self._rack = rack
         self._replicas = replicas
         self._partitions = partitions
         self._min_bytes = min_bytes
@@ -104,7 +110,7 @@ class FetchOperation:
         """Read; wait when there is too little and the client wants to wait."""
         self._read_all(max_wait_ms)
 
-    def try_complete(self, partition: Partition) -> None:
+    def try_complete(self, partition: Partition | FollowedPartition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
         if self._finished:
             return
@@ -130,11 +136,11 @@ class FetchOperation:
         for fetched in self._partitions:
             fetched.records = b""  # a session's partitions live on, and must pin no segment
 
-    def _waiting(self, partition: Partition) -> dict[Any, None]:
+    def _waiting(self, partition: Partition | FollowedPartition) -> dict[Any, None]:
         """Where it stands while it waits for more in a partition."""
         return partition.waiting
 
-    def _upper_bound(self, partition: Partition) -> int:
+    def _upper_bound(self, partition: Partition | FollowedPartition) -> int:
         """Up to where it may read."""
         return partition.upper_bound(self._read_committed)
 
@@ -228,6 +234,7 @@ class FetchOperation:
             size = self._read(fetched, self._max_bytes - total, total == 0)
             total += size
             failed = failed or fetched.error_code != _NONE or fetched.diverging_epoch is not None
+            failed = failed or fetched.preferred_read_replica >= 0
         return total, failed
 
     def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
@@ -245,7 +252,11 @@ class FetchOperation:
         if fetched.last_fetched_epoch >= 0 and self._diverges(fetched, partition):
             return 0
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            fetched.answer(_OUT_OF_RANGE)
+            # A follower may be late: that the offset is out of range is its leader's to say.
+            is_late = partition.is_followed and offset > log.log_end_offset
+            fetched.answer(_NOT_AVAILABLE if is_late else _OUT_OF_RANGE)
+            return 0
+        if self._rack and self._sends_elsewhere(fetched, partition):
             return 0
         upper = log.last_stable_offset if self._read_committed else log.high_watermark
         fetched.answer_from(log)
@@ -255,8 +266,19 @@ class FetchOperation:
             return 0
         return self._read_log(fetched, partition, max_bytes, upper, min_one_batch)
 
+    def _sends_elsewhere(self, fetched: FetchPartition, partition: Partition | FollowedPartition) -> bool:
+        """Whether the consumer is sent to a replica in its rack; then it is answered."""
+        followers = partition.followers
+        replica = -1 if followers is None else followers.preferred_replica(self._rack, fetched.fetch_offset)
+        if replica < 0:
+            return False
+        fetched.answer_from(partition.log)
+        fetched.aborted_transactions = None
+        fetched.preferred_read_replica = replica
+        return True
+
     @staticmethod
-    def _diverges(fetched: FetchPartition, partition: Partition) -> bool:
+    def _diverges(fetched: FetchPartition, partition: Partition | FollowedPartition) -> bool:
         """Whether what the client has does not end as this log does there; then it is answered, with where to look."""
         log = partition.log
         epoch, end_offset = log.end_offset_for_epoch(fetched.last_fetched_epoch, partition.leader_epoch)
@@ -271,7 +293,12 @@ class FetchOperation:
         return True
 
     def _read_log(
-        self, fetched: FetchPartition, partition: Partition, max_bytes: int, upper: int, min_one_batch: bool
+        self,
+        fetched: FetchPartition,
+        partition: Partition | FollowedPartition,
+        max_bytes: int,
+        upper: int,
+        min_one_batch: bool,
     ) -> int:
         log = partition.log
         result = log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)

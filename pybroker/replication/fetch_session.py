@@ -21,6 +21,7 @@ from pybroker import limits
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.partition import Partition
     from pybroker.storage.log.log import Log
 
@@ -52,6 +53,8 @@ class FetchPartition:
         "log_start_offset",
         "max_bytes",
         "partition",
+        "preferred_read_replica",
+        "reads_followers",
         "records",
         "sent_high_watermark",
         "sent_log_start_offset",
@@ -69,7 +72,9 @@ class FetchPartition:
         self.last_fetched_epoch = -1
         self.follower_start_offset = -1
         self.diverging_epoch: tuple[int, int] | None = None  # epoch and its end offset, where the client is to truncate
-        self.partition: Partition | None = None
+        self.reads_followers = False  # the client may be served by a replica that does not lead
+        self.preferred_read_replica = -1  # where the client is sent to, for a replica that is nearer to it
+        self.partition: Partition | FollowedPartition | None = None
         self.error_code = 0
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -122,6 +127,7 @@ class FetchPartition:
             or self.high_watermark != self.sent_high_watermark
             or self.log_start_offset != self.sent_log_start_offset
             or self.diverging_epoch is not None
+            or self.preferred_read_replica >= 0
         )
         # After an error the client is told of the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark

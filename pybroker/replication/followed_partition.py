@@ -18,9 +18,11 @@ AbstractFetcherThread.getOffsetTruncationState and fetchOffsetAndTruncate.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker import limits
+from pybroker.replication.partition import epoch_error
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
 from pybroker_protocol.records import HEADER, HEADER_BYTES
 
@@ -46,24 +48,39 @@ class Question(NamedTuple):
 
 
 class FollowedPartition:
-    """See the module's docstring.  One for each leader epoch that this broker follows."""
+    """See the module's docstring.  One for each leader epoch that this broker follows.
+
+    Consumers may read it up to its high watermark (KIP-392); ``mark`` has those looked at who wait for that.
+    """
+
+    is_followed = True
+    followers = None
 
     __slots__ = (
+        "_mark",
         "asked",
         "index",
         "is_ready",
         "leader",
         "leader_epoch",
+        "marked",
         "partition_log",
         "pause",
         "pause_ms",
         "retired",
         "topic",
         "topic_id",
+        "waiting",
     )
 
     def __init__(
-        self, topic: str, topic_id: bytes, index: int, state: PartitionImage, partition_log: PartitionLog
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        state: PartitionImage,
+        partition_log: PartitionLog,
+        mark: Callable[[FollowedPartition], None],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -71,6 +88,9 @@ class FollowedPartition:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_log = partition_log
+        self._mark = mark
+        self.waiting: dict[Any, None] = {}  # fetches of consumers
+        self.marked = False
         # Of its fetcher:
         self.asked: Question | None = None  # as the session has it
         self.is_ready = False  # it may be fetched: nothing has to end before
@@ -96,6 +116,28 @@ class FollowedPartition:
         self.is_ready = False
         if self.pause is not None:
             self.pause.cancel()
+        self._look_at_waiting()
+
+    # --- what consumers are told -----------------------------------------------------------------------------------
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has to be looked up again."""
+        return self.retired
+
+    def upper_bound(self, read_committed: bool) -> int:
+        """The offset that a consumer's fetch stops at."""
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    def epoch_error(self, leader_epoch: int) -> int:
+        """See ``epoch_error``."""
+        return epoch_error(self.leader_epoch, leader_epoch)
+
+    def _look_at_waiting(self) -> None:
+        if self.waiting and not self.marked:
+            self._mark(self)
+
+    # --- what the leader is asked ----------------------------------------------------------------------------------
 
     def question(self) -> Question:
         """What is to be asked now."""
@@ -123,6 +165,7 @@ class FollowedPartition:
             committed = min(high_watermark, log.log_end_offset)
             if committed > log.high_watermark:
                 log.update_high_watermark(committed)
+                self._look_at_waiting()
             if log_start_offset > log.log_start_offset:
                 log.increment_log_start_offset(log_start_offset)
         return error_code

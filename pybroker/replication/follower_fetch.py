@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.followers import Followers
     from pybroker.replication.partition import Partition
 
@@ -49,7 +50,7 @@ class FollowerFetchOperation(FetchOperation):
         self._broker_epoch = broker_epoch
         self._counts = True  # this is its first look
 
-    def try_complete(self, waited_for: Partition | Followers) -> None:
+    def try_complete(self, waited_for: Partition | FollowedPartition | Followers) -> None:
         """The end of a partition's log has moved, or the partition changed its role: complete if that is enough."""
         if self._finished:
             return
@@ -70,11 +71,11 @@ class FollowerFetchOperation(FetchOperation):
         self._replicas.waiting_fetches.get(self._broker_id, {}).pop(self, None)
         super()._leave()
 
-    def _waiting(self, partition: Partition) -> dict[Any, None]:
+    def _waiting(self, partition: Partition | FollowedPartition) -> dict[Any, None]:
         followers = partition.followers
         return {} if followers is None else followers.waiting  # it is gone, or answered with an error
 
-    def _upper_bound(self, partition: Partition) -> int:
+    def _upper_bound(self, partition: Partition | FollowedPartition) -> int:
         return partition.log.log_end_offset
 
     def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
@@ -105,7 +106,7 @@ class FollowerFetchOperation(FetchOperation):
             return 0
         return self._read_log(fetched, partition, max_bytes, upper, min_one_batch)
 
-    def _error(self, fetched: FetchPartition, partition: Partition) -> int:
+    def _error(self, fetched: FetchPartition, partition: Partition | FollowedPartition) -> int:
         """Why the partition is not the sender's to fetch."""
         error_code = partition.epoch_error(fetched.current_leader_epoch)
         if error_code or (partition.followers is not None and partition.followers.knows(self._broker_id)):

@@ -241,6 +241,25 @@ class Followers:
                 start_offset = min(start_offset, follower.log_start_offset)
         return start_offset
 
+    def preferred_replica(self, rack: str, fetch_offset: int) -> int:
+        """The follower in a consumer's rack that it had better read from, -1 for none (KIP-392).
+
+        One that is in sync and has the offset; of several the one that has most.
+        """
+        brokers = self._broker.image.brokers
+        own = brokers.get(self._broker.broker_id)
+        if own is not None and own.rack == rack:
+            return -1
+        found, most = -1, -1
+        for follower in self._by_id.values():
+            broker = brokers.get(follower.broker_id)
+            has_it = follower.log_start_offset <= fetch_offset <= follower.log_end_offset
+            if broker is None or broker.fenced or broker.rack != rack or not has_it:
+                continue
+            if follower.broker_id in self._in_sync.committed and follower.log_end_offset > most:
+                found, most = follower.broker_id, follower.log_end_offset
+        return found
+
     # --- the ISR ---------------------------------------------------------------------------------------------------
 
     def _expand_if_due(self, follower: Follower, log: Log) -> None:

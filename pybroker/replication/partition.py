@@ -54,6 +54,13 @@ _REFUSALS: dict[int, str] = {
 _NOT_AVAILABLE = TimestampOffset(-1, -1, -1, ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
+def epoch_error(current: int, leader_epoch: int) -> int:
+    """What a client is told that takes ``leader_epoch`` (-1: any) for the ``current`` one (KIP-320); 0 if it is."""
+    if leader_epoch in (-1, current):
+        return 0
+    return ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
 def advance_high_watermark(log: Log) -> bool:
     """Move the high watermark of the only replica, also of a log that was just opened; whether it moved."""
     # Where acknowledgements wait for a sync, nobody reads what a power failure may take back.
@@ -93,6 +100,8 @@ class PartitionOwner(Protocol):
 
 class Partition:
     """A partition that this broker leads."""
+
+    is_followed = False
 
     __slots__ = (
         "_is_alone",
@@ -303,11 +312,8 @@ class Partition:
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
     def epoch_error(self, leader_epoch: int) -> int:
-        """What a client is told that takes ``leader_epoch`` (-1: any) for the current one (KIP-320); 0 if it is."""
-        if leader_epoch in (-1, self.leader_epoch):
-            return 0
-        is_old = leader_epoch < self.leader_epoch
-        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+        """See ``epoch_error``."""
+        return epoch_error(self.leader_epoch, leader_epoch)
 
     def offset_for(self, timestamp: int, read_committed: bool) -> TimestampOffset | TimestampLookup:
         """ListOffsets, also for the special timestamps; offset -1 where there is none, or the disk does not say.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
+    from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.follower_fetch import FollowerFetchOperation
     from pybroker.replication.followers import Followers
     from pybroker.replication.ports import IsrChanger
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 # A topic's name or its id.
 TopicKey = str | bytes
+
+# Kafka's selector of the replica that a consumer reads from (KIP-392); there is no other.
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +74,8 @@ class ReplicaManager:
         self._roles: ReplicaRoles | None = None  # there are none before the first replicated partition
         # Each topic's partitions twice: by its name and by its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
-        self._marked: list[Partition | Followers] = []
+        self._marked: list[Partition | Followers | FollowedPartition] = []
+        self.selects_by_rack = config["replica.selector.class"] == RACK_AWARE_SELECTOR
         self.sessions = FetchSessionCache(
             config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
         )
@@ -114,7 +119,7 @@ class ReplicaManager:
         image = self._metadata.image
         return image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
 
-    def resolve(self, fetched: FetchPartition) -> Partition | None:
+    def resolve(self, fetched: FetchPartition) -> Partition | FollowedPartition | None:
         """Bind a partition of a fetch to its partition here, or answer it with the error."""
         if fetched.topic is None:
             topic = self._metadata.image.topics_by_id.get(fetched.topic_id)
@@ -122,7 +127,7 @@ class ReplicaManager:
                 fetched.answer(ErrorCode.UNKNOWN_TOPIC_ID)
                 return None
             fetched.topic = topic.name
-        partition = self.partition(fetched.topic, fetched.index)
+        partition = self.partition(fetched.topic, fetched.index) or self._followed(fetched)
         if partition is None:
             fetched.answer(self.error_of(fetched.topic, fetched.index))
         elif any(fetched.topic_id) and fetched.topic_id != partition.topic_id:
@@ -132,6 +137,11 @@ class ReplicaManager:
             partition = None
         fetched.partition = partition
         return partition
+
+    def _followed(self, fetched: FetchPartition) -> FollowedPartition | None:
+        """The partition as a follower has it, for a consumer that may read it there."""
+        topic = self._topic_image(fetched.topic) if fetched.topic is not None and fetched.reads_followers else None
+        return None if topic is None or self._roles is None else self._roles.followed(topic.topic_id, fetched.index)
 
     def _error(self, topic: TopicImage | None, index: int) -> ErrorCode:
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -202,7 +212,7 @@ class ReplicaManager:
 
     # --- appending and waiting -------------------------------------------------------------------------------------
 
-    def mark(self, waited_for: Partition | Followers) -> None:
+    def mark(self, waited_for: Partition | Followers | FollowedPartition) -> None:
         """A partition has more to read: look at what waits for it once, after this turn of the loop."""
         waited_for.marked = True
         if not self._marked:
@@ -213,7 +223,7 @@ class ReplicaManager:
         marked, self._marked = self._marked, []
         self._tell_waiting(marked)
 
-    def _tell_waiting(self, waited_for: Iterable[Partition | Followers]) -> None:
+    def _tell_waiting(self, waited_for: Iterable[Partition | Followers | FollowedPartition]) -> None:
         """Let whatever waits for the partitions look at them; one that fails keeps no other waiting."""
         for one in waited_for:
             one.marked = False

@@ -40,6 +40,10 @@ class Replicas(Follower, Protocol):
     lag_time_max_ms: int
     peers: Peers | None
 
+    def mark(self, waited_for: FollowedPartition) -> None:
+        """Look at what waits for it once, after this turn of the loop."""
+        ...
+
     def lead(self, topic: TopicImage, index: int) -> bool:
         """Make the partition, which is led here; whether its log could be had, or will not be had later either."""
         ...
@@ -104,6 +108,10 @@ class ReplicaRoles:
         # It stays when it has nobody to follow for: a fetch of its may be parked, and another's would wait behind that.
         fetcher.remove(followed)
 
+    def followed(self, topic_id: bytes, index: int) -> FollowedPartition | None:
+        """A partition that is followed here."""
+        return self._followed.get((topic_id, index))
+
     def _settle_some(self) -> None:
         """Take roles for a share of this turn of the loop, the others in later ones."""
         self._turn = None
@@ -137,7 +145,8 @@ class ReplicaRoles:
         if partition_log is None:
             self._settle_later(topic, index)
             return
-        followed = FollowedPartition(topic.name, topic.topic_id, index, state, partition_log)
+        mark = self._replicas.mark
+        followed = FollowedPartition(topic.name, topic.topic_id, index, state, partition_log, mark)
         self._followed[followed.key] = followed
         peers = self._replicas.peers
         if state.leader == NO_LEADER or peers is None:

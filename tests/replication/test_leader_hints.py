@@ -100,21 +100,20 @@ def test_a_leader_that_the_listener_does_not_lead_to_is_named_without_a_place(cl
 
 
 @pytest.mark.parametrize(("version", "nodes"), [(15, []), (16, [(1, "host-1", 9001, "r")])])
-def test_a_consumer_is_told(cluster: Cluster, version: int, nodes: list[Any]) -> None:
+def test_a_consumer_of_an_old_leader_epoch_is_told(cluster: Cluster, version: int, nodes: list[Any]) -> None:
+    cluster.elect(1)
+    cluster.tell()
+    asked = FetchPartition(partition=0, fetch_offset=0, current_leader_epoch=0, partition_max_bytes=1)
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         isolation_level=0,
-        topics=[
-            FetchTopic(
-                topic_id=TOPIC_ID, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)]
-            )
-        ],
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[asked])],
         forgotten_topics_data=[],
         rack_id="",
     )
     response = cluster.brokers[2].serve(1, version, codec.encode(request, version))
     data = response.responses[0].partitions[0]
-    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints] == nodes
     assert data.current_leader.leader_id == (1 if nodes else -1)

@@ -96,7 +96,7 @@ MUTANTS = (
         (
             Edit(
                 "FetchOperation._read",
-                "fetched.answer(_OUT_OF_RANGE)",
+                "fetched.answer(_NOT_AVAILABLE if is_late else _OUT_OF_RANGE)",
                 "fetched.answer(_OUT_OF_RANGE if offset > log.log_end_offset else _NONE)",
             ),
         ),
@@ -118,7 +118,7 @@ MUTANTS = (
         "leader-epoch-unchecked",
         "A client that knows a newer leader is served all the same.",
         (
-            Edit("Partition.epoch_error", "leader_epoch in (-1, self.leader_epoch)", "leader_epoch >= -1"),
+            Edit("partition.epoch_error", "leader_epoch in (-1, current)", "leader_epoch >= -1"),
             Edit(
                 "FetchOperation._read",
                 "fetched.current_leader_epoch >= 0 and fetched.current_leader_epoch != partition.leader_epoch",
