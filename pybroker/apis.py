@@ -143,6 +143,7 @@ INTER_BROKER_APIS: tuple[Api, ...] = (
     Api(62, "BrokerRegistration", (0, 4), "broker_registration"),
     Api(63, "BrokerHeartbeat", (0, 1), "broker_heartbeat"),
     Api(67, "AllocateProducerIds", (0, 0), "allocate_producer_ids"),
+    Api(73, "AssignReplicasToDirs", (0, 0), "assign_replicas_to_dirs", elements_max=ADMIN),
 )
 
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -244,6 +244,10 @@ SOFTWARE_NAME_CHARS = 100
 # one transaction, and stays that small.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
+# Preferred leaders that are elected in one transaction where leadership goes back to them (Kafka's
+# maxElectionsPerImbalance).
+BALANCING_ELECTIONS_MAX = 1_000
+
 # Topics that Metadata requests may have begun to create and that are not there yet; who needs others asks again, and
 # whoever asks for names without end does not fill the memory.  As many as one request may create.
 AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX

@@ -38,6 +38,7 @@ from pybroker.storage.manager.log_manager import LogManager
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
     from pybroker.cluster.controller_channel import ControllerChannel
+    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.standalone import Standalone
@@ -144,7 +145,7 @@ class BrokerServer:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
         else:
             hearing = await self._hearing(listener_of_brokers)
-            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing)
+            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found)
         logs.on_directory_failed = channel.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_what_is_built_later()
@@ -159,9 +160,10 @@ class BrokerServer:
         log_dirs: list[bytes],
         previous_broker_epoch: int,
         hearing: Hearing | None,
+        found: FoundReplicas,
     ) -> None:
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found)
 
         why = await outcome_of(begin)
         if why is not None:

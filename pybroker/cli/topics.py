@@ -147,12 +147,31 @@ def report(output: Output, answers: list[dict[str, Any]], *, done: str, ignored:
 def describe_topics(
     session: Session,
     *,
-    names: Names,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="[TOPIC…]", help="Topics by name.", default_factory=list, show_default=False),
+    ],
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions of which a replica is not in sync.")
+    ] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
 ) -> None:
-    """Describe topics: id, clean-up policy, settings of its own, and each partition with its offsets."""
+    """Describe topics: id, clean-up policy, settings of its own, and each partition with its offsets.
+
+    With --under-replicated or --unavailable only what needs care, of all topics where none is named.
+    """
+    only_some = under_replicated or unavailable
+    if not names and not only_some:
+        raise typer.BadParameter("name a topic, or choose partitions by --under-replicated or --unavailable")
+
+    def is_shown(partition: dict[str, Any]) -> bool:
+        return not only_some or needs_care(partition, under_replicated, unavailable)
+
     output = session.output
     with session.client() as client:
-        topics = [describe_one(client, topic) for topic in describe_existing(client, names)]
+        found = describe_existing(client, names or None)
+        chosen = [{**topic, "partitions": [each for each in topic["partitions"] if is_shown(each)]} for topic in found]
+        topics = [describe_one(client, topic) for topic in chosen if topic["partitions"] or not only_some]
     if output.as_json:
         output.json(topics)
         return
@@ -166,6 +185,12 @@ def describe_topics(
         columns = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET")
         keys = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset")
         output.table(columns, [[partition[key] for key in keys] for partition in topic["partitions"]])
+
+
+def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: bool) -> bool:
+    """Whether a partition of the metadata is in one of the states asked for."""
+    lacks_replicas = len(partition["isr_nodes"]) < len(partition["replica_nodes"])
+    return (under_replicated and lacks_replicas) or (unavailable and partition["leader_id"] < 0)
 
 
 def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ The states::
         +------------------------------------------ session lost --------------------+
 
 Invariants: a registration follows the live key of the same process; the first image is published only once it has this
-broker's own registration, because a broker that acted on an earlier one would lead what it led before it died.
+broker's own registration, because a broker that acted on an earlier one would lead what it led before it died, and has
+each replica in the log dir in which it was found (KIP-858), because another one would be made elsewhere.
 
 Counterpart in Kafka: ``BrokerLifecycleManager``.
 """
@@ -28,6 +29,7 @@ from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller_channel import ControllerChannel
+    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.image import BrokerRegistration
     from pybroker.cluster.live_brokers import LiveBrokers
     from pybroker.cluster.metadata_follower import MetadataFollower
@@ -55,6 +57,7 @@ class BrokerLifecycle:
         registration: BrokerRegistration,
         cluster_id: str,
         previous_broker_epoch: int,
+        found: FoundReplicas,
         on_entered: Callable[[], None],
     ) -> None:
         self.broker_epoch = -1  # as last registered
@@ -65,6 +68,8 @@ class BrokerLifecycle:
         self._registration = registration
         self._cluster_id = cluster_id
         self._previous_broker_epoch = previous_broker_epoch
+        self._found = found  # not told yet
+        self._assigning = False
         self._on_entered = on_entered
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
@@ -168,9 +173,36 @@ class BrokerLifecycle:
         if own.fenced:
             log.warning("this broker was fenced; it registers anew")
             self._register()
-        elif self._started is not None:
+        elif self._started is not None and not self._is_to_be_told():
             self._follower.publish()
             self._finish_start(None)
+
+    def _is_to_be_told(self) -> bool:
+        """Whether the image has a replica elsewhere than it was found; then the controller is told."""
+        image, broker_id = self._follower.image, self._registration.broker_id
+        self._found = {
+            (topic_id, index): directory
+            for (topic_id, index), directory in self._found.items()
+            if (topic := image.topics_by_id.get(topic_id)) is not None
+            and index < len(topic.partitions)
+            and broker_id in topic.partitions[index].replicas
+            and topic.partitions[index].directory(broker_id) != directory
+        }
+        if self._found and not self._assigning:
+            self._assign(self._turn)
+        return bool(self._found)
+
+    def _assign(self, turn: int) -> None:
+        self._assigning = True
+        self._channel.assign_replicas(self._found, lambda error_code: self._on_assigned(turn, error_code))
+
+    def _on_assigned(self, turn: int, error_code: int) -> None:
+        # What is done the image shows, soon; what is not, by then, is told again.
+        self._env.timers.call_later(STORE_RETRY_MS, self._assigned, turn)
+
+    def _assigned(self, turn: int) -> None:
+        self._assigning = False
+        self._retry(turn, self._look)
 
     def _finish_start(self, why: str | None) -> None:
         started, self._started = self._started, None

@@ -1,8 +1,8 @@
 """One broker among several that share a metadata store.
 
 Owns: putting together what a member of a cluster has (``metadata_follower``, ``live_brokers``, ``controller_election``,
-``broker_lifecycle``, ``controller_channel``), the order of its start and end, and founding a store that is new.  Owns
-no behaviour of theirs.
+``broker_lifecycle``, ``controller_channel``, ``leader_balancing``), the order of its start and end, and founding a new
+store.  Owns no behaviour of theirs.
 
 Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
 own image has its registration.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pybroker.cluster import store_codec
@@ -22,12 +23,14 @@ from pybroker.cluster.controller import Controller
 from pybroker.cluster.controller_channel import ControllerChannel
 from pybroker.cluster.controller_election import ControllerElection
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
+from pybroker.cluster.leader_balancing import LeaderBalancing
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_follower import MetadataFollower
 from pybroker.cluster.metadata_store import ABSENT, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
 
 if TYPE_CHECKING:
+    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.founding import Founding
     from pybroker.cluster.liveness import Datagrams, Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
@@ -126,8 +129,9 @@ class ClusterMember:
         self.follower = MetadataFollower(env, store, self._cache, image)
         self.peers = self._connect(self.follower, self._secret)
         self.controller = Controller(env, self._config, self.node_id, store, self.follower)
+        balancing = LeaderBalancing(env, self._config, self.controller)
         self.channel = ControllerChannel(env, self.node_id, self.controller, self.follower, self.peers)
-        self._closers += [self.follower.close, self.controller.close, self.peers.close]
+        self._closers += [self.follower.close, self.controller.close, balancing.close, self.peers.close]
 
     @property
     def loaded_image(self) -> ClusterImage:
@@ -142,11 +146,13 @@ class ClusterMember:
         previous_broker_epoch: int,
         done: Callable[[str | None], None],
         hearing: Hearing | None = None,
+        found: FoundReplicas = MappingProxyType({}),
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
         ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
-        the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.
+        the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
+        replicas lie for which ``loaded_image`` names another log dir, or none.
         """
         liveness = None if hearing is None else self._liveness(hearing)
         incarnation_id = self._env.new_uuid()
@@ -166,6 +172,7 @@ class ClusterMember:
             registration,
             self.cluster_id,
             previous_broker_epoch,
+            found,
             election.start,
         )
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.brokers import (
     FoundReplicas,
+    assign_replicas,
     begin_controlled_shutdown,
     fence_brokers,
     leads_anything,
@@ -27,7 +28,7 @@ from pybroker.cluster.decisions.brokers import (
     unregister_broker,
 )
 from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.decisions.elections import WantedElections, elect_leaders
+from pybroker.cluster.decisions.elections import WantedElections, balance_leaders, elect_leaders, elect_uncleanly
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
@@ -35,6 +36,7 @@ from pybroker.cluster.decisions.topics import TopicRules, create_partitions, cre
 from pybroker.cluster.image import BrokerRegistration, ImageBuilder
 from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.operations import (
+    Assignments,
     FeatureUpdate,
     Heartbeat,
     InSyncChange,
@@ -79,6 +81,7 @@ class Controller:
         self._store = store
         self._images = images
         self._queue: WriteQueue | None = None  # while it is active
+        self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
 
@@ -96,12 +99,16 @@ class Controller:
         did: whoever activated deactivates, and finds out.  Without it the store's failures are the operation's alone.
         """
         self._queue = WriteQueue(self._env, self._store, self._images, key_version, on_deposed)
+        for listener in self.activity_listeners:
+            listener(True)
 
     def deactivate(self) -> None:
         """Decide nothing more; what waits is refused."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.stop()
+            for listener in self.activity_listeners:
+                listener(False)
 
     def close(self) -> None:
         """What still waits is dropped; a transaction in flight still ends, and answers."""
@@ -124,7 +131,7 @@ class Controller:
         where it found replicas for which the image names another log dir, or none.
         """
 
-        def decide(builder: ImageBuilder) -> Registration:
+        def decide(builder: ImageBuilder) -> Generator[None, None, Registration]:
             image = builder.view()
             if cluster_id != image.cluster_id:
                 return Registration(ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -137,6 +144,7 @@ class Controller:
             clean = before is None or previous_broker_epoch == before.epoch
             missing = register_broker(builder, registration, found, clean_shutdown=clean)
             tell_missing(registration.broker_id, missing)
+            yield from self._elect_uncleanly(builder)
             return Registration(0, builder.view().brokers[registration.broker_id].epoch)
 
         self._submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
@@ -145,7 +153,9 @@ class Controller:
         """Brokers have died, or nobody hears of them: others lead in their place.  Tells who was not fenced before."""
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[int]]:
-            return fence_brokers(builder, broker_ids)
+            fenced = yield from fence_brokers(builder, broker_ids)
+            yield from self._elect_uncleanly(builder)
+            return fenced
 
         self._submit(decide, lambda code, message: [], done)
 
@@ -176,10 +186,27 @@ class Controller:
                 take_directories_offline(builder, broker_id, offline_directories)
             if wants_shutdown and not broker.in_controlled_shutdown:
                 yield from begin_controlled_shutdown(builder, broker_id)
+            if offline_directories or wants_shutdown:
+                yield from self._elect_uncleanly(builder)
             should_shut_down = wants_shutdown and not leads_anything(builder.view(), broker_id)
             return Heartbeat(0, broker.fenced, should_shut_down)
 
         self._submit(decide, lambda code, message: Heartbeat(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+
+    def assign_replicas(
+        self, broker_id: int, broker_epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]
+    ) -> None:
+        """A broker tells in which log dirs it found replicas; an error each for those that are not its own."""
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, Assignments]:
+            broker = builder.view().brokers.get(broker_id)
+            if broker is None or broker.epoch != broker_epoch:
+                return Assignments({}, ErrorCode.STALE_BROKER_EPOCH)
+            errors = yield from assign_replicas(builder, broker_id, found)
+            yield from self._elect_uncleanly(builder)
+            return Assignments(errors)
+
+        self._submit(decide, lambda code, message: Assignments({}, code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed: what lies in it loses its leader until a start finds the log dir again."""
@@ -280,6 +307,14 @@ class Controller:
 
         self._submit(decide, refuse, done, timeout_ms=timeout_ms)
 
+    def balance_leaders(self, elections_max: int, done: Callable[[int], None]) -> None:
+        """Give leadership back to preferred replicas, in so many partitions at most; tells in how many."""
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, int]:
+            return balance_leaders(builder, elections_max)
+
+        self._submit(decide, lambda code, message: 0, done)
+
     def alter_partition_reassignments(
         self,
         wanted: WantedReassignments,
@@ -314,7 +349,13 @@ class Controller:
         def refuse(code: int, message: str | None) -> list[NamedResult]:
             return [NamedResult(change.resource_name, code, message) for change in changes]
 
-        self._submit(lambda builder: alter_configs(builder, changes), refuse, done, validate_only=validate_only)
+        def decide(builder: ImageBuilder) -> Generator[None, None, list[NamedResult]]:
+            results = alter_configs(builder, changes)
+            if any(UNCLEAN_LEADER_ELECTION in change.updates for change in changes):
+                yield from self._elect_uncleanly(builder)
+            return results
+
+        self._submit(decide, refuse, done, validate_only=validate_only)
 
     def update_features(
         self,
@@ -331,6 +372,9 @@ class Controller:
             return update_features(builder, updates, self._static_min_insync_replicas())
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+
+    def _elect_uncleanly(self, builder: ImageBuilder) -> Generator[None, None, None]:
+        return elect_uncleanly(builder, self._config.get_bool(UNCLEAN_LEADER_ELECTION))
 
     def _static_min_insync_replicas(self) -> str:
         return static_min_insync_replicas(self._config)

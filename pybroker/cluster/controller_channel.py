@@ -35,6 +35,12 @@ from pybroker_protocol.messages.alter_partition import (
     AlterPartitionRequestTopicData,
     BrokerState,
 )
+from pybroker_protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 from pybroker_protocol.messages.create_topics import (
@@ -46,6 +52,7 @@ from pybroker_protocol.messages.create_topics import (
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
+    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.image import BrokerRegistration
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import PeerError, Peers
@@ -53,7 +60,7 @@ if TYPE_CHECKING:
     from pybroker_protocol.schema import Request
 
 # Versions that every broker of a cluster speaks.
-_REGISTRATION, _HEARTBEAT, _ALTER_PARTITION, _PRODUCER_IDS, _CREATE_TOPICS = 4, 1, 3, 0, 7
+_REGISTRATION, _HEARTBEAT, _ALTER_PARTITION, _PRODUCER_IDS, _CREATE_TOPICS, _ASSIGNMENT = 4, 1, 3, 0, 7, 0
 _TIMEOUT_MS: Final = 10_000
 # How long a broker waits until its own image has a topic that the controller says it has created.
 _IMAGE_WAIT_MS: Final = 10_000
@@ -164,6 +171,40 @@ class ControllerChannel:
                 done(Heartbeat(response.error_code, response.is_fenced, response.should_shut_down))
 
         self._ask(request, _HEARTBEAT, answer)
+
+    def assign_replicas(self, found: FoundReplicas, done: Callable[[int], None]) -> None:
+        """Tell in which log dirs this broker found replicas; ``done(error code)``, see ``Controller.assign_replicas``.
+
+        Replicas that are not this broker's any more are no error.
+        """
+        if self._controller.is_active:
+            self._controller.assign_replicas(
+                self._broker_id, self._broker_epoch(), found, lambda assignments: done(assignments.error_code)
+            )
+            return
+        directories: dict[bytes, dict[bytes, list[AssignReplicasToDirsRequestPartitionData]]] = {}
+        for (topic_id, index), directory in found.items():
+            partition = AssignReplicasToDirsRequestPartitionData(partition_index=index)
+            directories.setdefault(directory, {}).setdefault(topic_id, []).append(partition)
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                AssignReplicasToDirsRequestDirectoryData(
+                    id=directory,
+                    topics=[
+                        AssignReplicasToDirsRequestTopicData(topic_id=topic_id, partitions=partitions)
+                        for topic_id, partitions in topics.items()
+                    ],
+                )
+                for directory, topics in directories.items()
+            ],
+        )
+
+        def answer(response: Any | None, error_code: int) -> None:
+            done(error_code if response is None else response.error_code)
+
+        self._ask(request, _ASSIGNMENT, answer)
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed; told until the controller knows."""

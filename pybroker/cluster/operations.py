@@ -169,3 +169,13 @@ class Heartbeat(NamedTuple):
     error_code: int = 0
     is_fenced: bool = True
     should_shut_down: bool = False
+
+
+class Assignments(NamedTuple):
+    """The answer to a broker that told where its replicas lie: those that are not its own, by topic id and partition.
+
+    The error is that of the whole, and then nothing was noted.
+    """
+
+    errors: Mapping[tuple[bytes, int], int]
+    error_code: int = 0

@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 
 from pybroker.apis import INTER_BROKER_APIS, AclOperation, Api
-from pybroker.handlers import allocate_producer_ids, alter_partition, broker_heartbeat, broker_registration, envelope
+from pybroker.handlers import (
+    allocate_producer_ids,
+    alter_partition,
+    assign_replicas_to_dirs,
+    broker_heartbeat,
+    broker_registration,
+    envelope,
+)
 from pybroker.handlers.context import RequestContext
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
+from pybroker_protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest
 from pybroker_protocol.messages.envelope import EnvelopeRequest
@@ -42,6 +50,7 @@ REQUESTS: dict[str, tuple[Any, Any]] = {
         BrokerHeartbeatRequest(broker_id=1, current_metadata_offset=0, want_fence=False, want_shut_down=False),
     ),
     "AllocateProducerIds": (allocate_producer_ids, AllocateProducerIdsRequest(broker_id=1)),
+    "AssignReplicasToDirs": (assign_replicas_to_dirs, AssignReplicasToDirsRequest(broker_id=1, directories=[])),
 }
 
 each_api = pytest.mark.parametrize("api", INTER_BROKER_APIS, ids=lambda api: api.name)

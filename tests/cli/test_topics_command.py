@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pybroker.cli.topics import needs_care
 from tests.cli.command import CommandLine
 
 
@@ -101,3 +102,25 @@ def test_no_broker_is_one_line_and_exit_code_one(name: str) -> None:
     assert finished.returncode == 1
     assert finished.stderr.decode().startswith("pybroker: no broker answers at 127.0.0.1:1")
     assert len(finished.stderr.splitlines()) == 1
+
+
+def test_partitions_that_need_care_are_described_alone_and_of_all_topics(cli: CommandLine, name: str) -> None:
+    cli.run("topics", "create", name, "-p", "2")
+    for chosen in ("--under-replicated", "--unavailable"):
+        assert cli.json("topics", "describe", chosen) == []
+        assert cli.json("topics", "describe", name, chosen, "--under-replicated") == []
+        assert cli.run("topics", "describe", f"{name}-no-such", chosen).returncode == 1
+    assert cli.run("topics", "describe").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "under_replicated", "unavailable"),
+    [(1, [1, 2], False, False), (1, [1], True, False), (-1, [2], True, True), (-1, [1, 2], False, True)],
+)
+def test_a_partition_needs_care_without_a_leader_or_with_a_replica_out_of_sync(
+    leader: int, isr: list[int], under_replicated: bool, unavailable: bool
+) -> None:
+    partition = {"leader_id": leader, "replica_nodes": [1, 2], "isr_nodes": isr}
+    assert needs_care(partition, True, False) is under_replicated
+    assert needs_care(partition, False, True) is unavailable
+    assert needs_care(partition, True, True) is (under_replicated or unavailable)

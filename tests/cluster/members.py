@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pybroker.cluster.cluster_member import ClusterMember, Hearing
+from pybroker.cluster.decisions.brokers import FoundReplicas
 from pybroker.cluster.founding import new_cluster
 from pybroker.cluster.image import ClusterImage, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -17,9 +18,11 @@ from pybroker.handlers import (
     allocate_producer_ids,
     alter_partition,
     alter_partition_reassignments,
+    assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
     create_topics,
+    elect_leaders,
     list_partition_reassignments,
     unregister_broker,
 )
@@ -35,12 +38,19 @@ _HANDLERS: dict[str, Any] = {
     "AllocateProducerIdsRequest": allocate_producer_ids,
     "AlterPartitionRequest": alter_partition,
     "AlterPartitionReassignmentsRequest": alter_partition_reassignments,
+    "AssignReplicasToDirsRequest": assign_replicas_to_dirs,
     "BrokerHeartbeatRequest": broker_heartbeat,
     "BrokerRegistrationRequest": broker_registration,
     "CreateTopicsRequest": create_topics,
+    "ElectLeadersRequest": elect_leaders,
     "ListPartitionReassignmentsRequest": list_partition_reassignments,
     "UnregisterBrokerRequest": unregister_broker,
 }
+
+
+def log_dir(broker_id: int, number: int = 0) -> bytes:
+    """The id of a log dir."""
+    return bytes(14) + bytes((broker_id, number + 9))
 
 
 class DirectPeers:
@@ -85,10 +95,10 @@ class DirectPeers:
 class Members:
     """Brokers by their ids.  ``cut_off``: those that reach no other broker, and that none reaches."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
         self.loop = ManualLoop()
         self.env = fake_env(self.loop)
-        self.config = BrokerConfig({})
+        self.config = BrokerConfig(settings or {})
         self.shared = SharedMemory()
         self.by_id: dict[int, ClusterMember] = {}
         self.stores: dict[int, MemoryStore] = {}
@@ -96,8 +106,13 @@ class Members:
         self.cut_off: set[int] = set()
         self.air: Any = None  # what carries datagrams, where there are any
 
-    def join(self, broker_id: int, *, directory: int = 0, epoch: int = -1) -> list[str | None]:
-        """Start a broker; what the result has in the end says how that went.  ``directory`` tells data dirs apart."""
+    def join(
+        self, broker_id: int, *, directory: int = 0, epoch: int = -1, found: FoundReplicas | None = None
+    ) -> list[str | None]:
+        """Start a broker; what the result has in the end says how that went.
+
+        ``directory`` tells data dirs apart; each broker has a second log dir where it found some replica.
+        """
         self.caches[broker_id] = MetadataCache()
         self.stores[broker_id] = MemoryStore(self.shared, self.env)
         member = ClusterMember(
@@ -115,7 +130,8 @@ class Members:
         ended: list[str | None] = []
         endpoints = {LISTENER: Endpoint("host", broker_id)}
         hearing = None if self.air is None else Hearing(self.air.antenna(broker_id), LISTENER)
-        member.join(endpoints, None, [bytes(14) + bytes((broker_id, directory + 9))], epoch, ended.append, hearing)
+        log_dirs = list(dict.fromkeys((log_dir(broker_id, directory), *(found or {}).values())))
+        member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {})
         return ended
 
     def start(self, *broker_ids: int) -> Members:

@@ -75,6 +75,12 @@ def test_an_unclean_leader_is_the_only_one_in_sync() -> None:
     assert (after.leader, after.isr) == (2, (2,))
 
 
+def test_who_was_eligible_is_so_no_more_beside_an_unclean_leader() -> None:
+    """It lacks what that one takes from now on."""
+    _, after = elected(partition((1, 2), (), NO_LEADER, elr=(1,)), UNCLEAN, 2)
+    assert (after.leader, after.isr, after.elr) == (2, (2,), ())
+
+
 def test_nobody_is_elected_in_a_log_dir_that_does_not_work() -> None:
     offline = partition((1,), (1,), NO_LEADER)._replace(directories=(GONE,))
     assert elected(offline, UNCLEAN, 1) == (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, offline)

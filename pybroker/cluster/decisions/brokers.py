@@ -64,7 +64,8 @@ def register_broker(
                     partitions.append(_rejoined(image, topic.name, placed, broker_id, clean_shutdown))
                 else:
                     missing[placed.directory(broker_id)] += 1
-                    partitions.append(without_replica(image, topic.name, placed, broker_id))
+                    forgetful = not clean_shutdown
+                    partitions.append(without_replica(image, topic.name, placed, broker_id, forgetful=forgetful))
             else:
                 partitions.append(partition)
         put_partitions(builder, topic, partitions)
@@ -93,6 +94,36 @@ def _rejoined(
     if broker_id in holders and partition.leader in (broker_id, NO_LEADER):
         return led_by(partition, broker_id)
     return partition
+
+
+def assign_replicas(
+    builder: ImageBuilder, broker_id: int, found: FoundReplicas
+) -> Generator[None, None, dict[tuple[bytes, int], int]]:
+    """The broker's replicas lie there; it may lead them if the log dir works.  Gives back errors for others."""
+    image = builder.view()
+    errors: dict[tuple[bytes, int], int] = {}
+    moved: dict[bytes, dict[int, PartitionImage]] = {}
+    for (topic_id, index), directory in found.items():
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            errors[topic_id, index] = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not 0 <= index < len(topic.partitions):
+            errors[topic_id, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif broker_id not in topic.partitions[index].replicas:
+            errors[topic_id, index] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif topic.partitions[index].directory(broker_id) != directory:
+            placed = topic.partitions[index].in_directory(broker_id, directory)
+            if image.brokers[broker_id].has_online_dir(directory):
+                placed = with_leader(image, placed)
+            else:
+                placed = without_replica(image, topic.name, placed, broker_id)
+            moved.setdefault(topic_id, {})[index] = placed
+        yield
+    for topic_id, partitions in moved.items():
+        topic = image.topics_by_id[topic_id]
+        put_partitions(builder, topic, [partitions.get(index, each) for index, each in enumerate(topic.partitions)])
+        yield
+    return errors
 
 
 def fence_brokers(builder: ImageBuilder, broker_ids: Collection[int]) -> Generator[None, None, list[int]]:

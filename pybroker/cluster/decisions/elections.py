@@ -1,4 +1,4 @@
-"""Electing leaders on request: the preferred replica, or any that is left where no in-sync one is.
+"""Electing leaders on request, or for balance: the preferred replica, or any that is left where no in-sync one is.
 
 Whoever comes or goes is followed by elections (``brokers``, ``in_sync_replicas``), so that a request finds something to
 do where the preferred replica is back, or where an unclean election is the last resort.
@@ -8,12 +8,13 @@ Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the electio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
 from pybroker.cluster.decisions.in_sync_replicas import is_online, led_by, put_partitions
-from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage
+from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
 from pybroker.cluster.operations import PartitionResult, PartitionResults, refused_partitions
+from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol.errors import ErrorCode, readable
 
 PREFERRED: Final = 0
@@ -35,6 +36,56 @@ def elect_leaders(builder: ImageBuilder, election_type: int, wanted: WantedElect
         needed = [election for election in elections if election.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         topics.append((topic.name, needed))
     return PartitionResults(topics)
+
+
+def balance_leaders(builder: ImageBuilder, elections_max: int) -> Generator[None, None, int]:
+    """Elect the preferred leaders that could lead and do not, so many at most; gives back how many that were."""
+    image = builder.view()
+    count = 0
+    for topic in list(image.topics_by_name.values()):
+        partitions = []
+        for before in topic.partitions:
+            after = before
+            if before.leader not in (before.replicas[0], NO_LEADER) and count < elections_max:
+                after, _ = _elected(image, before, PREFERRED)
+                count += after is not before
+            partitions.append(after)
+        put_partitions(builder, topic, partitions)
+        yield
+        if count >= elections_max:
+            break
+    return count
+
+
+def may_elect_uncleanly(image: ClusterImage, topic: str, of_brokers: bool) -> bool:
+    """Whether a replica of the topic may lead that is not in sync; ``of_brokers`` is what their files say."""
+    for resource in ((TOPIC, topic), (BROKER, "")):
+        value = image.overrides(*resource).get(UNCLEAN_LEADER_ELECTION)
+        if value is not None:
+            return value.lower() == "true"
+    return of_brokers
+
+
+def elect_uncleanly(builder: ImageBuilder, of_brokers: bool) -> Generator[None, None, None]:
+    """Where nobody leads, and that is allowed, somebody does who is not in sync: records may be lost.
+
+    ``of_brokers`` is what their files say.  Called after whatever brings, or takes, brokers, log dirs and permissions.
+    """
+    image = builder.view()
+    if not of_brokers and not any(_allows_unclean(overrides) for overrides in image.configs.values()):
+        return
+    for topic in list(image.topics_by_name.values()):
+        if may_elect_uncleanly(image, topic.name, of_brokers):
+            partitions = [
+                _elected(image, partition, UNCLEAN)[0] if partition.leader == NO_LEADER else partition
+                for partition in topic.partitions
+            ]
+            put_partitions(builder, topic, partitions)
+        yield
+
+
+def _allows_unclean(overrides: Overrides) -> bool:
+    return overrides.get(UNCLEAN_LEADER_ELECTION, "").lower() == "true"
 
 
 def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterable[int]) -> list[PartitionResult]:

@@ -35,10 +35,11 @@ def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> b
 
 def led_by(partition: PartitionImage, leader: int) -> PartitionImage:
     """One that is not in sync is the only one that is from now on: whoever follows it follows what it has."""
+    is_clean = leader in partition.isr or leader in partition.elr
     return partition._replace(
         leader=leader,
         isr=partition.isr if leader in partition.isr else (leader,),
-        elr=tuple(replica for replica in partition.elr if replica != leader),
+        elr=tuple(replica for replica in partition.elr if replica != leader) if is_clean else (),
         last_known_elr=(),
         leader_epoch=partition.leader_epoch + 1,
         partition_epoch=partition.partition_epoch + 1,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
+from pybroker.cluster.decisions.elections import may_elect_uncleanly
 from pybroker.cluster.decisions.in_sync_replicas import put_partitions, settled
 from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
 from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
 from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.operations import PartitionResult, PartitionResults, Reassignment
-from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol.errors import ErrorCode
 
 WantedReassignments = Sequence[tuple[str, Sequence[Reassignment]]]
@@ -108,15 +108,6 @@ def _taken_back(
             "election.",
         )
     return after
-
-
-def may_elect_uncleanly(image: ClusterImage, topic: str, of_brokers: bool) -> bool:
-    """Whether a replica of the topic may lead that is not in sync; ``of_brokers`` is what their files say."""
-    for resource in ((TOPIC, topic), (BROKER, "")):
-        value = image.overrides(*resource).get(UNCLEAN_LEADER_ELECTION)
-        if value is not None:
-            return value.lower() == "true"
-    return of_brokers
 
 
 class Ongoing(NamedTuple):

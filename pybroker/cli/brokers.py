@@ -1,0 +1,78 @@
+"""``pybroker brokers``: list the brokers of a cluster, and forget those that are gone for good.
+
+Owns: the shapes that these commands print.  Counterparts: kafka-cluster.sh, kafka-broker-api-versions.sh.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.options import INT32_MAX
+from pybroker.cli.wire_requests import ask
+
+app = typer.Typer(help="List the brokers of a cluster, and forget those that are gone for good.", no_args_is_help=True)
+
+_BROKERS = 1  # the endpoint type of DescribeCluster
+
+
+@admin_command(app, "list")
+def list_brokers(session: Session) -> None:
+    """List the brokers, also those that are stopped, as far as the cluster tells of them."""
+    from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
+
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
+    )
+    with session.client() as client:
+        cluster = retried(lambda: ask(client, request))
+    if cluster.error_code:
+        raise CommandFailed(f"cluster: {describe_error_code(cluster.error_code)}")
+    shown = [
+        {
+            "id": broker.broker_id,
+            "host": broker.host,
+            "port": broker.port,
+            "rack": broker.rack,
+            "fenced": broker.is_fenced,
+            "controller": broker.broker_id == cluster.controller_id,
+        }
+        for broker in sorted(cluster.brokers, key=lambda broker: int(broker.broker_id))
+    ]
+    session.output.result(
+        shown,
+        ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"),
+        [
+            (
+                broker["id"],
+                f"{broker['host']}:{broker['port']}",
+                broker["rack"],
+                "fenced" if broker["fenced"] else "running",
+                "yes" if broker["controller"] else None,
+            )
+            for broker in shown
+        ],
+    )
+
+
+@admin_command(app, "unregister")
+def unregister_broker(
+    session: Session,
+    *,
+    broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The id of a stopped broker.")],
+) -> None:
+    """Forget a broker that was stopped and does not come back."""
+    from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+    with session.client() as client:
+        response = retried(lambda: ask(client, UnregisterBrokerRequest(broker_id=broker_id)))
+    if response.error_code:
+        why = response.error_message or describe_error_code(response.error_code)
+        raise CommandFailed(f"broker {broker_id}: {why}")
+    session.output.result(
+        [{"id": broker_id, "status": "unregistered"}], ("BROKER", "STATUS"), [(broker_id, "unregistered")]
+    )
