@@ -63,7 +63,7 @@ _ROWS: Final = (
     ("file.delete.delay.ms",                    LONG,    60_000,        NATURAL,      MEDIUM, USED),
     ("min.cleanable.dirty.ratio",               DOUBLE,  0.5,           Range(0, 1),  MEDIUM, USED),
     ("cleanup.policy",                          LIST,    ("delete",),   CLEANUP_POLICIES, MEDIUM, USED),
-    ("unclean.leader.election.enable",          BOOLEAN, False,         None,         MEDIUM, IDLE),
+    ("unclean.leader.election.enable",          BOOLEAN, False,         None,         MEDIUM, USED),
     ("min.insync.replicas",                     INT,     1,             POSITIVE,     MEDIUM, USED),
     ("compression.type",                        STRING,  "producer",    COMPRESSION_TYPES, MEDIUM, USED),
     ("compression.gzip.level",                  INT,     -1,            GZIP_LEVEL,   MEDIUM, IDLE),

@@ -37,16 +37,18 @@ def source() -> str:
 
 
 def read_topic_settings() -> set[str]:
-    """Topic settings whose attribute of ``LogConfig`` somebody uses."""
+    """Topic settings whose attribute of ``LogConfig`` somebody uses, and those that the controller's rules look up."""
     by_property = {
         "cleanup.policy": ("compact", "delete"),
         "segment.bytes": ("segment_size_bytes",),
         "internal.segment.bytes": ("segment_size_bytes",),
     }
+    looked_up = set(re.findall(r'Final = "([a-z.]+)"', (SOURCE / "config" / "resources.py").read_text()))
     return {
         name
         for name in TOPIC_SETTINGS
-        if any(
+        if name in looked_up
+        or any(
             re.search(rf"\.{attribute}\b", source())
             for attribute in (name.replace(".", "_"), *by_property.get(name, ()))
         )
