@@ -24,6 +24,7 @@ from pybroker_protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestPartitionData,
     AssignReplicasToDirsRequestTopicData,
 )
+from tests.steps import end_of
 
 from .members import Members, log_dir
 
@@ -37,12 +38,8 @@ def assigned(state: PartitionImage, found: FoundReplicas) -> tuple[dict[tuple[by
     builder.put_broker(BrokerRegistration(1, 0, bytes(16), {}, log_dirs=(HERE, THERE)))
     builder.put_broker(BrokerRegistration(2, 0, bytes(16), {}, log_dirs=(log_dir(2),)))
     builder.put_topic(TopicImage("t", TOPIC_ID, (state,)))
-    steps = assign_replicas(builder, 1, found)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, builder.view().topics_by_name["t"].partitions[0]
+    errors = end_of(assign_replicas(builder, 1, found))
+    return errors, builder.view().topics_by_name["t"].partitions[0]
 
 
 def partition(isr: tuple[int, ...], leader: int, directory: bytes) -> PartitionImage:

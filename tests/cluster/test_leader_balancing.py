@@ -17,6 +17,7 @@ from pybroker.cluster.image import (
 )
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION, ConfigChange
 from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest
+from tests.steps import end_of
 
 from .members import Members
 
@@ -121,12 +122,8 @@ def test_so_many_are_elected_at_most_and_none_that_cannot_lead() -> None:
     builder.put_topic(TopicImage("t", b"t" * 16, states))
 
     def balance(elections_max: int) -> tuple[int, list[int]]:
-        steps = balance_leaders(builder, elections_max)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value, [each.leader for each in builder.view().topics_by_name["t"].partitions]
+        count = end_of(balance_leaders(builder, elections_max))
+        return count, [each.leader for each in builder.view().topics_by_name["t"].partitions]
 
     assert balance(2) == (2, [1, 1, 2, 2, NO_LEADER, 1, 2])
     assert balance(2) == (1, [1, 1, 2, 2, NO_LEADER, 1, 1])

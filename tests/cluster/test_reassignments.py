@@ -19,7 +19,7 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import PartitionResult, PartitionResults, Reassignment
+from pybroker.cluster.operations import PartitionResult, Reassignment
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -32,6 +32,7 @@ from pybroker_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from tests.steps import end_of
 
 from .members import Members
 
@@ -71,14 +72,9 @@ class Cluster:
         return result
 
     def alter(self, wanted: WantedReassignments, rules: ReassignmentRules) -> list[tuple[str, list[PartitionResult]]]:
-        steps = alter_reassignments(self.builder, wanted, rules)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                results: PartitionResults = end.value
-                assert (results.error_code, results.error_message) == (0, None)
-                return results.topics
+        results = end_of(alter_reassignments(self.builder, wanted, rules))
+        assert (results.error_code, results.error_message) == (0, None)
+        return results.topics
 
     def refused(self, replicas: tuple[int, ...] | None, **options: Any) -> int:
         before = self.state

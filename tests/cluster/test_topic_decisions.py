@@ -301,6 +301,14 @@ def test_placement_gives_distinct_replicas_a_live_leader_and_spreads_over_racks(
         assert len({brokers[number].rack for number in replicas}) == min(len(racks), replication_factor)
 
 
+def test_what_a_broker_leads_goes_to_several_others_when_it_dies() -> None:
+    brokers = {number: broker(number) for number in range(6)}
+    next_leaders: dict[int, set[int]] = {}
+    for leader, next_leader, _ in place(brokers, 60, 3, Random(3)):
+        next_leaders.setdefault(leader, set()).add(next_leader)
+    assert all(len(others) > 2 for others in next_leaders.values())
+
+
 def test_leaders_are_spread_evenly() -> None:
     brokers = {number: broker(number) for number in range(4)}
     leaders = [replicas[0] for replicas in place(brokers, 100, 3, Random(3))]

@@ -46,8 +46,22 @@ def place(
             f"{len(brokers)} broker(s) are registered."
         )
         raise _cannot_replicate(replication_factor, reason)
-    racks = _racks(brokers.values(), random)
-    return (_replicas(racks, turn, replication_factor) for turn in range(partition_count))
+    return _assignments(_racks(brokers.values(), random), partition_count, replication_factor, random)
+
+
+def _assignments(
+    racks: list[tuple[list[int], list[int]]], partition_count: int, replication_factor: int, random: Shuffler
+) -> Iterator[tuple[int, ...]]:
+    """One after the other; the order is another one each time all brokers had their turn.
+
+    So the partitions that a broker leads have different followers, and not all of them the same next leader.
+    """
+    live_count = sum(len(live) for live, _ in racks)
+    for index in range(partition_count):
+        turn = index % live_count
+        if turn == 0 and index > 0 and live_count > 1:
+            _shuffle(racks, random)
+        yield _replicas(racks, turn, replication_factor)
 
 
 def _cannot_replicate(replication_factor: int, reason: str) -> Refused:
@@ -62,11 +76,15 @@ def _racks(brokers: Iterable[BrokerRegistration], random: Shuffler) -> list[tupl
         live, fenced = racks.setdefault(broker.rack, ([], []))
         (fenced if broker.fenced else live).append(broker.broker_id)
     shuffled = list(racks.values())
-    random.shuffle(shuffled)
-    for live, fenced in shuffled:
+    _shuffle(shuffled, random)
+    return shuffled
+
+
+def _shuffle(racks: list[tuple[list[int], list[int]]], random: Shuffler) -> None:
+    random.shuffle(racks)
+    for live, fenced in racks:
         random.shuffle(live)
         random.shuffle(fenced)
-    return shuffled
 
 
 def _replicas(racks: Sequence[tuple[list[int], list[int]]], turn: int, replication_factor: int) -> tuple[int, ...]:
