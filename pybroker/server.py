@@ -72,9 +72,15 @@ class BrokerServer:
     """
 
     def __init__(
-        self, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None, *, own_process: bool = False
+        self,
+        config: BrokerConfig,
+        on_failure: Callable[[], None] = lambda: None,
+        *,
+        own_process: bool = False,
+        env: Env | None = None,
     ) -> None:
         self.config = config
+        self._env = env  # None: that of the running loop
         self._own_process = own_process
         self.services = Services()
         self.endpoints: list[AdvertisedListener] = []
@@ -97,7 +103,7 @@ class BrokerServer:
         After a failed start ``stop`` must be called all the same.
         """
         config, services = self.config, self.services
-        env = loop_env()
+        env = self._env or loop_env()
         listeners = listeners_of(config)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
@@ -318,6 +324,36 @@ class BrokerServer:
             await self._peers.wait_closed()
         if self._logs is not None:
             self._logs.close(self._broker_epoch)
+
+    def abandon(self, end_threads: Callable[[], None]) -> None:
+        """Let go of connections, files and locks, as the end of the process would: nobody is told, nothing is handed
+        over, finished or marked.
+
+        For tests, whose ``Env`` has died before; ``end_threads()`` waits for its threads.  Ends by ``wait_closed``.
+        """
+        if self._sockets is not None:
+            self._sockets.abort()
+        if self._peers is not None:
+            self._peers.close()
+        member = self._membership
+        if member is not None:
+            member.close() if member.is_alone else member.abandon()
+        end_threads()
+        if self._logs is not None:
+            self._logs.abandon()
+
+    async def wait_closed(self) -> None:
+        """After ``abandon``: until the loop has let go of the connections, too."""
+        if self._sockets is not None:
+            await self._sockets.processor.wait_empty()
+        if self._peers is not None:
+            await self._peers.wait_closed()
+
+    def stall(self, wait: Callable[[], None]) -> None:
+        """Do nothing until ``wait()`` returns, which blocks: as a process that was stopped by a signal.  For tests."""
+        if self._membership is not None and not self._membership.is_alone:
+            self._membership.stall(wait)
+        wait()
 
     def _on_all_dirs_failed(self) -> None:
         log.critical("no log directory is left, or not that of the metadata; the broker stops")

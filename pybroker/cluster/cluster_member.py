@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.liveness import Datagrams, Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.cluster.peers import Peers
+    from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
 
@@ -223,6 +224,20 @@ class ClusterMember:
         """End the session: the others take this broker for gone.  Blocks for the store's thread."""
         for close in reversed(self._closers):
             close()
+
+    def abandon(self) -> None:
+        """Let go of the store as the end of the process would: the session expires.  For tests, on SQLite."""
+        self._sqlite_store().abandon()
+
+    def stall(self, wait: Callable[[], None]) -> None:
+        """Have the store's thread do nothing until ``wait()`` returns.  For tests, on SQLite."""
+        self._sqlite_store().stall(wait)
+
+    def _sqlite_store(self) -> SharedSqliteStore:
+        from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+
+        assert isinstance(self._store, SharedSqliteStore), "other stores have no process to outlive"
+        return self._store
 
 
 def _at_revision(image: ClusterImage, revision: int) -> ClusterImage:

@@ -127,9 +127,26 @@ class ControllerElection:
             return
         entry = snapshot.entries.get(store_codec.CONTROLLER)
         before = None if entry is None else store_codec.decode_controller(entry.value)
-        if before is not None and before.broker_id != self._broker_id and not self._is_gone(before.broker_id):
+        if before is None or before.broker_id == self._broker_id or self._is_silent(before.broker_id):
+            self._take_from(term, entry, before)
+        elif before.broker_id in self._live.brokers:
             self._taking = False  # another one was faster, and the image will say so
+        else:
+            live_key = store_codec.live_key(before.broker_id)
+            self._store.read(live_key, lambda found, error: self._on_holder(term, entry, before, found, error))
+
+    def _on_holder(
+        self, term: int, entry: Entry | None, holder: ControllerKey, found: Snapshot | None, error: StoreError | None
+    ) -> None:
+        """Whether the holder lives, by the store itself: of one that has just come it may not have told yet."""
+        if term != self._term:
             return
+        if found is None or found.entries:
+            self._try_later(str(error or f"broker {holder.broker_id} lives"))
+        else:
+            self._take_from(term, entry, holder)
+
+    def _take_from(self, term: int, entry: Entry | None, before: ControllerKey | None) -> None:
         registered = self._follower.image.brokers.get(self._broker_id)
         broker_epoch = -1 if registered is None else registered.epoch
         epoch = 0 if before is None else before.controller_epoch

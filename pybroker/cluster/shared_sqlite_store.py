@@ -98,6 +98,17 @@ class SharedSqliteStore:
             self._finished.deliver()
         self._followers.close()
 
+    def abandon(self) -> None:
+        """Let go of the file as the end of the process would: nobody is told, the session expires."""
+        if self._executor is not None:
+            self._worker.abandon()
+            self._executor.close()
+            self._executor = None
+
+    def stall(self, wait: Callable[[], None]) -> None:
+        """Have the thread do nothing, not even renew the session, until ``wait()`` returns."""
+        self._worker.submit(wait)
+
     def _ask(self, question: Callable[[], T]) -> T:
         """Ask the thread, and wait."""
         answer: Future[T] = Future()

@@ -128,6 +128,7 @@ class SharedSqliteWorker:
         self._data_version = -1
         self._poll_at_ms = self._ask_at_ms = self._renew_at_ms = self._now_ms()
         self._lapse_at_ms: int | None = None
+        self._is_abandoned = False
 
     # ------------------------------------------------------------------ the thread
 
@@ -139,6 +140,11 @@ class SharedSqliteWorker:
         """Let ``run`` end behind what was submitted."""
         self._jobs.put(None)
 
+    def abandon(self) -> None:
+        """Let ``run`` end now, whatever was submitted; the session is not ended, it expires."""
+        self._is_abandoned = True
+        self._jobs.put(None)
+
     def run(self) -> None:
         """Do the jobs, look for news and keep the session, until ``stop``; then end it."""
         while True:
@@ -147,10 +153,10 @@ class SharedSqliteWorker:
             except queue.Empty:
                 pass
             else:
-                if job is None:
+                if job is None or self._is_abandoned:
                     break
                 job()
-            if self._connection is not None:
+            if self._connection is not None and not self._is_abandoned:
                 self._tick()
         self._close()
 
@@ -225,7 +231,7 @@ class SharedSqliteWorker:
         connection = self._connection
         if connection is None:
             return
-        if self._session:
+        if self._session and not self._is_abandoned:
             with suppress(sqlite3.Error, StoreError):  # the lease lapses
                 self._begin(_CLOSE_TIMEOUT_MS)
                 sqlite_sessions.end(connection, self._session)
@@ -286,10 +292,11 @@ class SharedSqliteWorker:
         connection = self._opened()
         try:
             connection.execute("BEGIN")
-            if self.is_followed:
-                self._tell_changes(connection)
+            # First who is alive: whoever hears of a new controller and does not know it to live would take its place.
             if self.is_watched:
                 self._tell_ephemerals(connection)
+            if self.is_followed:
+                self._tell_changes(connection)
         finally:
             sqlite_tables.roll_back(connection)
 
@@ -375,6 +382,8 @@ class SharedSqliteWorker:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
+            if self._is_abandoned:
+                raise StoreError("the broker is gone")
             waited_ms = self._now_ms() - since_ms
             if waited_ms >= (timeout_ms or self._timeout_ms):
                 self._renew_at_ms = self._now_ms() + self._timeout_ms // 3

@@ -38,9 +38,10 @@ version = CASE ephemeral WHEN excluded.ephemeral THEN version + 1 ELSE 0 END, ep
 
 def check_schema(connection: sqlite3.Connection, path: str) -> int:
     """The schema's version, 0 for an empty file; StoreError for a file that is not ours, or is of times to come."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    # In this order: another process may make all of it, in one transaction, at any time.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if tables and application != APPLICATION_ID:
         raise StoreError(f"{path} is not a metadata store of pybroker")
     if version > SHARED_SCHEMA_VERSION:

@@ -109,12 +109,20 @@ class Processor:
         for connection in list(self.connections):
             connection.close()
         try:
-            await asyncio.wait_for(self._is_empty.wait(), timeout=_PATIENCE_S)
+            await asyncio.wait_for(self.wait_empty(), timeout=_PATIENCE_S)
         except TimeoutError:
-            for connection in list(self.connections):
-                connection.abort()
-            await self._is_empty.wait()
+            self.abort()
+            await self.wait_empty()
         self.folded_log.close()
+
+    def abort(self) -> None:
+        """Close every connection at once."""
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def wait_empty(self) -> None:
+        """Until all connections are gone."""
+        await self._is_empty.wait()
 
     def add(self, connection: LookedAfter) -> None:
         """Called by a connection when it is made; over a bound on connections the newcomer is closed."""

@@ -115,7 +115,15 @@ class SocketServer:
 
     async def stop(self) -> None:
         """Close the listeners and every connection; returns when all are gone."""
+        self._stop_listening()
+        await self.processor.stop()
+
+    def abort(self) -> None:
+        """Close the listeners and every connection at once, whatever is unsent."""
+        self._stop_listening()
+        self.processor.abort()
+
+    def _stop_listening(self) -> None:
         for listener in self.listeners:
             assert listener.server is not None
             listener.server.close()
-        await self.processor.stop()

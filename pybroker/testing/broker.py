@@ -30,10 +30,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.net.loop_env import loop_env
 from pybroker.server import BrokerServer
+
+if TYPE_CHECKING:
+    from pybroker.testing.mortal_env import Mortality
 
 T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -61,10 +65,11 @@ class Broker:
         listen: str = "127.0.0.1:0",
         loop_factory: LoopFactory | None = None,
     ) -> None:
-        self._settings = _texts(settings)
+        self._settings = texts(settings)
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._listen = listen
         self._loop_factory = loop_factory or _fast_loop
+        self._mortality: Mortality | None = None  # of a broker that can be killed (``ClusterNode``)
         self._life: _Life | None = None
         self._server: BrokerServer | None = None
 
@@ -98,10 +103,10 @@ class Broker:
         # One thread, so that the stop of a start that was cancelled comes behind it, whenever that is.
         worker = ThreadPoolExecutor(1, "pybroker-start")
         try:
-            return await _result_of(worker, partial(self._start, started))
+            return await result_of(worker, partial(self._start, started))
         except asyncio.CancelledError:
             started.cancel()
-            await _result_of(worker, self.stop)
+            await result_of(worker, self.stop)
             raise
         finally:
             worker.shutdown(wait=False)
@@ -111,7 +116,7 @@ class Broker:
     ) -> None:
         worker = ThreadPoolExecutor(1, "pybroker-stop")
         try:
-            await _result_of(worker, self.stop)
+            await result_of(worker, self.stop)
         finally:
             worker.shutdown(wait=False)
 
@@ -145,7 +150,7 @@ class Broker:
 
         if not isinstance(name, str) or not isinstance(partitions, int):
             raise TypeError(f"a topic has a name and a number of partitions, not {name!r} and {partitions!r}")
-        topic = NewTopic(name, partitions, configs=tuple(_texts(configs).items()))
+        topic = NewTopic(name, partitions, configs=tuple(texts(configs).items()))
         (result,) = self._call(lambda server, done: server.services.controller.create_topics([topic], done))
         if result.error_code:
             raise ValueError(f"topic {name} was not created: {result.error_message or result.error_code}")
@@ -160,7 +165,9 @@ class Broker:
         """``start``; cancelling ``started`` gives it up, as Ctrl-C does."""
         assert self._life is None, "the broker has been started already"
         try:
-            self._life = life = _Life(self._settings, self._given_dir, self._listen, self._loop_factory, started)
+            self._life = life = _Life(
+                self._settings, self._given_dir, self._listen, self._loop_factory, started, self._mortality
+            )
             life.begin()
             self._server = started.result(_START_TIMEOUT_S)
             return self
@@ -205,7 +212,9 @@ class _Life:
         listen: str,
         loop_factory: LoopFactory,
         started: Future[BrokerServer],
+        mortality: Mortality | None,
     ) -> None:
+        self._mortality = mortality
         self.data_dir = given_dir
         self._is_temporary = given_dir is None
         self._settings = settings
@@ -280,7 +289,9 @@ class _Life:
         config = BrokerConfig.load(
             listen=[self._listen], data_dir=str(self.data_dir), settings=list(self._settings.items()), dev=True
         )
-        server = BrokerServer(config, on_failure=stopping.set)
+        mortality = self._mortality
+        env = None if mortality is None else mortality.env(loop_env())
+        server = BrokerServer(config, on_failure=stopping.set, env=env)
         start, stop = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
         try:
             await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -294,10 +305,13 @@ class _Life:
             start.cancel()
             stop.cancel()
             await asyncio.gather(start, stop, return_exceptions=True)
-            await server.stop()
+            if mortality is not None and mortality.is_dead:
+                await mortality.bury(server)
+            else:
+                await server.stop()
 
 
-async def _result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+async def result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     """What the work comes to on the worker's thread; whoever is cancelled meanwhile does not hear of it any more."""
     future = asyncio.wrap_future(worker.submit(work))
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains of that
@@ -313,7 +327,7 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _texts(settings: Mapping[str, Setting] | None) -> dict[str, str]:
+def texts(settings: Mapping[str, Setting] | None) -> dict[str, str]:
     """Settings as the text that Kafka's parsers take; ``TypeError`` for what is neither text nor number nor bool."""
     texts = {}
     for name, value in (settings or {}).items():

@@ -1,10 +1,13 @@
-"""The pytest plugin: ``kafka_broker`` and ``kafka_topic``.
+"""The pytest plugin: ``kafka_broker``, ``kafka_topic`` and ``kafka_cluster``.
 
 Owns: the fixtures.  Imports nothing but the standard library and pytest until a fixture is used, because pytest loads
 it in every project that has pybroker installed.
 
 ``kafka_broker``: one in-process broker per test run (and per xdist worker).  Override ``kafka_broker_settings`` to give
 it settings.  ``kafka_topic``: the name of a fresh topic, deleted after the test.
+
+``kafka_cluster``: three in-process brokers that are one cluster, anew for each test, because tests kill them.  Override
+``kafka_cluster_settings`` to give each of them settings.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pybroker.testing.broker import Broker, Setting
+    from pybroker.testing.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +45,18 @@ def kafka_topic(kafka_broker: Broker) -> Iterator[str]:
     kafka_broker.create_topic(name)
     yield name
     kafka_broker.delete_topic(name)
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_settings() -> Mapping[str, Setting]:
+    """Kafka's broker settings for each broker of ``kafka_cluster``; override it in a conftest."""
+    return {}
+
+
+@pytest.fixture
+def kafka_cluster(kafka_cluster_settings: Mapping[str, Setting]) -> Iterator[Cluster]:
+    """Three running in-process brokers that are one cluster; ``kafka_cluster.bootstrap`` has all their addresses."""
+    from pybroker.testing.cluster import Cluster
+
+    with Cluster(3, kafka_cluster_settings) as cluster:
+        yield cluster

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import NO_LEADER, PartitionImage
+from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
 from pybroker_protocol.errors import ErrorCode
 
@@ -344,3 +346,15 @@ def test_a_broker_that_comes_back_is_registered_once_and_not_fenced_for_what_the
     assert ended == [None]
     after = members.image(active).brokers[other]
     assert (after.epoch, after.fenced) == (before.epoch + 1, False)
+
+
+def test_nobody_takes_the_key_from_a_holder_who_lives_by_the_store_but_was_not_heard_of_yet(members: Members) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    other = 3 - active
+    closers: list[Any] = list(members.by_id[other]._closers)
+    live = next(close.__self__ for close in closers if isinstance(close.__self__, LiveBrokers))
+    entries = members.stores[other].load(store_codec.LIVE)
+    live._on_ephemerals({key: entry.value for key, entry in entries.items() if key == store_codec.live_key(other)})
+    members.settle()
+    assert members.active() == [active]

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from pybroker import limits
-from pybroker.cluster import sqlite_sessions
+from pybroker.cluster import sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import StoreError, Transaction
 from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
 from pybroker.cluster.shared_sqlite_worker import Writer, read_writer, stuck_writer
@@ -309,3 +310,32 @@ def test_commit_of_a_process_that_was_killed_before_it_left_its_stamp_is_found(s
         silent.execute("UPDATE history SET last = ?", (revision,))
     silent.close()
     site.until(lambda: follower.state.get("/a") == b"2")
+
+
+def test_file_that_another_process_makes_meanwhile_passes_for_new_or_for_a_store(tmp_path: Path) -> None:
+    path = str(tmp_path / "meta.db")
+    looking = sqlite3.connect(path)
+    making = sqlite3.connect(path, isolation_level=None)
+
+    class Interrupted:
+        """The other process makes the store right after the first look."""
+
+        def execute(self, statement: str) -> Any:
+            rows = looking.execute(statement).fetchall()
+            if not making.execute("SELECT * FROM sqlite_master").fetchall():
+                making.executescript(f"BEGIN; {sqlite_tables.SCHEMA} COMMIT")
+            return _Rows(rows)
+
+    try:
+        assert sqlite_tables.check_schema(cast(Any, Interrupted()), path) == sqlite_tables.SCHEMA_VERSION
+    finally:
+        looking.close()
+        making.close()
+
+
+class _Rows:
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def fetchone(self) -> Any:
+        return self._rows[0]

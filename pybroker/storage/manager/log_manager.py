@@ -399,6 +399,17 @@ class LogManager:
         for state in self._states:
             state.directory.unlock()
 
+    def abandon(self) -> None:
+        """Let go of files and locks as the end of the process would: nothing is finished, synced or marked.
+
+        The threads have ended.
+        """
+        self._closed = True
+        for log in self._logs.values():
+            log.close_files()
+        for state in self._states:
+            state.directory.unlock()
+
     def _close_directory(self, state: LogDirState, broker_epoch: int) -> None:
         directory = state.directory
         state.finish_recovery()

@@ -1,0 +1,297 @@
+"""Several brokers in one process that are a cluster: stock clients go on through faults, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from harness.waiting import wait_until
+from kafka import KafkaConsumer, KafkaProducer
+
+from pybroker.cluster.image import ClusterImage
+from pybroker.config.schema import ConfigError
+from pybroker.testing import Cluster
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.broker.wire_client import WireClient
+from tests.new_threads import NewThreads
+
+COUNT = 60
+VALUES = sorted(b"%d" % number for number in range(COUNT))
+
+
+def led_by(cluster: Cluster, broker_id: int, topic: str = "t") -> int:
+    """A partition that the broker leads."""
+    return next(index for index in range(6) if cluster.leader(topic, index) == broker_id)
+
+
+def other(cluster: Cluster) -> int:
+    """A broker that is not the controller."""
+    return next(broker_id for broker_id in cluster.brokers if broker_id != cluster.controller_id)
+
+
+def is_fenced(cluster: Cluster, broker_id: int) -> bool:
+    images = [node.image() for node in cluster.brokers.values() if node.is_running and not node.is_paused]
+    return all(image.brokers[broker_id].fenced for image in images)
+
+
+def kafka_python(bootstrap: str) -> list[bytes]:
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    for number in range(COUNT):
+        producer.send("t", b"%d" % number, partition=number % 6)
+    producer.flush(30)
+    producer.close()
+    consumer = KafkaConsumer("t", bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id="readers")
+    values = [next(consumer).value for _ in range(COUNT)]
+    consumer.close()
+    return values
+
+
+def librdkafka(bootstrap: str) -> list[bytes]:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(COUNT):
+        producer.produce("t", b"%d" % number, partition=number % 6)
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    values: list[bytes] = []
+    while len(values) < COUNT:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        values.append(message.value() or b"")
+    consumer.close()
+    return values
+
+
+def aiokafka(bootstrap: str) -> list[bytes]:
+    async def scenario() -> list[bytes]:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for number in range(COUNT):
+                await producer.send("t", b"%d" % number, partition=number % 6)
+        consumer = AIOKafkaConsumer("t", bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id="readers")
+        async with consumer:
+            return [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in range(COUNT)]
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("client", [kafka_python, librdkafka, aiokafka])
+def test_stock_clients_write_and_read_partitions_that_all_brokers_lead(
+    kafka_cluster: Cluster, client: Callable[[str], list[bytes]]
+) -> None:
+    kafka_cluster.create_topic("t", partitions=6)
+    assert {kafka_cluster.leader("t", index) for index in range(6)} == {1, 2, 3}
+    # A single address leads to all of them.
+    assert sorted(client(kafka_cluster.brokers[2].bootstrap)) == VALUES
+
+
+def test_broker_that_does_not_lead_a_partition_says_so(kafka_cluster: Cluster) -> None:
+    kafka_cluster.create_topic("t", partitions=6)
+    node = kafka_cluster.brokers[1]
+    with WireClient((node.host, node.port)) as client:
+        fetched = client.fetch("t", 0, partition=led_by(kafka_cluster, 2)).responses[0].partitions[0]
+    assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _note_offset(offsets: list[int | None], error: KafkaError | None, message: Message) -> None:
+    assert error is None
+    offsets.append(message.offset())
+
+
+def test_killed_broker_that_is_started_again_has_what_it_acknowledged(kafka_cluster: Cluster) -> None:
+    kafka_cluster.create_topic("t", partitions=6)
+    victim = other(kafka_cluster)
+    partition = led_by(kafka_cluster, victim)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap})
+    offsets: list[int | None] = []
+    told = partial(_note_offset, offsets)
+    producer.produce("t", b"before", partition=partition, on_delivery=told)
+    assert producer.flush(30) == 0
+    kafka_cluster.kill(victim)
+    wait_until(lambda: kafka_cluster.leader("t", partition) is None, "its partition has no leader")
+    producer.produce("t", b"after", partition=partition, on_delivery=told)
+    producer.poll(0.1)
+    assert offsets == [0]
+    kafka_cluster.restart(victim)
+    assert producer.flush(30) == 0
+    assert offsets == [0, 1]
+    assert kafka_cluster.leader("t", partition) == victim
+
+
+def test_kill_leaves_no_mark_of_a_clean_stop_and_restart_does(kafka_cluster: Cluster) -> None:
+    victim = other(kafka_cluster)
+    mark = kafka_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"
+    kafka_cluster.kill(victim)
+    assert not mark.exists()
+    kafka_cluster.restart(victim)
+    kafka_cluster.brokers[victim].stop()
+    assert mark.exists()
+
+
+def test_connections_of_a_killed_broker_break_and_its_port_refuses(kafka_cluster: Cluster) -> None:
+    node = kafka_cluster.brokers[other(kafka_cluster)]
+    with socket.create_connection((node.host, node.port), 30) as connection:
+        connection.settimeout(30)
+        kafka_cluster.kill(node.broker_id)
+        assert connection.recv(1) == b""
+        with socket.socket() as probe:
+            assert probe.connect_ex((node.host, node.port)) != 0
+
+
+def test_another_broker_becomes_controller_after_the_first_is_killed_and_takes_requests_of_all(
+    kafka_cluster: Cluster,
+) -> None:
+    first = kafka_cluster.controller_id
+    assert first is not None
+    kafka_cluster.kill(first)
+    wait_until(lambda: kafka_cluster.controller_id not in {None, first}, "another controller")
+    for node in kafka_cluster.brokers.values():
+        if node.is_running:
+            admin = AdminClient({"bootstrap.servers": node.bootstrap})
+            (created,) = admin.create_topics([NewTopic(f"by-{node.broker_id}", 3, 1)]).values()
+            created.result(30)
+    kafka_cluster.restart(first)
+    assert kafka_cluster.controller_id != first
+
+
+def create_topic_request(name: str) -> CreateTopicsRequest:
+    topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
+    return CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
+
+
+def test_topic_is_created_by_a_request_to_any_broker(kafka_cluster: Cluster) -> None:
+    for node in kafka_cluster.brokers.values():
+        with WireClient((node.host, node.port)) as client:
+            (answer,) = client.ask(create_topic_request(f"by-{node.broker_id}"), 7).topics
+        assert answer.error_code == 0, answer
+        for each in kafka_cluster.brokers.values():
+            each.wait_for_image(partial(knows, answer.name))
+
+
+def knows(topic: str, image: ClusterImage) -> bool:
+    return topic in image.topics_by_name
+
+
+def test_paused_broker_does_nothing_is_fenced_and_rejoins_when_it_goes_on(kafka_cluster: Cluster) -> None:
+    kafka_cluster.create_topic("t", partitions=6)
+    victim = other(kafka_cluster)
+    node = kafka_cluster.brokers[victim]
+    kafka_cluster.pause(victim)
+    with socket.create_connection((node.host, node.port), 30):  # the kernel's doing
+        wait_until(lambda: is_fenced(kafka_cluster, victim), "it is fenced")
+    kafka_cluster.resume(victim)
+    wait_until(lambda: not is_fenced(kafka_cluster, victim), "it is back")
+    assert sorted(kafka_python(kafka_cluster.bootstrap)) == VALUES
+
+
+def test_paused_controller_is_deposed(kafka_cluster: Cluster) -> None:
+    first = kafka_cluster.controller_id
+    assert first is not None
+    kafka_cluster.pause(first)
+    wait_until(lambda: kafka_cluster.controller_id is not None, "another controller")
+    kafka_cluster.resume(first)
+    wait_until(lambda: not kafka_cluster.brokers[first].is_controller(), "the first knows it")
+    kafka_cluster.create_topic("t")
+
+
+def test_paused_broker_may_be_killed(kafka_cluster: Cluster) -> None:
+    victim = other(kafka_cluster)
+    kafka_cluster.pause(victim)
+    kafka_cluster.kill(victim)
+    assert not kafka_cluster.brokers[victim].is_running
+    kafka_cluster.restart(victim)
+
+
+@pytest.mark.parametrize("fault", [None, Cluster.kill, Cluster.pause])
+def test_nothing_is_left_after_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Cluster, int], None] | None
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    new_threads = NewThreads()
+    with Cluster(3) as cluster:
+        addresses = [(node.host, node.port) for node in cluster.brokers.values()]
+        descriptors = open_below(tmp_path)
+        cluster.create_topic("t", partitions=6)
+        kafka_python(cluster.bootstrap)
+        assert descriptors
+        if fault is not None:
+            fault(cluster, 2)
+    assert not list(tmp_path.iterdir())
+    assert not new_threads()
+    assert not open_below(tmp_path)
+    for address in addresses:
+        with socket.socket() as probe:
+            assert probe.connect_ex(address) != 0
+
+
+def open_below(path: Path) -> list[str]:
+    """Files below the path that this process has open."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if target.startswith(f"{path}/"):
+            found.append(target)
+    return found
+
+
+def test_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    new_threads = NewThreads()
+    with pytest.raises(ConfigError):
+        Cluster(3, {"num.partition": 3}).start()
+    assert not list(tmp_path.iterdir())
+    assert not new_threads()
+
+
+def test_data_and_ids_survive_in_a_given_directory(tmp_path: Path) -> None:
+    with Cluster(2, data_dir=tmp_path / "data") as cluster:
+        cluster.create_topic("t", partitions=6)
+        kafka_python(cluster.bootstrap)
+    with Cluster(2, data_dir=tmp_path / "data") as cluster:
+        consumer = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+        assert sorted(next(consumer).value for _ in range(COUNT)) == VALUES
+        consumer.close()
+
+
+def test_cluster_is_entered_on_a_loop(tmp_path: Path) -> None:
+    async def scenario() -> Any:
+        async with Cluster(3) as cluster:
+            producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+            sent = producer.send("t", b"value").get(timeout=30)  # blocks this loop
+            producer.close()
+            return sent.offset
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_cluster_of_one_is_a_cluster() -> None:
+    with Cluster(1) as cluster:
+        assert cluster.controller_id == 1
+        cluster.create_topic("t")
+        assert cluster.leader("t") == 1
+        with pytest.raises(ValueError, match="already exists"):
+            cluster.create_topic("t")
+        with pytest.raises(KeyError):
+            cluster.leader("unknown")
+        cluster.delete_topic("t")
+
+
+def test_brokers_run_on_the_standard_loop_too() -> None:
+    with Cluster(3, loop_factory=asyncio.SelectorEventLoop) as cluster:
+        cluster.create_topic("t", partitions=6)
+        assert sorted(kafka_python(cluster.bootstrap)) == VALUES
+        cluster.kill(other(cluster))
