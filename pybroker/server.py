@@ -333,8 +333,6 @@ class BrokerServer:
         """
         if self._sockets is not None:
             self._sockets.abort()
-        if self._peers is not None:
-            self._peers.close()
         member = self._membership
         if member is not None:
             member.close() if member.is_alone else member.abandon()

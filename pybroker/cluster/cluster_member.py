@@ -226,7 +226,9 @@ class ClusterMember:
             close()
 
     def abandon(self) -> None:
-        """Let go of the store as the end of the process would: the session expires.  For tests, on SQLite."""
+        """Let go of everything as the end of the process would: the session expires.  For tests, on SQLite."""
+        for close in reversed(self._closers[1:]):  # all but the store's
+            close()
         self._sqlite_store().abandon()
 
     def stall(self, wait: Callable[[], None]) -> None:
