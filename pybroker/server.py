@@ -343,7 +343,7 @@ class BrokerServer:
     async def wait_closed(self) -> None:
         """After ``abandon``: until the loop has let go of the connections, too."""
         if self._sockets is not None:
-            await self._sockets.processor.wait_empty()
+            await self._sockets.processor.wait_aborted()
         if self._peers is not None:
             await self._peers.wait_closed()
 

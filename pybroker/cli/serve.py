@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+WORKERS_MAX = 256
 DESCRIPTION = "Run a broker.  Prints `pybroker ready on HOST:PORT` when it serves; SIGTERM and SIGINT end it cleanly."
 
 
@@ -18,6 +19,13 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not separator or not name.strip():
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
     return name.strip(), value.strip()
+
+
+def parse_count(text: str) -> int:
+    """How many workers."""
+    if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {WORKERS_MAX}, got {text!r}")
+    return int(text)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -65,6 +73,12 @@ def build_parser() -> argparse.ArgumentParser:
         const=("pybroker.accept.lost.metadata", "true"),
         help="start though the metadata's store has lost acknowledged changes; unknown partitions are put aside",
     )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=parse_count,
+        help="run N brokers as one cluster: worker i has the port + i, node.id + i and DIR/worker-i",
+    )
     return parser
 
 
@@ -75,6 +89,17 @@ def run_serve(arguments: Sequence[str]) -> int:
     from pybroker.cli.standard_streams import open_closed_streams
 
     open_closed_streams()
+    if options.workers is not None:
+        from pybroker.cli.workers import run_workers
+
+        return run_workers(
+            options.workers,
+            listen=options.listen,
+            data_dir=options.data_dir,
+            config_file=options.config,
+            settings=options.settings,
+            dev=options.dev,
+        )
     return run_broker(
         listen=options.listen,
         data_dir=options.data_dir,

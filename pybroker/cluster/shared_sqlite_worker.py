@@ -196,9 +196,7 @@ class SharedSqliteWorker:
                 cached_statements=64,
                 timeout=self._timeout_ms / 1000,
             )
-            sqlite_tables.check_schema(connection, self._path)
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-            connection.execute("PRAGMA journal_mode = WAL")
+            self._take_into_use(connection)
             connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_S * 1000)}")
             self._open_writer_file()
             self._begin()
@@ -208,6 +206,19 @@ class SharedSqliteWorker:
             self._end()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+
+    def _take_into_use(self, connection: sqlite3.Connection) -> None:
+        """Where several processes open a new file at once, SQLite refuses some of them without waiting: try again."""
+        give_up_ms = self._now_ms() + self._timeout_ms
+        while True:
+            try:
+                sqlite_tables.check_schema(connection, self._path)
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or self._now_ms() > give_up_ms:
+                    raise
 
     def _open_writer_file(self) -> None:
         # Written by the descriptor and read by the map: a full disk is an error then, not a signal.

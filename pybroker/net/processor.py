@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ABORT_S = 0.05  # until all that are aborted are looked at again: another one may have come
 _PATIENCE_S = 0.5  # with connections that have something to send when the broker stops
 
 
@@ -109,10 +111,9 @@ class Processor:
         for connection in list(self.connections):
             connection.close()
         try:
-            await asyncio.wait_for(self.wait_empty(), timeout=_PATIENCE_S)
+            await asyncio.wait_for(self._is_empty.wait(), timeout=_PATIENCE_S)
         except TimeoutError:
-            self.abort()
-            await self.wait_empty()
+            await self.wait_aborted()
         self.folded_log.close()
 
     def abort(self) -> None:
@@ -120,9 +121,13 @@ class Processor:
         for connection in list(self.connections):
             connection.abort()
 
-    async def wait_empty(self) -> None:
-        """Until all connections are gone."""
-        await self._is_empty.wait()
+    async def wait_aborted(self) -> None:
+        """Close every connection at once, those too that were accepted just before; returns when all are gone."""
+        await asyncio.sleep(0)
+        while self.connections:
+            self.abort()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_empty.wait(), timeout=_ABORT_S)
 
     def add(self, connection: LookedAfter) -> None:
         """Called by a connection when it is made; over a bound on connections the newcomer is closed."""

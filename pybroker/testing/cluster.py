@@ -37,7 +37,7 @@ _PAUSE_S = 0.01
 _METADATA_FILE = "metadata.db"
 # A killed broker is noticed after this time.
 _SESSION_TIMEOUT_MS = 1_000
-_COORDINATOR_REPLICAS = 1
+_COORDINATOR_REPLICAS = 3
 
 
 class Cluster:
@@ -45,7 +45,7 @@ class Cluster:
 
     ``settings`` are Kafka's broker settings for each of them, on top of those of ``pybroker serve --dev``; the brokers'
     ids are 1 and up.  A broker that dies is noticed after ``pybroker.metadata.session.timeout.ms``, here a second.
-    Without ``data_dir`` the data lives in a
+    Topics of coordinators have three replicas if there are as many brokers.  Without ``data_dir`` the data lives in a
     temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.
     """
 

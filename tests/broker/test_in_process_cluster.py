@@ -129,6 +129,29 @@ def test_killed_broker_that_is_started_again_has_what_it_acknowledged(kafka_clus
     assert kafka_cluster.leader("t", partition) == victim
 
 
+def test_partition_with_replicas_and_a_group_go_on_when_brokers_are_killed(kafka_cluster: Cluster) -> None:
+    kafka_cluster.create_topic("t", partitions=6, replication_factor=3)
+    assert sorted(librdkafka(kafka_cluster.bootstrap)) == VALUES
+    leader = kafka_cluster.leader("t", 0)
+    assert leader is not None
+    kafka_cluster.kill(leader)
+    wait_until(lambda: kafka_cluster.leader("t", 0) not in {None, leader}, "another leader")
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap})
+    for number in range(6):
+        producer.produce("t", b"after", partition=number)
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": "readers", "log_level": 0})
+    consumer.subscribe(["t"])
+    values: list[bytes] = []
+    while len(values) < 6:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error() is None:
+            values.append(message.value() or b"")
+    consumer.close()
+    assert values == [b"after"] * 6
+
+
 def test_kill_leaves_no_mark_of_a_clean_stop_and_restart_does(kafka_cluster: Cluster) -> None:
     victim = other(kafka_cluster)
     mark = kafka_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"

@@ -139,7 +139,7 @@ def test_the_fixtures_example_passes(tmp_path: Path) -> None:
 def test_shell_example_names_existing_commands_and_options(command: str) -> None:
     arguments = re.split(r"(?:^|\| )pybroker ", command)[1].split("#", maxsplit=1)[0].split()
     words = [word for word in arguments if not word.startswith("-")]
-    verbs = words[: 2 if words[0] in ("topics", "groups", "transactions") else 1]
+    verbs = words[: 2 if words[0] in ("topics", "groups", "transactions", "cluster") else 1]
     shown = subprocess.run(
         [str(BIN / "pybroker"), *verbs, "--help"], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,0 +1,233 @@
+"""``pybroker cluster``: several brokers on this machine that are one cluster, and faults for them by name.
+
+Owns: the commands, what they print, and the log files.  The processes are the supervisor's (``supervisor``); the other
+commands find them by ``cluster_state``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
+
+from pybroker.cli.cluster_state import ASK, ClusterState, Known, read_state, remove_state, take_restarts, write_state
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.options import Json
+from pybroker.cli.output import Output
+from pybroker.cli.processes import start_time
+from pybroker.cli.serve import parse_setting
+from pybroker.cli.supervisor import Member, Supervisor
+from pybroker.cli.workers import COMMAND, METADATA_FILE
+
+app = typer.Typer(help="Run several brokers on this machine as one cluster.", no_args_is_help=True)
+
+DEFAULT_DIR = Path("pybroker-cluster")
+BROKERS_MAX = 64
+SESSION_TIMEOUT_MS = 6_000
+LOGS = "logs"
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.05
+_FOLLOW_S = 0.2
+
+DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Where the brokers' data and logs lie.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="broker-1, or 1.")]
+
+
+@app.command("up")
+def up(
+    *,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=BROKERS_MAX, help="How many.")] = 3,
+    data_dir: DataDir = DEFAULT_DIR,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535 - BROKERS_MAX, help="Of the first; 0 picks one for each.")
+    ] = 9092,
+    dev: Annotated[bool, typer.Option("--dev", help="As of pybroker serve.")] = False,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting.", default_factory=list, show_default=False),
+    ],
+) -> None:
+    """Start brokers and show their logs until Ctrl-C, which stops them all."""
+    directory = data_dir.absolute()
+    directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
+    _refuse_second(directory)
+    pairs = _pairs(settings)
+    url = dict(pairs).get("pybroker.metadata", f"sqlite://{directory / METADATA_FILE}")
+    timeout_ms = dict(pairs).get("pybroker.metadata.session.timeout.ms", str(SESSION_TIMEOUT_MS))
+    if not timeout_ms.isdecimal():
+        raise CommandFailed(f"pybroker.metadata.session.timeout.ms: {timeout_ms} is no number")
+    common = [*COMMAND, *(("--dev",) if dev else ()), "--set", f"pybroker.metadata={url}"]
+    common += [word for name, value in pairs if name != "pybroker.metadata" for word in ("--set", f"{name}={value}")]
+    members = []
+    for number in range(1, brokers + 1):
+        name, address = f"broker-{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
+        own = ["--listen", address, "--data-dir", str(directory / name), "--set", f"node.id={number}"]
+        members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log"))
+    raise typer.Exit(asyncio.run(_Up(directory, members).run(url, int(timeout_ms))))
+
+
+def _pairs(settings: list[str]) -> list[tuple[str, str]]:
+    try:
+        return [parse_setting(text) for text in settings]
+    except ArgumentTypeError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _refuse_second(directory: Path) -> None:
+    try:
+        running = read_state(directory)
+    except CommandFailed:
+        return
+    raise CommandFailed(f"process {running.supervisor.pid} runs a cluster on {directory} already")
+
+
+class _Up:
+    """A cluster that runs, and what is shown of it."""
+
+    def __init__(self, directory: Path, members: list[Member]) -> None:
+        self._directory = directory
+        self._members = members
+        self._console = Console(soft_wrap=True, highlight=False)
+        self._progress = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=self._console
+        )
+        self._starting = self._progress.add_task("brokers that serve", total=len(members))
+        self._colours = {each.name: COLOURS[i % len(COLOURS)] for i, each in enumerate(members)}
+        # What earlier runs wrote is not shown again.
+        self._shown = {each.name: _size(each.log_path) for each in members}
+        self._restarting: set[str] = set()
+
+    async def run(self, url: str, session_timeout_ms: int) -> int:
+        """Run it until Ctrl-C; the exit code."""
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+        supervisor = Supervisor(self._members, url, session_timeout_ms, restarts=False, on_change=self._note)
+        asyncio.get_running_loop().add_signal_handler(ASK, self._restart)
+        take_restarts(self._directory)
+        self._note()
+        follow = asyncio.ensure_future(self._follow_logs())
+        if self._console.is_terminal:
+            self._progress.start()
+        try:
+            return await supervisor.run(self._ready)
+        finally:
+            self._progress.stop()
+            follow.cancel()
+            self._show_logs()
+            remove_state(self._directory)
+
+    def _ready(self) -> None:
+        self._progress.stop()
+        print(f"pybroker ready on {','.join(each.address for each in self._members)}", flush=True)
+
+    def _note(self) -> None:
+        """Somebody has begun, serves or has ended."""
+        self._progress.update(self._starting, completed=sum(each.serves for each in self._members))
+        for each in self._members:
+            if each.process is None and each.name in self._restarting:
+                self._restarting.discard(each.name)
+                each.wanted.set()
+        pid = os.getpid()
+        brokers = [Known(each.name, each.pid, each.began, each.address, each.serves) for each in self._members]
+        write_state(self._directory, Known("cluster up", pid, start_time(pid), "", True), brokers)
+
+    def _restart(self) -> None:
+        wanted = take_restarts(self._directory)
+        for each in self._members:
+            if each.name not in wanted:
+                continue
+            if each.process is None:
+                each.wanted.set()
+            else:
+                self._restarting.add(each.name)
+                each.signal(signal.SIGTERM)
+                each.signal(signal.SIGCONT)
+
+    async def _follow_logs(self) -> None:
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            self._show_logs()
+
+    def _show_logs(self) -> None:
+        for each in self._members:
+            assert each.log_path is not None
+            if _size(each.log_path) <= self._shown[each.name]:
+                continue
+            with open(each.log_path, "rb") as lines:
+                lines.seek(self._shown[each.name])
+                for line in lines:
+                    if line.endswith(b"\n"):
+                        self._shown[each.name] += len(line)
+                        self._show(each.name, line.decode(errors="replace").rstrip())
+
+    def _show(self, name: str, line: str) -> None:
+        self._console.print(Text.assemble((f"{name} | ", self._colours[name]), line))
+
+
+def _size(path: Path | None) -> int:
+    return path.stat().st_size if path is not None and path.exists() else 0
+
+
+@app.command("status")
+def status(data_dir: DataDir = DEFAULT_DIR, as_json: Json = False) -> None:
+    """Show the brokers of a running cluster."""
+    state = read_state(data_dir.absolute())
+    shown: list[dict[str, Any]] = [
+        {"name": each.name, "state": each.state, "pid": each.pid if each.runs else None, "address": each.address}
+        for each in state.brokers.values()
+    ]
+    rows = [(each["name"], each["state"], each["pid"], each["address"]) for each in shown]
+    Output(as_json=as_json).result(shown, ("NAME", "STATE", "PID", "ADDRESS"), rows)
+
+
+@app.command("kill")
+def kill(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
+    """End a broker as kill -9 does; it stays dead until it is restarted."""
+    state = read_state(data_dir.absolute())
+    state.broker(name).signal(signal.SIGKILL)
+    _wait_for(state, name, lambda broker: not broker.runs)
+
+
+@app.command("pause")
+def pause(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
+    """Have a broker do nothing until it is resumed (SIGSTOP)."""
+    state = read_state(data_dir.absolute())
+    state.broker(name).signal(signal.SIGSTOP)
+    _wait_for(state, name, lambda broker: broker.state == "paused")
+
+
+@app.command("resume")
+def resume(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
+    """Have a paused broker go on (SIGCONT)."""
+    state = read_state(data_dir.absolute())
+    state.broker(name).signal(signal.SIGCONT)
+    _wait_for(state, name, lambda broker: broker.state != "paused")
+
+
+@app.command("restart")
+def restart(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
+    """Stop a broker cleanly if it runs, and start it again; returns when it serves."""
+    state = read_state(data_dir.absolute())
+    former = state.broker(name)
+    state.ask_for_restart(former.name)
+    _wait_for(state, name, lambda broker: broker.state == "serving" and broker.began != former.began)
+
+
+def _wait_for(state: ClusterState, name: str, holds: Callable[[Known], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not holds(read_state(state.directory).broker(name)):
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"{name} did not come to that within {_PATIENCE_S:.0f} s")
+        time.sleep(_PAUSE_S)

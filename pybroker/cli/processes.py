@@ -1,0 +1,46 @@
+"""What Linux tells of a process: whether it is the one that was meant, and whether it stands still.
+
+Owns: reading ``/proc``.  A pid alone names nobody: it is given to another process once the first is gone, so whoever
+keeps one keeps its start time beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+_STATE, _START_TIME = 0, 19  # of the fields behind the name
+_PR_SET_PDEATHSIG = 1
+
+
+def start_time(pid: int) -> int | None:
+    """When a process began, in ticks since the boot; None where there is no such process."""
+    fields = _fields(pid)
+    return None if fields is None or fields[_STATE] in "ZX" else int(fields[_START_TIME])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal, or by a debugger."""
+    fields = _fields(pid)
+    return fields is not None and fields[_STATE] in "Tt"
+
+
+def ends_with_parent() -> Callable[[], None]:
+    """What a child calls before its program begins, so that it is told to end when its parent dies, however that is."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux alone has it
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    return ask
+
+
+def _fields(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()  # the name may hold anything

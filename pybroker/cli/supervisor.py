@@ -1,0 +1,225 @@
+"""The process beside the brokers of one machine: starts them, starts the dead again, and stops all.
+
+Owns: the brokers' processes, the signals of its own process, and the killing of a broker that was stopped while it
+writes to the metadata store, because it keeps all others from writing as long as it lives.  Owns no broker, and not
+where a broker's data lies: ``workers`` and ``cluster`` say that by the command.
+
+Invariants: when it ends, however it does, so do the brokers; a broker that never served is not started again, its
+failure ends all; the others are started again only where that is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pybroker.cli.processes import ends_with_parent, is_stopped, start_time
+
+log = logging.getLogger("pybroker.supervisor")
+
+READY_LINE: Final = re.compile(r"pybroker ready on (\S+)\s*")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_GOOD_LIFE_S = 30.0  # who has lived for so long starts anew without a pause
+_STOP_PATIENCE_S = 30.0
+_SQLITE: Final = "sqlite://"
+
+
+class Member:
+    """One broker's process.  ``log`` is where its standard error goes: None is the supervisor's own."""
+
+    def __init__(self, name: str, command: Sequence[str], log_path: Path | None = None) -> None:
+        self.name = name
+        self.command = command
+        self.log_path = log_path
+        self.address = ""  # as of its ready line
+        self.serves = False
+        self.process: Process | None = None  # while it runs
+        self.began: int | None = None  # start time
+        self.exit_code: int | None = None  # of its last life
+        self.wanted = asyncio.Event()  # it is to be started again
+        self._pause_s = _FIRST_PAUSE_S
+        self._since = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it runs."""
+        return None if self.process is None else self.process.pid
+
+    async def live(self, on_change: Callable[[], None]) -> None:
+        """Start it; returns when it has ended."""
+        self._since = time.monotonic()
+        self.wanted.clear()
+        self.process = process = await self._begin()
+        self.began = start_time(process.pid)
+        on_change()
+        assert process.stdout is not None
+        async for line in process.stdout:
+            ready = READY_LINE.fullmatch(line.decode(errors="replace"))
+            if ready is not None:
+                self.address, self.serves = ready[1], True
+                on_change()
+        self.exit_code = await process.wait()
+        self.process, self.serves = None, False
+        on_change()
+
+    async def _begin(self) -> Process:
+        # A session of its own: Ctrl-C at the terminal is for the supervisor.
+        begin = asyncio.create_subprocess_exec
+        die, new = ends_with_parent(), True
+        if self.log_path is None:
+            return await begin(*self.command, stdout=PIPE, start_new_session=new, preexec_fn=die)
+        with open(self.log_path, "ab") as lines:
+            return await begin(*self.command, stdout=PIPE, stderr=lines, start_new_session=new, preexec_fn=die)
+
+    def next_pause_s(self) -> float:
+        """How long to wait before it is started again: longer and longer while it does not live for long."""
+        if time.monotonic() - self._since > _GOOD_LIFE_S:
+            self._pause_s = _FIRST_PAUSE_S
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        return pause_s
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+
+class Supervisor:
+    """See the module's docstring.  ``metadata_url`` is that of the store which the brokers share."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        metadata_url: str,
+        session_timeout_ms: int,
+        *,
+        restarts: bool,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.members = members
+        self.stopping = asyncio.Event()
+        self.exit_code = 0
+        self._database = metadata_url[len(_SQLITE) :] if metadata_url.startswith(_SQLITE) else None
+        self._timeout_s = session_timeout_ms / 1000
+        self._restarts = restarts
+        self._on_change = on_change
+        self._all_serve = asyncio.Event()
+
+    async def run(self, on_ready: Callable[[], None]) -> int:
+        """Start all and keep them until SIGTERM or SIGINT; the exit code.  ``on_ready()`` once all serve."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        lives = [asyncio.ensure_future(self._keep(member)) for member in self.members]
+        watch = asyncio.ensure_future(self._watch_writers())
+        stop = asyncio.ensure_future(self.stopping.wait())
+        ready = asyncio.ensure_future(self._all_serve.wait())
+        try:
+            await asyncio.wait((ready, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not self.stopping.is_set():
+                on_ready()
+            await stop
+        finally:
+            for task in (watch, ready, stop):
+                task.cancel()
+            self.stopping.set()
+            await self._stop_all(lives)
+        return self.exit_code
+
+    async def _keep(self, member: Member) -> None:
+        has_served = False
+        while not self.stopping.is_set():
+            try:
+                await member.live(self._note)
+            except OSError as error:
+                log.error("%s cannot be started: %s", member.name, error)
+            has_served = has_served or bool(member.address)
+            if self.stopping.is_set():
+                return
+            if not has_served:
+                log.error("%s ended with %s before it served", member.name, member.exit_code)
+                self.exit_code = 1
+                self.stopping.set()
+            elif self._restarts:
+                pause_s = member.next_pause_s()
+                log.warning("%s ended with %s; it starts again in %.1f s", member.name, member.exit_code, pause_s)
+                await self._until(self.stopping, pause_s)
+            else:
+                log.warning("%s ended with %s", member.name, member.exit_code)
+                await self._until_wanted(member)
+
+    def _note(self) -> None:
+        for member in self.members:
+            if self.stopping.is_set():
+                member.signal(signal.SIGTERM)  # it was being started
+        if all(member.serves for member in self.members):
+            self._all_serve.set()
+        self._on_change()
+
+    async def _until_wanted(self, member: Member) -> None:
+        either = [asyncio.ensure_future(event.wait()) for event in (member.wanted, self.stopping)]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        for task in either:
+            task.cancel()
+
+    @staticmethod
+    async def _until(event: asyncio.Event, patience_s: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), patience_s)
+
+    async def _stop_all(self, lives: Sequence[asyncio.Future[None]]) -> None:
+        for member in self.members:
+            member.signal(signal.SIGTERM)
+            member.signal(signal.SIGCONT)  # one that is stopped heeds nothing else
+        _, late = await asyncio.wait(lives, timeout=_STOP_PATIENCE_S)
+        if late:
+            for member in self.members:
+                member.signal(signal.SIGKILL)
+            await asyncio.wait(late)
+
+    async def _watch_writers(self) -> None:
+        """Kill whoever was stopped in the middle of a write for longer than a session lasts."""
+        since: dict[int, float] = {}
+        while True:
+            await asyncio.sleep(self._timeout_s / 4)
+            writer = self._stopped_writer()
+            now = time.monotonic()
+            since = {} if writer is None or writer.pid is None else {writer.pid: since.get(writer.pid, now)}
+            if writer is not None and writer.pid is not None and now - since[writer.pid] >= self._timeout_s:
+                log.error("%s (process %d) was stopped while it writes metadata: killed", writer.name, writer.pid)
+                writer.signal(signal.SIGKILL)
+
+    def _stopped_writer(self) -> Member | None:
+        stopped = {member.pid: member for member in self.members if member.pid is not None and is_stopped(member.pid)}
+        if self._database is None or not stopped:
+            return None
+        from pybroker.cluster.shared_sqlite_worker import read_writer
+
+        writer = read_writer(self._database)
+        member = None if writer is None else stopped.get(writer.pid)
+        return member if member is not None and _is_locked(self._database) else None
+
+
+def _is_locked(database: str) -> bool:
+    """Whether anybody is in the middle of a write."""
+    import sqlite3
+
+    connection = sqlite3.connect(database, timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    finally:
+        connection.close()
+    return False

@@ -1,0 +1,109 @@
+"""``pybroker serve --workers N``: several brokers on one machine that are one cluster, as one command.
+
+Owns: what each worker is told.  Worker i has the ports + i, the node id + i and ``DIR/worker-i`` of each data dir; the
+metadata they share lies in ``DIR/metadata.db``, unless ``pybroker.metadata`` says otherwise.  Does not own their
+processes (``supervisor``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pybroker.cli.broker_process import LOG_FORMAT
+from pybroker.cli.standard_streams import silence_stdout
+from pybroker.cli.supervisor import Member, Supervisor
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.schema import ConfigError
+
+METADATA_FILE: Final = "metadata.db"
+COMMAND: Final = (sys.executable, "-m", "pybroker", "serve")
+
+# What is different for each worker.
+_OWN: Final = frozenset(
+    {
+        *("node.id", "broker.id", "log.dir", "log.dirs", "metadata.log.dir"),
+        *("listeners", "advertised.listeners", "pybroker.metadata"),
+    }
+)
+_PORT: Final = re.compile(r"(?<=:)\d+$")
+
+
+def run_workers(
+    count: int,
+    *,
+    listen: Sequence[str],
+    data_dir: str | None,
+    config_file: str | None,
+    settings: Sequence[tuple[str, str]],
+    dev: bool,
+) -> int:
+    """Run the workers until SIGTERM or SIGINT; the exit code: 1 when one could not start."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    try:
+        config = BrokerConfig.load(
+            config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
+        )
+        url = _shared_metadata(config)
+    except (ConfigError, OSError) as error:
+        print(f"pybroker: {error}", file=sys.stderr)
+        return 1
+    common = [*COMMAND, *(("--config", config_file) if config_file else ()), *(("--dev",) if dev else ())]
+    common += [word for name, value in settings if name not in _OWN for word in ("--set", f"{name}={value}")]
+    common += ["--set", f"pybroker.metadata={url}"]
+    members = [Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)]) for i in range(count)]
+
+    async def serve() -> int:
+        supervisor = Supervisor(members, url, config.get_int("pybroker.metadata.session.timeout.ms"), restarts=True)
+        return await supervisor.run(lambda: _say(f"pybroker ready on {members[0].address}"))
+
+    return asyncio.run(serve())
+
+
+def _shared_metadata(config: BrokerConfig) -> str:
+    """The url of the store that the workers share; a directory for it is made."""
+    for directory in config.log_dirs:
+        if (Path(directory) / "meta.properties").exists():
+            raise ConfigError(f"{directory} holds the data of a single broker: workers need a directory of their own")
+    if config["pybroker.metadata"] is not None:
+        return config.get_str("pybroker.metadata")
+    place = Path(config.log_dirs[0]).absolute()
+    place.mkdir(parents=True, exist_ok=True)
+    return f"sqlite://{place / METADATA_FILE}"
+
+
+def _own_arguments(config: BrokerConfig, listen: Sequence[str], number: int) -> list[str]:
+    own = f"worker-{number}"
+    dirs = ",".join(str(Path(directory) / own) for directory in config.log_dirs)
+    arguments = ["--data-dir", dirs, "--set", f"node.id={config.node_id + number}"]
+    if config["metadata.log.dir"]:
+        arguments += ["--set", f"metadata.log.dir={Path(config['metadata.log.dir']) / own}"]
+    if listen:
+        arguments += [word for address in listen for word in ("--listen", shifted(address, number))]
+    else:
+        arguments += ["--set", f"listeners={_shifted_list(config.get_list('listeners'), number)}"]
+    if config["advertised.listeners"]:
+        arguments += ["--set", f"advertised.listeners={_shifted_list(config['advertised.listeners'], number)}"]
+    return arguments
+
+
+def _shifted_list(addresses: Sequence[str], number: int) -> str:
+    return ",".join(shifted(address, number) for address in addresses)
+
+
+def shifted(address: str, number: int) -> str:
+    """``HOST:PORT`` with a port so much higher; 0 stays 0, which is any."""
+    return _PORT.sub(lambda port: str(int(port[0]) + number if int(port[0]) else 0), address)
+
+
+def _say(line: str) -> None:
+    """Print a line; the brokers serve as well where nobody reads it."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        silence_stdout()

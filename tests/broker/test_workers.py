@@ -1,0 +1,157 @@
+"""``pybroker serve --workers``: several brokers as one command, one address, one signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from harness.pybroker_process import COMMAND, Serving, serving
+from harness.waiting import wait_until
+
+from pybroker.cli.supervisor import Member, Supervisor
+from pybroker.cli.workers import shifted
+
+TIMEOUT_S = 60
+
+
+@contextmanager
+def workers(data_dir: Path, count: int = 2, *arguments: str) -> Iterator[tuple[Serving, list[psutil.Process]]]:
+    """The command, and its workers' processes."""
+    command = [str(COMMAND), "serve", "--workers", str(count), "--data-dir", str(data_dir), "--dev", *arguments]
+    listen = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")
+    with (
+        open(data_dir.parent / "stderr.log", "w") as stderr,
+        serving([*command, *listen, "--set", "pybroker.metadata.session.timeout.ms=1000"], stderr) as served,
+    ):
+        yield served, psutil.Process(served.process.pid).children()
+
+
+def write(bootstrap: str, count: int) -> None:
+    """Values into all partitions of a topic."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce("t", b"%d" % number, partition=number % 4)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def read(bootstrap: str, count: int) -> list[int]:
+    """As many values of the topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "log_level": 0})
+    consumer.assign([TopicPartition("t", partition, OFFSET_BEGINNING) for partition in range(4)])
+    values: list[int] = []
+    while len(values) < count:
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        if message.error() is None:
+            values.append(int(message.value() or b""))
+    consumer.close()
+    return sorted(values)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_workers_are_one_cluster_behind_one_address_and_sigterm_stops_all(tmp_path: Path) -> None:
+    with workers(tmp_path / "data", 2, "--set", "num.partitions=4") as (served, processes):
+        write(served.bootstrap, 20)
+        assert read(served.bootstrap, 20) == list(range(20))
+        assert served.stop() == 0
+        assert all(map(is_gone, processes))
+    for number in (0, 1):
+        directory = tmp_path / "data" / f"worker-{number}"
+        assert (directory / ".kafka_cleanshutdown").exists()
+        assert f"node.id={number + 1}" in (directory / "meta.properties").read_text()
+        assert list(directory.glob("t-*"))
+
+
+def test_worker_that_dies_is_started_again_on_its_own_data(tmp_path: Path) -> None:
+    with workers(tmp_path / "data", 2, "--set", "num.partitions=4") as (served, processes):
+        write(served.bootstrap, 20)
+        former = {process.pid for process in processes}
+        processes[1].kill()
+        command = psutil.Process(served.process.pid)
+        wait_until(lambda: {each.pid for each in command.children()} - former, "another process in its place")
+        assert read(served.bootstrap, 20) == list(range(20))
+        assert served.stop() == 0
+    assert "ended with -9" in (tmp_path / "stderr.log").read_text()
+
+
+def test_workers_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    with workers(tmp_path / "data") as (served, processes):
+        served.process.kill()
+        wait_until(lambda: all(map(is_gone, processes)), "the workers end")
+
+
+def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path) -> None:
+    assert shifted("PLAINTEXT://:9092", 2) == "PLAINTEXT://:9094"
+    assert shifted("[::1]:9092", 1) == "[::1]:9093"
+    assert shifted("127.0.0.1:0", 1) == "127.0.0.1:0"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listen = ("--listen", f"127.0.0.1:{port - 1}")
+        done = subprocess.run(
+            [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(tmp_path / "data"), *listen],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_directory_of_a_single_broker_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    command = [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "holds the data of a single broker" in done.stderr
+
+
+STOPPED_WRITER = """
+    import json, os, signal, sqlite3, sys
+    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    open(sys.argv[1] + "-writer", "w").write(json.dumps((os.getpid(), 1, 7)).ljust(64))
+    print("pybroker ready on 127.0.0.1:1", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize("holds_the_lock", [True, False])
+def test_only_a_process_that_was_stopped_in_the_middle_of_a_write_is_killed(
+    tmp_path: Path, holds_the_lock: bool
+) -> None:
+    program = textwrap.dedent(STOPPED_WRITER)
+    if not holds_the_lock:
+        program = program.replace("BEGIN IMMEDIATE", "PRAGMA user_version")
+    database = tmp_path / "metadata.db"
+
+    async def scenario() -> int | None:
+        member = Member("broker-1", [sys.executable, "-c", program, str(database)])
+        supervisor = Supervisor([member], f"sqlite://{database}", 200, restarts=False)
+        running = asyncio.ensure_future(supervisor.run(lambda: None))
+        for _ in range(200 if holds_the_lock else 20):
+            await asyncio.sleep(0.05)
+            if member.exit_code is not None:
+                break
+        code = member.exit_code
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        return code
+
+    assert asyncio.run(scenario()) == (-signal.SIGKILL if holds_the_lock else None)

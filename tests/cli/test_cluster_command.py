@@ -1,0 +1,113 @@
+"""``pybroker cluster``: brokers as processes of one command, and faults for them by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness.pybroker_process import COMMAND, Serving, serving
+from harness.waiting import wait_until
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+from pybroker.cli.cluster_state import Known, read_state, write_state
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.processes import start_time
+from tests.cli.command import CommandLine
+
+CLI = CommandLine("127.0.0.1:1")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Serving]:
+    """Three brokers, in ``tmp_path``."""
+    command = [str(COMMAND), "cluster", "up", "--brokers", "3", "--port", "0", "--dev", "--data-dir", str(tmp_path)]
+    with serving([*command, "--set", "pybroker.metadata.session.timeout.ms=1000"]) as served:
+        yield served
+        if served.process.poll() is None:
+            assert served.stop(signal.SIGINT) == 0
+
+
+def states(directory: Path) -> dict[str, str]:
+    shown: list[dict[str, Any]] = CLI.json("cluster", "status", "--data-dir", str(directory))
+    return {each["name"]: each["state"] for each in shown}
+
+
+def control(directory: Path, *arguments: str) -> None:
+    CLI.ok("cluster", *arguments, "--data-dir", str(directory))
+
+
+def test_clients_use_a_cluster_and_interrupt_ends_all_of_it(tmp_path: Path, cluster: Serving) -> None:
+    processes = psutil.Process(cluster.process.pid).children()
+    assert len(processes) == 3
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+    producer.send("t", b"value").get(30)
+    producer.close()
+    consumer = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+    assert next(consumer).value == b"value"
+    consumer.close()
+    assert cluster.stop(signal.SIGINT) == 0
+    assert not any(process.is_running() for process in processes)
+    for number in (1, 2, 3):
+        assert (tmp_path / f"broker-{number}" / ".kafka_cleanshutdown").exists()
+        assert (tmp_path / "logs" / f"broker-{number}.log").exists()
+    assert b"no cluster runs" in CLI.run("cluster", "status", "--data-dir", str(tmp_path)).stderr
+
+
+def test_brokers_are_killed_paused_resumed_and_restarted_by_name(tmp_path: Path, cluster: Serving) -> None:
+    assert states(tmp_path) == dict.fromkeys(("broker-1", "broker-2", "broker-3"), "serving")
+    control(tmp_path, "kill", "broker-2")
+    control(tmp_path, "pause", "3")
+    assert states(tmp_path) == {"broker-1": "serving", "broker-2": "dead", "broker-3": "paused"}
+    control(tmp_path, "restart", "broker-2")
+    control(tmp_path, "resume", "3")
+    control(tmp_path, "restart", "1")
+    assert states(tmp_path) == dict.fromkeys(("broker-1", "broker-2", "broker-3"), "serving")
+    admin = KafkaAdminClient(bootstrap_servers=read_state(tmp_path).broker("2").address)
+    wait_until(lambda: len(admin.describe_cluster()["brokers"]) == 3, "all are members again")
+    admin.close()
+
+
+def test_paused_broker_ends_with_the_others(tmp_path: Path, cluster: Serving) -> None:
+    control(tmp_path, "pause", "1")
+    assert cluster.stop(signal.SIGTERM) == 0
+
+
+def test_second_cluster_on_the_same_directory_is_refused(tmp_path: Path, cluster: Serving) -> None:
+    refused = CLI.run("cluster", "up", "--data-dir", str(tmp_path))
+    assert refused.returncode == 1
+    assert b"runs a cluster on" in refused.stderr
+
+
+def test_unknown_broker_is_named_with_those_that_are_there(tmp_path: Path, cluster: Serving) -> None:
+    refused = CLI.run("cluster", "kill", "broker-9", "--data-dir", str(tmp_path))
+    assert refused.stderr == b"pybroker: there is no broker broker-9: broker-1, broker-2, broker-3\n"
+
+
+def test_pid_that_another_process_has_now_is_not_signalled(tmp_path: Path) -> None:
+    own = os.getpid()
+    began = start_time(own)
+    assert began is not None
+    supervisor = Known("cluster up", own, began, "", True)
+    write_state(tmp_path, supervisor, [Known("broker-1", own, began - 1, "", True)])
+    state = read_state(tmp_path)
+    assert state.broker("1").state == "dead"
+    with pytest.raises(CommandFailed, match="not running"):
+        state.broker("1").signal(signal.SIGKILL)
+    write_state(tmp_path, supervisor._replace(began=began - 1), [])
+    with pytest.raises(CommandFailed, match="does not run any more"):
+        read_state(tmp_path)
+    (tmp_path / "cluster.json").write_text(json.dumps({"brokers": 3}))
+    with pytest.raises(CommandFailed, match="no cluster runs"):
+        read_state(tmp_path)
+
+
+def test_setting_without_a_value_is_misuse(tmp_path: Path) -> None:
+    refused = CLI.run("cluster", "up", "--data-dir", str(tmp_path), "--set", "nonsense")
+    assert refused.returncode == 2
+    assert b"KEY=VALUE" in refused.stderr
