@@ -26,7 +26,7 @@ from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, I
 from pybroker.cluster.leader_balancing import LeaderBalancing
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_follower import MetadataFollower
-from pybroker.cluster.metadata_store import ABSENT, MetadataStore, StoreError, Transaction
+from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ class ClusterMember:
             result = self._store.commit_at_start(Transaction({store_codec.CLUSTER: ABSENT}, puts))
             if result.error is not None:
                 raise result.error
-        # The revision first: what is newer than it is told again by following.
-        self.loaded_revision = self._store.revision()
-        image = store_codec.decode(self._store.load("/"))
+        entries = self._load_exactly()
+        image = store_codec.decode(entries)
         if not image.cluster_id:
             raise StoreError("the metadata store has no cluster, and none could be founded in it")
         if self._known_cluster_id not in (None, image.cluster_id):
@@ -110,6 +109,15 @@ class ClusterMember:
         self.cluster_id = image.cluster_id
         self._secret = self._load_secret()
         self._wire(_at_revision(image, self.loaded_revision))
+
+    def _load_exactly(self) -> dict[str, Entry]:
+        """All keys as they were at ``loaded_revision``: two brokers with the same epoch have the same image."""
+        self.loaded_revision = self._store.revision()
+        while True:
+            entries, before = self._store.load("/"), self.loaded_revision
+            self.loaded_revision = self._store.revision()
+            if self.loaded_revision == before:
+                return entries
 
     def _new_secret(self) -> dict[str, bytes]:
         return {store_codec.SECRET: store_codec.encode_secret(self._env.new_secret())}

@@ -63,10 +63,7 @@ class CommitResult(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Keys at one time: with every transaction up to ``revision``, and perhaps with some of later ones.
-
-    Applying the later ones' ``Changes`` again does no harm, because they carry whole values.
-    """
+    """Keys as they were at one time: with every transaction up to ``revision``, and nothing of later ones."""
 
     entries: dict[str, Entry]
     revision: int

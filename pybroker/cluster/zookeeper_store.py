@@ -9,7 +9,8 @@ memory here; now and then whoever commits writes it down as a snapshot, and remo
 So a transaction may be of any size, a broker that was away reads what it missed and no more, and a commit whose answer
 got lost is found by its id.  What ZooKeeper holds is read with `pybroker`, not by hand.
 
-Not owned: whose turn it is and waiting for a connection (``zookeeper_strand``), what znodes hold (``zookeeper_codec``).
+Not owned: whose turn it is and waiting for a connection (``zookeeper_strand``), what znodes hold (``zookeeper_codec``),
+what they came to (``zookeeper_contents``), the client (``zookeeper_client``).
 
 Invariants: those of the port; everything here runs on the loop; state changes within operations of the strand alone.
 
@@ -20,25 +21,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    BadVersionError,
-    KazooException,
-    NodeExistsError,
-    NoNodeError,
-    RolledBackError,
-    RuntimeInconsistency,
-)
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState
-from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL
 
 from pybroker import limits
 from pybroker.cluster import zookeeper_codec as codec
@@ -53,16 +42,14 @@ from pybroker.cluster.metadata_store import (
     ignore_session_loss,
 )
 from pybroker.cluster.store_followers import StoreFollowers
+from pybroker.cluster.zookeeper_client import failure, is_failure, new_client, reason_of
+from pybroker.cluster.zookeeper_contents import Contents
 from pybroker.cluster.zookeeper_strand import AWAY, Steps, Strand
 from pybroker.env import Env
 
 log = logging.getLogger(__name__)
-_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; that the store is away is told once, here
 
-PORT: Final = 2181
 _STALE: Final = (BadVersionError, NodeExistsError, NoNodeError)
-_RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 
 class _Ephemeral(NamedTuple):
@@ -95,14 +82,11 @@ class ZooKeeperStore:
         self.on_session_lost: Callable[[], None] = ignore_session_loss
         self._url = url
         self._env = env
-        self._client = _client(url, timeout_ms, digest)
+        self._client = new_client(url, timeout_ms, digest)
         self._strand = Strand(env, lambda: bool(self._client.connected), timeout_ms)
         self._followers = StoreFollowers(env.timers, 0, None, self._catch_up_follower)
-        self._state: dict[str, Entry] = {}
+        self._contents = Contents()
         self._ephemerals: dict[str, _Ephemeral] = {}
-        self._revision = 0
-        self._recent: deque[tuple[Changes, bytes]] = deque()
-        self._recent_keys = 0
         self._bytes_since_snapshot = 0
         self._ephemerals_are_stale = True
         self._look_is_waiting = False
@@ -121,7 +105,7 @@ class ZooKeeperStore:
             self._strand.block(self._read_everything)
         except (KazooException, *AWAY) as error:
             self.close()
-            raise StoreError(f"cannot open the metadata store {self._url}: {_reason(error)}") from error
+            raise StoreError(f"cannot open the metadata store {self._url}: {reason_of(error)}") from error
         except StoreError:
             self.close()
             raise
@@ -151,7 +135,7 @@ class ZooKeeperStore:
         return self._entries(prefix)
 
     def _entries(self, prefix: str) -> dict[str, Entry]:
-        found = {key: entry for key, entry in self._state.items() if key.startswith(prefix)}
+        found = {key: entry for key, entry in self._contents.entries.items() if key.startswith(prefix)}
         for key, ephemeral in self._ephemerals.items():
             if key.startswith(prefix):
                 found[key] = Entry(ephemeral.value, ephemeral.version)
@@ -159,21 +143,21 @@ class ZooKeeperStore:
 
     def revision(self) -> int:
         self._ask(self._refresh)
-        return self._revision
+        return self._contents.revision
 
     def _ask(self, begin: Callable[[], Steps]) -> None:
         """Do an operation, and wait for it on the loop; StoreError."""
         try:
             self._strand.block(begin)
         except KazooException as error:
-            raise _failure(error) from error
+            raise failure(error) from error
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         commit = _Commit(transaction)
         try:
             result: CommitResult = self._strand.block(partial(self._commit, commit))
         except (KazooException, StoreError) as error:
-            return CommitResult(error=_failure(error))
+            return CommitResult(error=failure(error))
         return result
 
     def close(self) -> None:
@@ -189,7 +173,7 @@ class ZooKeeperStore:
 
     def commit(self, transaction: Transaction, done: Callable[[CommitResult], None]) -> None:
         def finish(result: CommitResult | None, error: Exception | None) -> None:
-            done(result or CommitResult(error=_failure(error)))
+            done(result or CommitResult(error=failure(error)))
 
         commit = _Commit(transaction)
         self._strand.submit(partial(self._commit, commit), finish, of_session=bool(transaction.ephemerals))
@@ -197,10 +181,10 @@ class ZooKeeperStore:
     def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
         def read() -> Steps:
             yield from self._refresh()
-            return Snapshot(self._entries(prefix), self._revision)
+            return Snapshot(self._entries(prefix), self._contents.revision)
 
         def finish(snapshot: Snapshot | None, error: Exception | None) -> None:
-            done(snapshot, None if error is None else _failure(error))
+            done(snapshot, None if error is None else failure(error))
 
         self._strand.submit(read, finish)
 
@@ -265,7 +249,7 @@ class ZooKeeperStore:
     def _looked(self, _: Any, error: Exception | None) -> None:
         self._look_is_waiting = False
         if error is not None and self._client.connected:
-            log.error("the metadata store %s cannot be followed: %s", self._url, _reason(error))
+            log.error("the metadata store %s cannot be followed: %s", self._url, reason_of(error))
 
     # ------------------------------------------------------------------ reading
 
@@ -288,9 +272,8 @@ class ZooKeeperStore:
             state[key] = entry
             if number % limits.STORE_KEYS_PER_TURN == 0:
                 yield None
-        self._state, self._revision = state, revision
-        self._recent.clear()
-        self._recent_keys = self._bytes_since_snapshot = 0
+        self._contents = Contents(state, revision)
+        self._bytes_since_snapshot = 0
         self._followers.tell_gap()
 
     def _catch_up(self, *, sync: bool = False) -> Steps:
@@ -299,19 +282,19 @@ class ZooKeeperStore:
             yield self._client.sync_async(codec.HEAD)
         while True:
             head = yield from self._read_head()
-            if head == self._revision:
+            if head == self._contents.revision:
                 return
-            upto = min(head, self._revision + limits.STORE_CHANGES_PER_TURN)
-            paths = [codec.change_path(revision) for revision in range(self._revision + 1, upto + 1)]
+            upto = min(head, self._contents.revision + limits.STORE_CHANGES_PER_TURN)
+            paths = [codec.change_path(revision) for revision in range(self._contents.revision + 1, upto + 1)]
             coming = [self._client.get_async(path) for path in paths]
             try:
                 for answer in coming:
                     data, _ = yield answer
                     yield from self._apply(codec.decode_change(data))
             except NoNodeError:
-                before = self._revision
+                before = self._contents.revision
                 yield from self._read_snapshot()
-                if self._revision <= before:
+                if self._contents.revision <= before:
                     raise StoreError(f"the change of revision {before + 1} is missing") from None
 
     def _read_head(self) -> Steps:
@@ -320,8 +303,8 @@ class ZooKeeperStore:
             head = stat.version
         except NoNodeError:
             head = -1
-        if head < self._revision:
-            seen = f"ends at revision {head}, where this broker has seen {self._revision}"
+        if head < self._contents.revision:
+            seen = f"ends at revision {head}, where this broker has seen {self._contents.revision}"
             raise StoreError(f"the metadata store {self._url} {seen}: it was wiped")
         return head
 
@@ -339,24 +322,12 @@ class ZooKeeperStore:
         if change.parts:
             writes = yield from self._read_parts(codec.PARTS, change.parts)
         self._ephemerals_are_stale = self._ephemerals_are_stale or change.touches_ephemerals
-        self._apply_writes(change.ident, *codec.decode_writes(writes), len(writes))
+        self._take(change.ident, *codec.decode_writes(writes), len(writes))
 
-    def _apply_writes(self, ident: bytes, puts: Mapping[str, bytes], deletes: Sequence[str], size: int) -> None:
-        state = self._state
-        for key in deletes:
-            state.pop(key, None)
-        for key, value in puts.items():
-            before = state.get(key)
-            state[key] = Entry(value, 0 if before is None else before.version + 1)
-        self._revision += 1
+    def _take(self, ident: bytes, puts: Mapping[str, bytes], deletes: Sequence[str], size: int) -> None:
+        """The next transaction is known, be it one's own."""
         self._bytes_since_snapshot += size
-        changes = Changes(self._revision, puts, tuple(deletes))
-        self._recent.append((changes, ident))
-        self._recent_keys += 1 + len(puts) + len(deletes)
-        while self._recent_keys > limits.STORE_HISTORY_KEYS_MAX and len(self._recent) > 1:
-            oldest, _ = self._recent.popleft()
-            self._recent_keys -= 1 + len(oldest.puts) + len(oldest.deletes)
-        self._followers.tell_changes(changes)
+        self._followers.tell_changes(self._contents.apply(ident, puts, deletes))
 
     def _refresh_ephemerals(self) -> Steps:
         self._ephemerals_are_stale = False
@@ -376,32 +347,9 @@ class ZooKeeperStore:
     def _catch_up_follower(self, revision: int, done: Callable[[Changes | None], None]) -> None:
         def tell() -> None:
             if not self._closed:
-                done(self._changes_behind(revision))
+                done(self._contents.changes_behind(revision))
 
         self._env.timers.call_soon(tell)
-
-    def _changes_behind(self, revision: int) -> Changes | None:
-        if revision == self._revision:
-            return Changes(revision, {}, ())
-        if not self._remembers(revision):
-            return None
-        puts: dict[str, bytes] = {}
-        deletes: dict[str, None] = {}
-        for changes, _ in self._recent:
-            if changes.revision > revision:
-                for key in changes.deletes:
-                    puts.pop(key, None)
-                    deletes[key] = None
-                for key, value in changes.puts.items():
-                    deletes.pop(key, None)
-                    puts[key] = value
-        return Changes(self._revision, puts, tuple(deletes))
-
-    def _remembers(self, revision: int) -> bool:
-        """Whether every change behind a revision is among the recent ones."""
-        if revision >= self._revision:
-            return revision == self._revision
-        return bool(self._recent) and self._recent[0][0].revision <= revision + 1
 
     # ------------------------------------------------------------------ writing
 
@@ -411,9 +359,9 @@ class ZooKeeperStore:
         while True:
             if is_fresh or commit.revision is not None:
                 yield from self._refresh()
-                if (revision := self._revision_of(commit.ident)) is not None:
+                if (revision := self._contents.revision_of(commit.ident)) is not None:
                     return CommitResult(revision)
-                if commit.revision is not None and not self._remembers(commit.revision):
+                if commit.revision is not None and not self._contents.remembers(commit.revision):
                     return CommitResult(error=StoreError("it is not known whether the transaction has committed"))
                 is_fresh = True
             conflict = self._conflict(commit.transaction.checks)
@@ -425,12 +373,9 @@ class ZooKeeperStore:
                 return CommitResult(conflict=conflict)
             is_fresh = True
 
-    def _revision_of(self, ident: bytes) -> int | None:
-        return next((changes.revision for changes, of in reversed(self._recent) if of == ident), None)
-
     def _conflict(self, checks: Mapping[str, int]) -> str | None:
         for key, version in checks.items():
-            entry = self._state.get(key) or self._ephemerals.get(key)
+            entry = self._contents.entries.get(key) or self._ephemerals.get(key)
             if (ABSENT if entry is None else entry.version) != version:
                 return key
         return None
@@ -438,36 +383,36 @@ class ZooKeeperStore:
     def _try(self, commit: _Commit) -> Steps:
         """One request; None where something is not as it was thought to be."""
         transaction = commit.transaction
-        deletes = [key for key in transaction.deletes if key in self._state]
+        deletes = [key for key in transaction.deletes if key in self._contents.entries]
         writes = codec.encode_writes(transaction.puts, deletes)
         touches = bool(transaction.ephemerals or self._ephemerals.keys() & transaction.deletes)
         parts: tuple[str, ...] = ()
         if len(writes) > limits.STORE_CHANGE_BYTES_MAX:
             parts = yield from self._write_parts(codec.PARTS, writes)
         request = self._client.transaction()
-        request.set_data(codec.HEAD, b"", version=self._revision)
+        request.set_data(codec.HEAD, b"", version=self._contents.revision)
         content = codec.encode_change(codec.Change(commit.ident, touches, b"" if parts else writes, parts))
-        request.create(codec.change_path(self._revision + 1), content)
+        request.create(codec.change_path(self._contents.revision + 1), content)
         self._add_ephemerals(request, transaction)
-        commit.revision = self._revision
+        commit.revision = self._contents.revision
         results = yield request.commit_async()
-        failure = next((result for result in results if _is_failure(result)), None)
-        if failure is not None:
-            if isinstance(failure, _STALE):
+        culprit = next((result for result in results if is_failure(result)), None)
+        if culprit is not None:
+            if isinstance(culprit, _STALE):
                 return None
-            raise failure
+            raise culprit
         if touches:
             self._note_ephemerals(transaction)
-        self._apply_writes(commit.ident, transaction.puts, deletes, len(writes))
+        self._take(commit.ident, transaction.puts, deletes, len(writes))
         self._snapshot_if_due()
-        return CommitResult(self._revision)
+        return CommitResult(self._contents.revision)
 
     def _write_parts(self, folder: str, data: bytes) -> Steps:
         """Write what is too long for one znode; the names.  Each try has its own, a snapshot removes what is left."""
         ident = uuid.uuid4().bytes
         names = []
         for number, part in enumerate(codec.cut(data)):
-            names.append(codec.part_name(self._revision, ident, number))
+            names.append(codec.part_name(self._contents.revision, ident, number))
             yield self._client.create_async(f"{folder}/{names[-1]}", part)
         return tuple(names)
 
@@ -506,19 +451,19 @@ class ZooKeeperStore:
 
     def _snapshot_if_due(self) -> None:
         """Each so many revisions have one, whoever commits them."""
-        due = self._revision % limits.STORE_CHANGES_PER_SNAPSHOT == 0
+        due = self._contents.revision % limits.STORE_CHANGES_PER_SNAPSHOT == 0
         if due or self._bytes_since_snapshot > limits.STORE_CHANGE_BYTES_PER_SNAPSHOT:
             self._bytes_since_snapshot = 0
             self._strand.submit(self._make_snapshot, self._made_snapshot)
 
     def _made_snapshot(self, _: object, error: Exception | None) -> None:
         if error is not None:  # the next one has its turn
-            log.warning("no snapshot of the metadata store %s could be written: %s", self._url, _reason(error))
+            log.warning("no snapshot of the metadata store %s could be written: %s", self._url, reason_of(error))
 
     def _make_snapshot(self) -> Steps:
         """Write down what all changes came to, and remove those that nobody will ask for."""
-        revision, data = self._revision, bytearray()
-        for number, (key, entry) in enumerate(self._state.items()):
+        revision, data = self._contents.revision, bytearray()
+        for number, (key, entry) in enumerate(self._contents.entries.items()):
             data += codec.encode_entry(key, entry)
             if number % limits.STORE_KEYS_PER_TURN == 0:
                 yield None
@@ -543,36 +488,3 @@ class ZooKeeperStore:
         for answer in coming:
             with suppress(NoNodeError):
                 yield answer
-
-
-def _client(url: str, timeout_ms: int, digest: str | None) -> Any:
-    """A client that tries to connect for ever, with ZooKeeper's own port where an address has none."""
-    parts = urlsplit(url)
-    hosts = ",".join(_with_port(host) for host in parts.netloc.split(",") if host)
-    return KazooClient(
-        hosts + parts.path.rstrip("/"),
-        timeout=timeout_ms / 1000,
-        connection_retry=KazooRetry(**_RECONNECT),
-        logger=_kazoo_log,
-        auth_data=[("digest", digest)] if digest else None,
-        default_acl=CREATOR_ALL_ACL if digest else None,
-    )
-
-
-def _with_port(host: str) -> str:
-    return host if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else f"{host}:{PORT}"
-
-
-def _is_failure(result: object) -> bool:
-    return isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency)
-
-
-def _failure(error: Exception | None) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    return StoreError(f"the metadata store failed: {_reason(error)}")
-
-
-def _reason(error: BaseException | None) -> str:
-    """What is wrong, where most errors of kazoo's have nothing but a name."""
-    return str(error) or type(error).__name__

@@ -115,17 +115,7 @@ class Members:
         """
         self.caches[broker_id] = MetadataCache()
         self.stores[broker_id] = MemoryStore(self.shared, self.env)
-        member = ClusterMember(
-            self.env,
-            self.config,
-            self.caches[broker_id],
-            self.stores[broker_id],
-            broker_id,
-            lambda: new_cluster(CLUSTER_ID),
-            lambda follower, secret: DirectPeers(self, broker_id),
-            SESSION_TIMEOUT_MS,
-        )
-        self.by_id[broker_id] = member
+        self.by_id[broker_id] = member = self.member(broker_id, self.stores[broker_id])
         member.load()
         ended: list[str | None] = []
         endpoints = {LISTENER: Endpoint("host", broker_id)}
@@ -133,6 +123,19 @@ class Members:
         log_dirs = list(dict.fromkeys((log_dir(broker_id, directory), *(found or {}).values())))
         member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {})
         return ended
+
+    def member(self, broker_id: int, store: MemoryStore) -> ClusterMember:
+        """A member that is not started."""
+        return ClusterMember(
+            self.env,
+            self.config,
+            self.caches.setdefault(broker_id, MetadataCache()),
+            store,
+            broker_id,
+            lambda: new_cluster(CLUSTER_ID),
+            lambda follower, secret: DirectPeers(self, broker_id),
+            SESSION_TIMEOUT_MS,
+        )
 
     def start(self, *broker_ids: int) -> Members:
         """Start brokers at the same time; they are registered when this returns."""

@@ -10,11 +10,13 @@ import pytest
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import NO_LEADER, PartitionImage
 from pybroker.cluster.live_brokers import LiveBrokers
+from pybroker.cluster.metadata_store import Entry, Transaction
 from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
 from pybroker_protocol.errors import ErrorCode
 
 from .fakes import CLUSTER_ID
 from .members import SESSION_TIMEOUT_MS, Members
+from .memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -358,3 +360,22 @@ def test_nobody_takes_the_key_from_a_holder_who_lives_by_the_store_but_was_not_h
     live._on_ephemerals({key: entry.value for key, entry in entries.items() if key == store_codec.live_key(other)})
     members.settle()
     assert members.active() == [active]
+
+
+def test_what_is_read_at_the_start_is_of_one_revision(members: Members) -> None:
+    members.start(1)
+    store = MemoryStore(members.shared, members.env)
+    commits = [b"1", b"2"]
+
+    def load(prefix: str) -> dict[str, Entry]:
+        found = MemoryStore.load(store, prefix)
+        if commits:
+            store.commit_at_start(Transaction(puts={"/features": b'{"metadata.version":%s}' % commits.pop()}))
+        return found
+
+    store.load = load  # type: ignore[method-assign]
+    member = members.member(2, store)
+    member.load()
+    assert member.loaded_revision == members.shared.revision
+    assert member.loaded_image.features == {"metadata.version": 1}
+    member.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pybroker.cluster import zookeeper_codec as codec
 from pybroker.cluster.metadata_store import Entry, StoreError
-from pybroker.cluster.zookeeper_store import _client
+from pybroker.cluster.zookeeper_client import new_client
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map("/".__add__)
 
@@ -61,6 +61,6 @@ def test_key_that_is_too_long_is_refused() -> None:
     ],
 )
 def test_url_has_hosts_with_or_without_ports_and_a_chroot(url: str, hosts: list[object], chroot: str) -> None:
-    client = _client(url, 1_000, None)
+    client = new_client(url, 1_000, None)
     assert (client.hosts, client.chroot) == (hosts, chroot)
     client.close()

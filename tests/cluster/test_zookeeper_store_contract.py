@@ -51,7 +51,7 @@ class ZooKeeperSite(RealSite):
     def forget_history(self) -> None:
         for client in self.clients:
             assert isinstance(client, ZooKeeperStore)
-            client._recent.clear()
+            client._contents.recent.clear()
 
     def close(self) -> None:
         if self._is_away:
