@@ -178,53 +178,8 @@ FETCH_COPIED_BYTES_MAX = 1 << 10
 # Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
 SESSION_PARTITIONS_MAX = 500_000
 
-# Pauses between two tries to have an ISR changed: they double from the one to the other while the controller is away.
-ISR_CHANGE_PAUSE_MIN_MS = 50
-ISR_CHANGE_PAUSE_MAX_MS = 1_000
-
-# Partitions whose ISR is asked for with one request.
-ISR_CHANGES_AT_ONCE = 500
-
-# Pauses of a follower after a failed fetch double from this to ``replica.fetch.backoff.ms``: after an election the new
-# leader may hear of it some milliseconds later than its followers.
-REPLICA_FETCH_PAUSE_MIN_MS = 50
-
-# Followers append, and partitions take their roles, for so long in one turn of the loop.
-REPLICA_APPEND_SLICE_MS = 10
-REPLICA_ROLES_SLICE_MS = 10
-
 # max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
 FETCH_WAIT_MAX_MS = 600_000
-
-# --- asking other brokers ----------------------------------------------------------------------------------------
-
-# Between two tries to connect to a broker, at least and at most (Kafka's ``reconnect.backoff.ms`` and its ``max``); it
-# doubles with each failure, and varies by a fifth so that brokers do not come all at once.
-RECONNECT_BACKOFF_MS = 50
-RECONNECT_BACKOFF_MAX_MS = 1_000
-RECONNECT_JITTER = 0.2
-
-# How long one try may take (``socket.connection.setup.timeout.ms``): a machine that is away answers nothing.
-CONNECT_TIMEOUT_MS = 10_000
-
-# Requests of one channel to one broker that are not answered, and their bytes; one is taken however long it is.
-PEER_REQUESTS_MAX = 1_000
-PEER_REQUEST_BYTES_MAX = 32 << 20
-
-# A reply of another broker is no longer than this, or than what this one's own clients may send: a batch that one of
-# them took must find its way.
-PEER_REPLY_BYTES_MAX = 128 << 20
-
-# How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
-# most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes
-# it; and how much longer an answer is waited for, so that the controller's own that time is over comes first.
-FORWARD_PATIENCE_MS = 30_000
-FORWARD_PATIENCE_MAX_MS = 60_000
-FORWARD_RETRY_MS = 50
-FORWARD_GRACE_MS = 1_000
-
-# The first buffer of a reply is as long as the last reply was, up to this: followers' fetches are 10 MB.
-PEER_BUFFER_KEPT_BYTES = 12 << 20
 
 # --- answering ---------------------------------------------------------------------------------------------------
 
@@ -244,10 +199,6 @@ SOFTWARE_NAME_CHARS = 100
 # one transaction, and stays that small.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
-# Preferred leaders that are elected in one transaction where leadership goes back to them (Kafka's
-# maxElectionsPerImbalance).
-BALANCING_ELECTIONS_MAX = 1_000
-
 # Topics that Metadata requests may have begun to create and that are not there yet; who needs others asks again, and
 # whoever asks for names without end does not fill the memory.  As many as one request may create.
 AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
@@ -258,50 +209,12 @@ REFUSED_CREATIONS_REMEMBERED = 1_000
 # Topics whose creation is begun per turn of the loop.
 AUTO_CREATIONS_PER_TURN = 250
 
-# Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
-STORE_RETRY_MS = 200
-
-# Brokers tell each other that they live so often; a tenth of a second is a fifth of the time-out by default.
-LIVENESS_INTERVAL_MS = 100
-
-# Datagrams that wait to be sent; those of one interval in the largest cluster.
-DATAGRAMS_WAITING_MAX = 1_000
-
-# How long the address of a broker's host name is taken for known.
-NAME_LOOKUP_MS = 30_000
-
-# Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
-REGISTRATION_RETRY_MS = 10
-
-# How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
-CONTROLLED_SHUTDOWN_MS = 15_000
-
 # Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
 DECIDE_SLICE_MS = 5
 
 # A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
 # transaction of unbounded size; the rest goes into the next one.
 KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
-
-# The last writer's stamp on a shared SQLite file is looked at so often while anybody follows it, which costs some
-# microseconds, and SQLite itself is asked so often.
-STORE_POLL_MS = 20
-STORE_ASK_MS = 200
-
-# Keys that a shared metadata store remembers the last change of: who was away for longer reads everything.
-STORE_HISTORY_KEYS_MAX = 20_000
-
-# ZooKeeper takes requests of 1 MB less a byte: of a longer transaction the writes go ahead by themselves, in parts.
-STORE_CHANGE_BYTES_MAX = 900_000
-
-# Revisions from one snapshot in ZooKeeper to the next, and bytes of changes that bring one about earlier; the changes
-# of as many revisions before it are kept for those who follow.
-STORE_CHANGES_PER_SNAPSHOT = 1_000
-STORE_CHANGE_BYTES_PER_SNAPSHOT = 16 << 20
-
-# Changes that are asked of ZooKeeper at once, and keys of a snapshot that are looked at within a turn of the loop.
-STORE_CHANGES_PER_TURN = 100
-STORE_KEYS_PER_TURN = 1_000
 
 # --- groups ------------------------------------------------------------------------------------------------------
 
@@ -344,10 +257,6 @@ LISTING_SLICE_MS = 2
 # loop, because the first marker of a log makes its files.
 MARKERS_AT_ONCE = 8
 MARKER_SLICE_MS = 2
-
-# Partitions that one request to another broker names, where what is asked meanwhile is gathered; one item goes however
-# many it has.
-GATHERED_PARTITIONS_MAX = 2_000
 
 # --- subscriptions and loading -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
@@ -194,7 +194,7 @@ class BrokerServer:
         """Have others lead in this broker's place."""
 
         def begin(done: Callable[[None], None]) -> None:
-            member.leave(limits.CONTROLLED_SHUTDOWN_MS, partial(done, None))
+            member.leave(cluster_limits.CONTROLLED_SHUTDOWN_MS, partial(done, None))
 
         await outcome_of(begin)
 

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pybroker.limits import REGISTRATION_RETRY_MS, STORE_RETRY_MS
+from pybroker.cluster_limits import REGISTRATION_RETRY_MS, STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

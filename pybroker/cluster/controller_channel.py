@@ -26,7 +26,7 @@ from pybroker.cluster.operations import (
     TopicCreation,
 )
 from pybroker.cluster.peers import CONTROL
-from pybroker.limits import STORE_RETRY_MS
+from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from pybroker_protocol.messages.alter_partition import (

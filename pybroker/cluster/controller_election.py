@@ -30,7 +30,7 @@ from pybroker.cluster.metadata_store import (
     Transaction,
 )
 from pybroker.cluster.store_codec import ControllerKey
-from pybroker.limits import STORE_RETRY_MS
+from pybroker.cluster_limits import STORE_RETRY_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller

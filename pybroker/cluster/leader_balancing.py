@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pybroker.limits import BALANCING_ELECTIONS_MAX
+from pybroker.cluster_limits import BALANCING_ELECTIONS_MAX
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from pybroker.limits import LIVENESS_INTERVAL_MS
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage

@@ -19,8 +19,8 @@ from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, first_delta
 from pybroker.cluster.metadata_cache import ImageListener, MetadataCache
 from pybroker.cluster.metadata_store import Changes, MetadataStore, Snapshot, StoreError
+from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker.env import Env
-from pybroker.limits import STORE_RETRY_MS
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 Owns: the port, on the loop, and the way back to the loop from the thread that does the work
 (``shared_sqlite_worker``).  One file serves as many processes as there are brokers: a write takes SQLite's lock for a
-moment, news are looked for every ``limits.STORE_POLL_MS`` while anybody follows, sessions are leases
+moment, news are looked for every ``cluster_limits.STORE_POLL_MS`` while anybody follows, sessions are leases
 (``sqlite_sessions``), and what changed is kept for a while (``sqlite_history``).  Unlike one broker's own file it keeps
 no room for a start on a full disk.
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import Changes, CommitResult, Snapshot, StoreError, Transaction
 from pybroker.env import Clock
@@ -287,13 +287,13 @@ class SharedSqliteWorker:
 
     def _poll(self) -> None:
         now_ms = self._now_ms()
-        self._poll_at_ms = now_ms + limits.STORE_POLL_MS
+        self._poll_at_ms = now_ms + cluster_limits.STORE_POLL_MS
         assert self._writer_map is not None
         stamp = self._writer_map[_WRITER_BYTES:]
         if stamp == self._seen_stamp and now_ms < self._ask_at_ms and self._data_version != -1:
             return
         self._seen_stamp = stamp
-        self._ask_at_ms = now_ms + limits.STORE_ASK_MS
+        self._ask_at_ms = now_ms + cluster_limits.STORE_ASK_MS
         (data_version,) = self._opened().execute("PRAGMA data_version").fetchone()
         if data_version != self._data_version:
             self._tell_news()

@@ -4,7 +4,7 @@ Owns: a row per key that was put or deleted lately, with the revision of its las
 a follower is told the value that the key has now, and of several changes the last.
 
 Invariants: every change behind ``floor`` has its row, and a file that somebody changed without keeping rows counts as
-one without a history.  Bounded by ``limits.STORE_HISTORY_KEYS_MAX``: ephemeral keys have no rows.
+one without a history.  Bounded by ``cluster_limits.STORE_HISTORY_KEYS_MAX``: ephemeral keys have no rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Final
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster import sqlite_tables
 from pybroker.cluster.metadata_store import Changes, Transaction
 
@@ -51,7 +51,7 @@ def record(connection: sqlite3.Connection, transaction: Transaction, revision: i
     (rows,) = connection.execute(
         "UPDATE history SET last = ?, rows = rows + ? RETURNING rows", (revision, len(keys))
     ).fetchone()
-    if rows > limits.STORE_HISTORY_KEYS_MAX:
+    if rows > cluster_limits.STORE_HISTORY_KEYS_MAX:
         _trim(connection)
 
 
@@ -73,7 +73,7 @@ def changes_behind(connection: sqlite3.Connection, revision: int) -> Changes | N
 
 def _trim(connection: sqlite3.Connection) -> None:
     """Keep the newer half of what there may be."""
-    half = limits.STORE_HISTORY_KEYS_MAX // 2
+    half = cluster_limits.STORE_HISTORY_KEYS_MAX // 2
     row = connection.execute("SELECT revision FROM changes ORDER BY revision DESC LIMIT 1 OFFSET ?", (half,)).fetchone()
     if row is not None:
         connection.execute("DELETE FROM changes WHERE revision <= ?", row)

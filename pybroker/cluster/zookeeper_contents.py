@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.metadata_store import Changes, Entry
 
 
@@ -38,7 +38,7 @@ class Contents:
         changes = Changes(self.revision, puts, tuple(deletes))
         self.recent.append((changes, ident))
         self._recent_keys += 1 + len(puts) + len(deletes)
-        while self._recent_keys > limits.STORE_HISTORY_KEYS_MAX and len(self.recent) > 1:
+        while self._recent_keys > cluster_limits.STORE_HISTORY_KEYS_MAX and len(self.recent) > 1:
             oldest, _ = self.recent.popleft()
             self._recent_keys -= 1 + len(oldest.puts) + len(oldest.deletes)
         return changes

@@ -26,7 +26,7 @@ from functools import cache
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits, limits
 from pybroker.cluster.peers import PeerFailure
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext, Steps
 from pybroker_protocol.codec import ProtocolError, decoder, decoder_in_steps, encode, encoder_in_steps
@@ -93,7 +93,7 @@ class Forwarder:
                 rest_ms = deadline_ms - clock.monotonic_ms()
                 if rest_ms <= 0:
                     return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
-                yield self._pause(min(rest_ms, limits.FORWARD_RETRY_MS))
+                yield self._pause(min(rest_ms, cluster_limits.FORWARD_RETRY_MS))
         finally:
             if held is not None:
                 held.release()
@@ -106,7 +106,7 @@ class Forwarder:
             sent.complete((response, error))
 
         # The controller's own answer that time is over comes first, as long as there is a controller.
-        timeout_ms = rest_ms + limits.FORWARD_GRACE_MS
+        timeout_ms = rest_ms + cluster_limits.FORWARD_GRACE_MS
         self._services.peers.forward(holder, frame, ctx.principal, ctx.client_host, done, timeout_ms=timeout_ms)
         return sent
 
@@ -172,8 +172,8 @@ def _elements(struct: Struct) -> Iterator[Any]:
 
 def _patience_ms(request: Request) -> int:
     """How long a client waits, as far as it says so."""
-    asked_ms: int = getattr(request, "timeout_ms", limits.FORWARD_PATIENCE_MS)
-    return min(max(asked_ms, 0), limits.FORWARD_PATIENCE_MAX_MS)
+    asked_ms: int = getattr(request, "timeout_ms", cluster_limits.FORWARD_PATIENCE_MS)
+    return min(max(asked_ms, 0), cluster_limits.FORWARD_PATIENCE_MAX_MS)
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------

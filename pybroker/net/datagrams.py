@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncio_dgram
 
-from pybroker.limits import DATAGRAMS_WAITING_MAX, NAME_LOOKUP_MS
+from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX, NAME_LOOKUP_MS
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.peers import CONTROL, FORWARDING, PeerError, PeerFailure
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
@@ -71,7 +71,7 @@ class PeerClient:
         self._shared = LinkSurroundings(
             env,
             asyncio.get_running_loop(),
-            Framing(max(reply_bytes_max, limits.PEER_REPLY_BYTES_MAX)),
+            Framing(max(reply_bytes_max, cluster_limits.PEER_REPLY_BYTES_MAX)),
             BufferPool(),
             self._folded_log,
             {},

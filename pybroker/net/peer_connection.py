@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pybroker import limits
+from pybroker import cluster_limits, limits
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing, frame_bytes, room_for
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             while user is not None and not self._reason and (stop := self._framing.end_of_frame(view, self._pos, end)):
                 frame = view[self._pos + LENGTH_BYTES : stop]
-                self._room = min(stop - self._pos, limits.PEER_BUFFER_KEPT_BYTES)
+                self._room = min(stop - self._pos, cluster_limits.PEER_BUFFER_KEPT_BYTES)
                 self._pos = stop
                 user.on_frame(self, frame)
                 user = self._user

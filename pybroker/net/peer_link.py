@@ -20,7 +20,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.peers import PeerError, PeerFailure
 from pybroker.net.peer_connection import PeerConnection
 from pybroker.net.peer_login import LoginRefused
@@ -101,7 +101,10 @@ class PeerLink:
         waiting = len(self._requests)
         if not waiting:
             return True
-        return waiting < limits.PEER_REQUESTS_MAX and self._waiting_bytes + size <= limits.PEER_REQUEST_BYTES_MAX
+        return (
+            waiting < cluster_limits.PEER_REQUESTS_MAX
+            and self._waiting_bytes + size <= cluster_limits.PEER_REQUEST_BYTES_MAX
+        )
 
     def ask(self, request: PeerRequest) -> None:
         """Send it as soon as there is a connection."""
@@ -158,7 +161,7 @@ class PeerLink:
             self._attempt = attempt = shared.loop.create_task(self._try_to_connect(candidate, self._endpoint))
             shared.attempts[attempt] = None
             attempt.add_done_callback(shared.attempts.pop)
-            self._attempt_timer = self._env.timers.call_later(limits.CONNECT_TIMEOUT_MS, self._give_attempt_up)
+            self._attempt_timer = self._env.timers.call_later(cluster_limits.CONNECT_TIMEOUT_MS, self._give_attempt_up)
 
     async def _try_to_connect(self, candidate: PeerConnection, endpoint: Endpoint) -> None:
         """One try; it ends with ``on_connected``, or here."""
@@ -260,8 +263,10 @@ class PeerLink:
         """A try or a connection is over: wait before the next, and answer what waits."""
         if self._requests:
             self._shared.folded_log.warning(self._name, reason, "%s: %s (%s)", self._name, failure.value, reason)
-        backoff_ms = min(limits.RECONNECT_BACKOFF_MS << min(self._failures, 10), limits.RECONNECT_BACKOFF_MAX_MS)
-        jitter = 1 + limits.RECONNECT_JITTER * (2 * self._env.random.random() - 1)
+        backoff_ms = min(
+            cluster_limits.RECONNECT_BACKOFF_MS << min(self._failures, 10), cluster_limits.RECONNECT_BACKOFF_MAX_MS
+        )
+        jitter = 1 + cluster_limits.RECONNECT_JITTER * (2 * self._env.random.random() - 1)
         self._failures += 1
         self._retry_at_ms = self._env.clock.monotonic_ms() + int(backoff_ms * jitter)
         self._fail_all(failure, reason, culprits)

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.replication.partition import epoch_error
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
 from pybroker_protocol.records import HEADER, HEADER_BYTES
@@ -96,7 +96,7 @@ class FollowedPartition:
         self.is_ready = False  # it may be fetched: nothing has to end before
         self.retired = False  # it has another role, leader or epoch by now
         self.pause: Cancellable | None = None
-        self.pause_ms = limits.REPLICA_FETCH_PAUSE_MIN_MS
+        self.pause_ms = cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from pybroker import limits
+from pybroker import cluster_limits
 
 if TYPE_CHECKING:
     from pybroker.cluster.peers import Peers
@@ -96,7 +96,7 @@ def _first_of(waiting: list[_Asked[Item]]) -> tuple[list[_Asked[Item]], list[_As
     keys: set[Hashable] = set()
     size = 0
     for asked in waiting:
-        if asked.key in keys or (together and size + asked.size > limits.GATHERED_PARTITIONS_MAX):
+        if asked.key in keys or (together and size + asked.size > cluster_limits.GATHERED_PARTITIONS_MAX):
             rest.append(asked)
         else:
             together.append(asked)

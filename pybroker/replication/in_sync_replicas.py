@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Change:
     def __init__(self, isr: tuple[tuple[int, int], ...], partition_epoch: int) -> None:
         self.isr = isr
         self.partition_epoch = partition_epoch
-        self.pause_ms = limits.ISR_CHANGE_PAUSE_MIN_MS
+        self.pause_ms = cluster_limits.ISR_CHANGE_PAUSE_MIN_MS
 
 
 class InSyncReplicas:
@@ -145,7 +145,7 @@ class InSyncReplicas:
             self._partition.on_appended()
         elif error_code not in _GIVEN_UP:
             self._retry = self._env.timers.call_later(change.pause_ms, self._ask, change)
-            change.pause_ms = min(2 * change.pause_ms, limits.ISR_CHANGE_PAUSE_MAX_MS)
+            change.pause_ms = min(2 * change.pause_ms, cluster_limits.ISR_CHANGE_PAUSE_MAX_MS)
         if error_code:
             partition = self._partition
             logger.info("the ISR of %s-%d stays, error %d", partition.topic, partition.index, error_code)

@@ -3,7 +3,8 @@
 Owns: ``IsrChanges``, the ``IsrChanger`` of a broker in a cluster: it gathers what is asked while a request is under
 way, and gives each its part of the answer.  Owns no retry: whoever asked tries again.
 
-Invariants: one request at a time, of ``limits.ISR_CHANGES_AT_ONCE`` partitions at most; each question is answered once.
+Invariants: one request at a time, of ``cluster_limits.ISR_CHANGES_AT_ONCE`` partitions at most; each question is
+answered once.
 
 Kafka counterpart: DefaultAlterPartitionManager.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.operations import InSyncChange
 from pybroker.replication.ports import AlteredPartition
 from pybroker_protocol.errors import ErrorCode
@@ -69,7 +70,7 @@ class IsrChanges:
 
     def _ask(self) -> None:
         self._next = None
-        count = min(len(self._waiting), limits.ISR_CHANGES_AT_ONCE)
+        count = min(len(self._waiting), cluster_limits.ISR_CHANGES_AT_ONCE)
         if not count:
             return
         asked = [self._waiting.popleft() for _ in range(count)]

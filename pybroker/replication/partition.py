@@ -220,7 +220,10 @@ class Partition:
         return base_offsets
 
     def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
-        """Append a batch that the broker itself built (coordinators)."""
+        """Append a batch that the broker itself built (coordinators); refused as one with ``ACKS_ALL`` is."""
+        error_code = self._refusal(ACKS_ALL)
+        if error_code:
+            return self.log.failure(error_code, _REFUSALS[error_code])
         log = self.partition_log.opened or self.partition_log.open()  # see ``on_appended``
         result = log.append_internal(records, self.leader_epoch, self._then(done))
         if result is not None:

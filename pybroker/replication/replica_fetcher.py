@@ -5,8 +5,8 @@ tried again.  Does not own which partitions are followed, and whom (``replica_fe
 (``followed_partition``), nor the connection (``cluster.peers``).
 
 Invariants: an answer counts for a partition only if that is still followed as it was when it was asked; what is fetched
-is appended before the next fetch; a turn of the loop appends for ``limits.REPLICA_APPEND_SLICE_MS`` and a partition's
-share more; a partition that fails keeps no other waiting.
+is appended before the next fetch; a turn of the loop appends for ``cluster_limits.REPLICA_APPEND_SLICE_MS`` and a
+partition's share more; a partition that fails keeps no other waiting.
 
 A fetch that the leader parks would keep partitions waiting that come meanwhile.  An empty fetch beside it ends it: the
 leader answers what it has parked for a follower when that says so.
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.replication.fetch_session import FINAL_EPOCH
 from pybroker.replication.fetcher_session import FetcherSession
@@ -78,7 +78,7 @@ class ReplicaFetcher:
         self._is_busy = False  # a fetch is under way, or what it brought is being appended
         self._is_parked = False  # a fetch is under way, and has not been asked to end
         self._pause: Cancellable | None = None  # after a failure of the connection
-        self._pause_ms = limits.REPLICA_FETCH_PAUSE_MIN_MS
+        self._pause_ms = cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS
         self._next: Cancellable | None = None
         self._closed = False
 
@@ -189,7 +189,7 @@ class ReplicaFetcher:
             else:
                 self._go_on_soon()
             return
-        self._pause_ms = limits.REPLICA_FETCH_PAUSE_MIN_MS
+        self._pause_ms = cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS
         fetched: deque[tuple[FollowedPartition, PartitionData]] = deque()
         for topic in response.responses:
             for data in topic.partitions:
@@ -204,7 +204,7 @@ class ReplicaFetcher:
         if self._closed:
             return
         env = self._follower.env
-        end_ms = env.clock.monotonic_ms() + limits.REPLICA_APPEND_SLICE_MS
+        end_ms = env.clock.monotonic_ms() + cluster_limits.REPLICA_APPEND_SLICE_MS
         while fetched:
             partition, data = fetched.popleft()
             try:
@@ -259,7 +259,7 @@ class ReplicaFetcher:
 
     def _taken(self, partition: FollowedPartition) -> None:
         """It is where the leader wanted it: it is asked for again, if there is anything new to say."""
-        partition.pause_ms = limits.REPLICA_FETCH_PAUSE_MIN_MS
+        partition.pause_ms = cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS
         if partition.has_to_sync:
             self._wait_for(partition)
             partition.log.flushes.flush(lambda: self._on_synced(partition))

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.image import NO_LEADER
 from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
 from pybroker.replication.replica_fetcher import Follower, ReplicaFetcher
@@ -116,7 +116,7 @@ class ReplicaRoles:
         """Take roles for a share of this turn of the loop, the others in later ones."""
         self._turn = None
         env = self._replicas.env
-        end_ms = env.clock.monotonic_ms() + limits.REPLICA_ROLES_SLICE_MS
+        end_ms = env.clock.monotonic_ms() + cluster_limits.REPLICA_ROLES_SLICE_MS
         while self._unsettled:
             topic_id, index = self._unsettled.popleft()
             topic = self._replicas.image.topics_by_id.get(topic_id)

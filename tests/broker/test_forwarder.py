@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.apis import APIS, Api, Route
 from pybroker.cluster.image import BrokerRegistration, ClusterImage
 from pybroker.cluster.operations import TopicCreation
@@ -53,7 +53,7 @@ class Elsewhere:
     def forward(
         self, broker_id: int, frame: bytes, principal: str, client_host: str, done: Done, *, timeout_ms: int
     ) -> None:
-        assert 0 < timeout_ms <= limits.FORWARD_PATIENCE_MAX_MS + limits.FORWARD_GRACE_MS
+        assert 0 < timeout_ms <= cluster_limits.FORWARD_PATIENCE_MAX_MS + cluster_limits.FORWARD_GRACE_MS
         self.asked.append((broker_id, frame, principal, client_host))
         self.waiting.append(done)
 
@@ -188,7 +188,7 @@ def test_request_that_was_not_done_is_forwarded_again_to_whoever_holds_then(brok
         broker.elsewhere.answer(ErrorCode.NOT_CONTROLLER)
     broker.elect(NEXT)
     assert len(broker.elsewhere.asked) == 1, "not at once"
-    broker.pass_ms(limits.FORWARD_RETRY_MS)
+    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
     assert [asked[0] for asked in broker.elsewhere.asked] == [HOLDER, NEXT]
     broker.elsewhere.answer(data=reply(0))
     assert codes_of(answered(waiting)) == [0]
@@ -198,7 +198,7 @@ def test_request_whose_connection_broke_is_forwarded_again_though_it_may_have_be
     waiting = broker.serve(wanted())
     broker.elsewhere.fail(PeerError(PeerFailure.DISCONNECTED, may_be_done=True))
     broker.elect(NEXT)
-    broker.pass_ms(limits.FORWARD_RETRY_MS)
+    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
     broker.elsewhere.answer(data=reply(ErrorCode.TOPIC_ALREADY_EXISTS))
     assert codes_of(answered(waiting)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
 
@@ -238,7 +238,7 @@ def test_waiting_ends_when_this_broker_becomes_the_controller(broker: Broker) ->
     broker.elect(-1)
     waiting = broker.serve(wanted())
     broker.controller.is_active = True
-    broker.pass_ms(limits.FORWARD_RETRY_MS)
+    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
     assert codes_of(answered(waiting)) == [0]
 
 
@@ -247,7 +247,7 @@ def test_controller_that_is_deposed_under_a_request_is_asked_elsewhere(broker: B
     broker.controller.codes = [ErrorCode.NOT_CONTROLLER, ErrorCode.TOPIC_ALREADY_EXISTS]
     waiting = broker.serve(wanted("t", "u"))
     broker.controller.is_active = False
-    broker.pass_ms(limits.FORWARD_RETRY_MS)
+    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
     broker.elsewhere.answer(data=reply(0, 0))
     assert codes_of(answered(waiting)) == [0, 0]
 
@@ -307,7 +307,7 @@ def test_bytes_of_a_request_count_while_it_is_away(broker: Broker, end: str) -> 
 def test_every_request_for_the_controller_has_a_refusal_in_each_version(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, api: Api
 ) -> None:
-    monkeypatch.setattr(limits, "FORWARD_PATIENCE_MS", 50)
+    monkeypatch.setattr(cluster_limits, "FORWARD_PATIENCE_MS", 50)
     handler = import_module(f"pybroker.handlers.{api.handler}")
     broker.elect(-1)
     random = Random(api.key)
@@ -318,7 +318,7 @@ def test_every_request_for_the_controller_has_a_refusal_in_each_version(
                 request.timeout_ms = 0
             waiting = broker.serve(request, handler, broker.context(api.key, version))
             if isinstance(waiting, Parked):
-                broker.pass_ms(limits.FORWARD_PATIENCE_MS)
+                broker.pass_ms(cluster_limits.FORWARD_PATIENCE_MS)
                 waiting = answered(waiting)
             told = codec.decode(response_class(api.key), version, codec.encode(waiting, version))
             assert isinstance(told, response_class(api.key))

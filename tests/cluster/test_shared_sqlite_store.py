@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster import sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import StoreError, Transaction
 from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
@@ -207,7 +207,7 @@ def test_leases_of_an_earlier_boot_are_over(boot: str, now_ms: int) -> None:
 
 
 def test_history_is_bounded_and_who_is_behind_it_is_told_of_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STORE_HISTORY_KEYS_MAX", 20)
+    monkeypatch.setattr(cluster_limits, "STORE_HISTORY_KEYS_MAX", 20)
     client = site.client()
     start = client.revision()
     revisions = [site.put(client, f"/{number}") for number in range(100)]
@@ -220,7 +220,7 @@ def test_history_is_bounded_and_who_is_behind_it_is_told_of_a_gap(site: Site, mo
 
 
 def test_key_that_is_put_over_and_over_is_one_row_of_the_history(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STORE_HISTORY_KEYS_MAX", 20)
+    monkeypatch.setattr(cluster_limits, "STORE_HISTORY_KEYS_MAX", 20)
     client = site.client()
     start = site.put(client, "/b")
     for number in range(100):
@@ -272,7 +272,7 @@ def test_nobody_who_follows_means_nothing_is_looked_at(site: Site, monkeypatch: 
     end()
     site.read(client)
     seen = len(looks)
-    idle_until = time.monotonic() + 10 * limits.STORE_POLL_MS / 1000
+    idle_until = time.monotonic() + 10 * cluster_limits.STORE_POLL_MS / 1000
     site.until(lambda: time.monotonic() > idle_until)
     assert len(looks) == seen
 

@@ -13,7 +13,7 @@ from harness.broker_probe import free_port
 from harness.zookeeper import ZooKeeper
 from kazoo.exceptions import ConnectionLoss
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.metadata_store import CommitResult, Entry, StoreError, Transaction
 from pybroker.cluster.zookeeper_store import ZooKeeperStore
 from tests.new_threads import NewThreads
@@ -224,8 +224,8 @@ def test_store_that_was_wiped_is_not_followed(site: Site, caplog: pytest.LogCapt
 
 @needs_zookeeper
 def test_snapshots_take_the_place_of_changes_that_are_long_past(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STORE_CHANGES_PER_SNAPSHOT", 10)
-    monkeypatch.setattr(limits, "STORE_CHANGE_BYTES_MAX", 500)
+    monkeypatch.setattr(cluster_limits, "STORE_CHANGES_PER_SNAPSHOT", 10)
+    monkeypatch.setattr(cluster_limits, "STORE_CHANGE_BYTES_MAX", 500)
     site.start()
     one, other = site.client(), site.client()
     behind = Follower(other, other.revision())
@@ -249,7 +249,7 @@ def test_snapshots_take_the_place_of_changes_that_are_long_past(site: Site, monk
 def test_client_that_was_away_while_changes_were_removed_begins_anew_and_its_followers_hear_of_the_gap(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STORE_CHANGES_PER_SNAPSHOT", 10)
+    monkeypatch.setattr(cluster_limits, "STORE_CHANGES_PER_SNAPSHOT", 10)
     site.start()
     one, other = site.client(), site.client()
     follower = Follower(other, other.revision())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pybroker.limits import DATAGRAMS_WAITING_MAX
+from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX
 from pybroker.net.datagrams import DatagramSocket
 
 

@@ -18,7 +18,7 @@ import uvloop
 from harness.batches import batch
 from harness.wire import reply_frame
 
-from pybroker import limits
+from pybroker import cluster_limits, limits
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.peers import REPLICATION, PeerError, PeerFailure
@@ -283,7 +283,7 @@ def test_broker_that_closes_in_the_middle_of_a_reply_may_have_done_what_was_sent
     [
         pytest.param(lambda number: heartbeat_reply(number + 1), id="another correlation id"),
         pytest.param(lambda _: b"\xff" * 64, id="a negative length"),
-        pytest.param(lambda _: struct.pack(">i", limits.PEER_REPLY_BYTES_MAX + 1), id="a huge one"),
+        pytest.param(lambda _: struct.pack(">i", cluster_limits.PEER_REPLY_BYTES_MAX + 1), id="a huge one"),
         pytest.param(lambda _: struct.pack(">i", 2) + b"ab", id="no header"),
         pytest.param(lambda n: struct.pack(">iib", 5, n, 0), id="no body"),
         pytest.param(lambda n: struct.pack(">iib6s", 11, n, 0, b"\xff" * 6), id="garbage"),
@@ -410,9 +410,9 @@ def test_broker_of_unknown_address_is_unreachable() -> None:
 
 
 def test_tries_to_connect_keep_a_growing_distance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RECONNECT_BACKOFF_MS", 20)
-    monkeypatch.setattr(limits, "RECONNECT_BACKOFF_MAX_MS", 80)
-    monkeypatch.setattr(limits, "RECONNECT_JITTER", 0)
+    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MS", 20)
+    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MAX_MS", 80)
+    monkeypatch.setattr(cluster_limits, "RECONNECT_JITTER", 0)
 
     async def test(asking: Asking, server: asyncio.Server) -> None:
         server.close()
@@ -429,8 +429,8 @@ def test_tries_to_connect_keep_a_growing_distance(monkeypatch: pytest.MonkeyPatc
 
 
 def test_broker_that_registers_anew_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RECONNECT_BACKOFF_MS", 10**8)
-    monkeypatch.setattr(limits, "RECONNECT_BACKOFF_MAX_MS", 10**8)
+    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MS", 10**8)
+    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MAX_MS", 10**8)
 
     async def test(asking: Asking, server: asyncio.Server) -> None:
         asking.tell_of(registered("127.0.0.1", 9, epoch=2))
@@ -495,7 +495,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch, name: str, value
 
 
 def test_one_request_is_taken_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PEER_REQUEST_BYTES_MAX", 10)
+    monkeypatch.setattr(cluster_limits, "PEER_REQUEST_BYTES_MAX", 10)
 
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         for _ in range(2):

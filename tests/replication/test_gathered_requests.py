@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.peers import MARKERS, PeerDone, PeerError, PeerFailure
 from pybroker.replication.gathered_requests import GatheredRequests
 
@@ -95,7 +95,7 @@ def test_items_of_one_key_keep_their_order_and_share_no_request(asking: Asking) 
 def test_request_names_a_bounded_number_of_partitions_and_never_none(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "GATHERED_PARTITIONS_MAX", 10)
+    monkeypatch.setattr(cluster_limits, "GATHERED_PARTITIONS_MAX", 10)
     asking.ask("first")
     for item, size in (("a", 6), ("b", 5), ("c", 4), ("d", 50)):
         asking.ask(item, size=size)

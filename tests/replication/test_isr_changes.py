@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, InSyncState
 from pybroker.replication.isr_changes import IsrChanges
 from pybroker.replication.ports import AlteredPartition
@@ -86,7 +86,7 @@ def test_who_is_left_out_of_an_answer_is_told_that_it_failed(
 def test_a_request_has_a_bound(
     world: FakeWorld, channel: Channel, changes: IsrChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "ISR_CHANGES_AT_ONCE", 2)
+    monkeypatch.setattr(cluster_limits, "ISR_CHANGES_AT_ONCE", 2)
     for index in range(3):
         ask(changes, index)
     world.advance(0)

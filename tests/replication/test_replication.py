@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker import limits
+from pybroker import cluster_limits
 from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
@@ -104,7 +104,7 @@ def test_followers_at_rest_ask_once_per_wait_and_name_no_partition(make_cluster:
 def test_large_fetches_are_appended_over_several_turns(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REPLICA_APPEND_SLICE_MS", 0)
+    monkeypatch.setattr(cluster_limits, "REPLICA_APPEND_SLICE_MS", 0)
     cluster = make_cluster(partitions=20)
     leader = cluster.brokers[1]
     for index in range(20):
