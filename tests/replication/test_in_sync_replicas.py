@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from harness.batches import batch
 
 from pybroker.replication.followers import Follower
 from pybroker_protocol.errors import ErrorCode
@@ -156,6 +157,20 @@ def test_the_minimum_in_sync_is_of_those_that_are_certainly_in_sync(make_cluster
     cluster.settle()
     assert is_changing(cluster), "3 may be in it"
     assert [result.error_code for result in cluster.brokers[1].produce()] == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+
+def test_a_coordinators_records_need_as_many_in_sync_as_a_clients(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(min_isr=3)
+    cluster.settle()
+    partition = cluster.brokers[1].partition()
+    taken = partition.append_internal(batch(b"v"), lambda _: None)
+    assert taken is not None
+    assert taken.error_code == 0
+    cluster.set(isr=(1, 2))
+    cluster.tell()
+    refused = partition.append_internal(batch(b"v"), lambda _: None)
+    assert refused is not None
+    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_no_more_replicas_are_asked_for_than_there_are(make_cluster: MakeCluster) -> None:
