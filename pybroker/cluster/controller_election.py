@@ -141,7 +141,7 @@ class ControllerElection:
         """Whether the holder lives, by the store itself: of one that has just come it may not have told yet."""
         if term != self._term:
             return
-        if found is None or found.entries:
+        if found is None or store_codec.live_key(holder.broker_id) in found.entries:  # that of 10 begins like that of 1
             self._try_later(str(error or f"broker {holder.broker_id} lives"))
         else:
             self._take_from(term, entry, holder)

@@ -115,6 +115,16 @@ def test_another_controller_decides_when_the_active_one_is_killed(members: Membe
         assert image.brokers[first].fenced
 
 
+def test_a_living_broker_whose_id_begins_like_the_dead_controllers_does_not_keep_the_key_for_it(
+    members: Members,
+) -> None:
+    members.start(1)
+    members.start(10, 11)
+    assert members.active() == [1]
+    members.kill(1)
+    assert len(members.active()) == 1
+
+
 def test_a_controller_whose_session_is_lost_decides_nothing_more(members: Members) -> None:
     members.start(1, 2)
     (first,) = members.active()

@@ -123,10 +123,8 @@ def test_process_that_is_killed_leaves_what_it_committed_and_loses_its_session(s
     told: list[list[str]] = []
     client.watch_ephemerals("/live/", lambda keys: told.append(list(keys)))
     site.until(lambda: told == [["/live/2"]])
-    killed_at = time.monotonic()
     other.signal(signal.SIGKILL)
     site.until(lambda: told == [["/live/2"], []])
-    assert time.monotonic() - killed_at < 2 * TIMEOUT_MS / 1000
     assert set(site.read(client).entries) == {"/2"}
 
 
