@@ -91,13 +91,11 @@ class ClusterMember:
         From now on there are a controller, which is not active, and the ways to the active one and to other brokers.
         """
         self._store.open()
-        entries = self._store.load("/")
-        if store_codec.CLUSTER not in entries:
-            puts = {**store_codec.encode_founding(self._found()), **self._new_secret()}
-            result = self._store.commit_at_start(Transaction({store_codec.CLUSTER: ABSENT}, puts))
-            if result.error is not None:
-                raise result.error
         entries = self._load_exactly()
+        if store_codec.CLUSTER not in entries:
+            entries = self._put_first(store_codec.CLUSTER, store_codec.encode_founding(self._found()))
+        if store_codec.SECRET not in entries:  # the store of a broker that was alone until now
+            entries = self._put_first(store_codec.SECRET, {})
         image = store_codec.decode(entries)
         if not image.cluster_id:
             raise StoreError("the metadata store has no cluster, and none could be founded in it")
@@ -107,7 +105,7 @@ class ClusterMember:
                 f"and the metadata store is that of the cluster {image.cluster_id}"
             )
         self.cluster_id = image.cluster_id
-        self._secret = self._load_secret()
+        self._secret = store_codec.decode_secret(entries[store_codec.SECRET].value)
         self._wire(_at_revision(image, self.loaded_revision))
 
     def _load_exactly(self) -> dict[str, Entry]:
@@ -119,19 +117,14 @@ class ClusterMember:
             if self.loaded_revision == before:
                 return entries
 
-    def _new_secret(self) -> dict[str, bytes]:
-        return {store_codec.SECRET: store_codec.encode_secret(self._env.new_secret())}
-
-    def _load_secret(self) -> bytes:
-        """What brokers that share the store know each other by."""
-        entry = self._store.load(store_codec.SECRET).get(store_codec.SECRET)
-        if entry is None:
-            # A store of a broker that was alone until now.
-            result = self._store.commit_at_start(Transaction({store_codec.SECRET: ABSENT}, self._new_secret()))
-            if result.error is not None:
-                raise result.error
-            entry = self._store.load(store_codec.SECRET)[store_codec.SECRET]
-        return store_codec.decode_secret(entry.value)
+    def _put_first(self, key: str, puts: Mapping[str, bytes]) -> dict[str, Entry]:
+        """Put what a store without ``key`` lacks, a secret with it, unless another broker was faster; all keys then."""
+        secret = store_codec.encode_secret(self._env.new_secret())
+        transaction = Transaction({key: ABSENT}, {**puts, store_codec.SECRET: secret})
+        result = self._store.commit_at_start(transaction)
+        if result.error is not None:
+            raise result.error
+        return self._load_exactly()
 
     def _wire(self, image: ClusterImage) -> None:
         env, store = self._env, self._store

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pybroker.cluster.image import NO_LEADER
 from pybroker.cluster.peers import MARKERS
 from pybroker.replication.gathered_requests import GatheredRequests
+from pybroker.storage.results import indexes_by_topic
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -105,9 +106,7 @@ def _by_producer(response: WriteTxnMarkersResponse) -> dict[Hashable, Any]:
 
 
 def _writable(marker: TransactionMarker, partitions: list[TopicPartition]) -> WritableTxnMarker:
-    by_topic: dict[str, list[int]] = {}
-    for name, index in partitions:
-        by_topic.setdefault(name, []).append(index)
+    by_topic = indexes_by_topic(partitions)
     return WritableTxnMarker(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,

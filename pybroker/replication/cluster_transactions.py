@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pybroker.cluster.image import NO_LEADER, TRANSACTION_STATE_TOPIC
 from pybroker.cluster.peers import TRANSACTIONS
 from pybroker.replication.gathered_requests import GatheredRequests
+from pybroker.storage.results import indexes_by_topic
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -79,7 +80,10 @@ class ClusterTransactions:
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 verify_only=verify_only,
-                topics=_topics(partitions),
+                topics=[
+                    AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                    for name, indexes in indexes_by_topic(partitions).items()
+                ],
             )
             self._send(leader, transaction, partitions, done)
 
@@ -108,10 +112,3 @@ def _request(transactions: list[AddPartitionsToTxnTransaction]) -> AddPartitions
 
 def _by_transactional_id(response: AddPartitionsToTxnResponse) -> dict[Hashable, Any]:
     return {result.transactional_id: result.topic_results for result in response.results_by_transaction}
-
-
-def _topics(partitions: list[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
-    by_topic: dict[str, list[int]] = {}
-    for name, index in partitions:
-        by_topic.setdefault(name, []).append(index)
-    return [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()]

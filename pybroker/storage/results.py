@@ -6,7 +6,7 @@ Owns the shapes that cross the boundary to the layers above.  Errors travel as K
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pybroker_protocol.errors import ErrorCode
@@ -33,6 +33,14 @@ EMPTY = memoryview(b"")
 TopicPartition = tuple[str, int]
 # One of Kafka's codes for each partition that was asked for, 0 where all is well.
 PartitionErrors = dict[TopicPartition, int]
+
+
+def indexes_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The indexes of each topic's partitions, in the order given."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    return by_topic
 
 
 class StorageError(Exception):

@@ -100,25 +100,12 @@ class Broker:
 
     async def __aenter__(self) -> Broker:
         started: Future[BrokerServer] = Future()
-        # One thread, so that the stop of a start that was cancelled comes behind it, whenever that is.
-        worker = ThreadPoolExecutor(1, "pybroker-start")
-        try:
-            return await result_of(worker, partial(self._start, started))
-        except asyncio.CancelledError:
-            started.cancel()
-            await result_of(worker, self.stop)
-            raise
-        finally:
-            worker.shutdown(wait=False)
+        return await start_on_worker(partial(self._start, started), self.stop, give_up=started.cancel)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        worker = ThreadPoolExecutor(1, "pybroker-stop")
-        try:
-            await result_of(worker, self.stop)
-        finally:
-            worker.shutdown(wait=False)
+        await stop_on_worker(self.stop)
 
     # --- use -------------------------------------------------------------------------------------------------------
 
@@ -311,7 +298,30 @@ class _Life:
                 await server.stop()
 
 
-async def result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+async def start_on_worker(start: Callable[[], T], stop: Callable[[], None], give_up: Callable[[], object]) -> T:
+    """What ``start`` gives, off the caller's loop; cancelled, ``give_up`` hastens its end, and ``stop`` undoes it."""
+    # One thread, so that the stop of a start that was cancelled comes behind it, whenever that is.
+    worker = ThreadPoolExecutor(1, "pybroker-start")
+    try:
+        return await _result_of(worker, start)
+    except asyncio.CancelledError:
+        give_up()
+        await _result_of(worker, stop)
+        raise
+    finally:
+        worker.shutdown(wait=False)
+
+
+async def stop_on_worker(stop: Callable[[], None]) -> None:
+    """Stop off the caller's loop."""
+    worker = ThreadPoolExecutor(1, "pybroker-stop")
+    try:
+        await _result_of(worker, stop)
+    finally:
+        worker.shutdown(wait=False)
+
+
+async def _result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     """What the work comes to on the worker's thread; whoever is cancelled meanwhile does not hear of it any more."""
     future = asyncio.wrap_future(worker.submit(work))
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains of that

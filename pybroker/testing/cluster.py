@@ -10,7 +10,6 @@ keeps its port while it does not run: a socket that never listens holds it, so t
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import shutil
@@ -24,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pybroker.testing.broker import LoopFactory, Setting, result_of, texts
+from pybroker.testing.broker import LoopFactory, Setting, start_on_worker, stop_on_worker, texts
 from pybroker.testing.cluster_node import ClusterNode
 
 if TYPE_CHECKING:
@@ -114,24 +113,12 @@ class Cluster:
         self.stop()
 
     async def __aenter__(self) -> Cluster:
-        # One thread, so that the stop of a start that was cancelled comes behind it, whenever that is.
-        worker = ThreadPoolExecutor(1, "pybroker-start")
-        try:
-            return await result_of(worker, self.start)
-        except asyncio.CancelledError:
-            await result_of(worker, self.stop)
-            raise
-        finally:
-            worker.shutdown(wait=False)
+        return await start_on_worker(self.start, self.stop, give_up=lambda: None)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        worker = ThreadPoolExecutor(1, "pybroker-stop")
-        try:
-            await result_of(worker, self.stop)
-        finally:
-            worker.shutdown(wait=False)
+        await stop_on_worker(self.stop)
 
     # --- use ---------------------------------------------------------------------------------------------------------
 

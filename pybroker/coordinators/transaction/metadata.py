@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from pybroker.storage.results import TopicPartition
+from pybroker.storage.results import TopicPartition, indexes_by_topic
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -85,9 +85,7 @@ class TransactionMetadata(NamedTuple):
 
         There may be a hundred thousand: sorting them as pairs takes five times as long.
         """
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in self.partitions:
-            by_topic.setdefault(topic, []).append(index)
+        by_topic = indexes_by_topic(self.partitions)
         return [(topic, sorted(by_topic[topic])) for topic in sorted(by_topic)]
 
     @property
