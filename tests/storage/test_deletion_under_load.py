@@ -114,6 +114,16 @@ def test_a_topic_made_anew_before_all_of_the_old_one_is_put_aside_keeps_its_own(
     assert len(read_all(successor)) == 7
 
 
+def test_a_replica_that_comes_back_before_it_is_put_aside_begins_anew_and_stays(
+    half_deleted: Storage, world: FakeWorld
+) -> None:
+    successor = half_deleted.log(partition=PARTITIONS - 1)
+    Client(successor).fill(7)
+    world.advance(PARTITIONS)
+    assert left_of(half_deleted) == [successor.path]
+    assert len(read_all(successor)) == 7
+
+
 def test_a_deleted_topic_is_not_looked_for_among_all_partitions(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from pybroker.storage.files import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, RECORD_LIST_TOO_LARGE, AppendResult, ReadResult
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
@@ -211,3 +213,62 @@ def test_segment_size_may_change_at_any_time(storage: Storage, world: FakeWorld)
     client.fill(2)
     assert len(log.segments) == 2
     assert len(read_all(log)) == 57
+
+
+def test_follower_append_writes_batches_that_follow_one_another_at_once(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = storage.log()
+    log.append_as_follower(memoryview(batch([b"first"], leader_epoch=0)))
+    sizes: list[int] = []
+    pwrite = os_file.pwrite
+
+    def counted(fd: int, data: Any, at: int) -> int:
+        if fd == log.active.fd:
+            sizes.append(len(data))
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(os_file, "pwrite", counted)
+    run = [
+        batch(
+            [b"v"] * 2, base_offset=1 + 2 * number, leader_epoch=0, producer_id=7, producer_epoch=0, sequence=2 * number
+        )
+        for number in range(5)
+    ]
+    behind_a_gap = batch([b"v"], base_offset=20, leader_epoch=0)
+    of_an_epoch = batch([b"v"], base_offset=21, leader_epoch=3)
+    result = log.append_as_follower(memoryview(b"".join([*run, behind_a_gap, of_an_epoch])))
+    assert (result.error_code, result.base_offset, result.last_offset) == (0, 1, 21)
+    assert sizes == [sum(map(len, run)), len(behind_a_gap), len(of_an_epoch)]
+    assert [piece[:2] for piece in read(log, 3)][:1] == [(3, 4)]
+    assert log.producers.producers[7].last_sequence == 9
+    assert log.leader_epochs.entries == [(0, 0), (3, 21)]
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_follower_append_tells_how_far_it_came(storage: Storage, failing: int) -> None:
+    log = storage.log()
+    batches = [batch([b"v"], base_offset=number, crc=1 if number == failing else None) for number in range(4)]
+    result = log.append_as_follower(memoryview(b"".join(batches)))
+    assert result.error_code != 0
+    assert (result.base_offset, result.last_offset, log.log_end_offset) == (0, failing - 1, failing)
+
+
+def test_follower_append_that_cannot_be_written_tells_what_was(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = storage.log()
+    log.append_as_follower(memoryview(batch([b"v"])))
+    of_an_epoch = batch([b"v"], base_offset=2, leader_epoch=3)
+    pwrite, calls = os_file.pwrite, []
+
+    def second_fails(fd: int, data: Any, at: int) -> int:
+        calls.append(at)
+        if len(calls) > 1:
+            raise OSError(5, "no more")
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(os_file, "pwrite", second_fails)
+    result = log.append_as_follower(memoryview(batch([b"v"], base_offset=1) + of_an_epoch))
+    assert result.error_code == KAFKA_STORAGE_ERROR
+    assert (result.base_offset, result.last_offset) == (1, 1)

@@ -79,13 +79,15 @@ def test_partitions_that_nobody_opened_have_the_sizes_of_their_files(make_storag
     assert 0 < directory.usable_bytes < directory.total_bytes
 
 
-def test_open_partition_tells_its_own_size_and_lag(make_storage: MakeStorage, looks: Looks) -> None:
+def test_open_partition_tells_its_own_size_and_that_it_lags_behind_nothing(
+    make_storage: MakeStorage, looks: Looks
+) -> None:
     storage = restarted(make_storage)
     log = storage.log(partition=3)
     log.update_high_watermark(1)
     assert log.log_end_offset == 3
     (directory,) = storage.describe(("t", 3))
-    assert [(row.index, row.size_bytes, row.offset_lag) for row in directory.partitions] == [(3, 3 * BATCH_BYTES, 2)]
+    assert [(row.index, row.size_bytes, row.offset_lag) for row in directory.partitions] == [(3, 3 * BATCH_BYTES, 0)]
     assert looks.at == []
 
 

@@ -175,13 +175,29 @@ def two_homes(make_storage: MakeStorage) -> tuple[Storage, Storage]:
     return storage, make_storage(dirs=2)
 
 
-def test_partition_of_one_topic_in_two_directories_takes_the_second_offline(make_storage: MakeStorage) -> None:
+def test_partition_in_two_directories_of_which_the_metadata_names_neither_takes_the_second_offline(
+    make_storage: MakeStorage,
+) -> None:
     _, again = two_homes(make_storage)
     first, second = again.manager.directory_ids()
-    assert again.manager.settle(lambda topic, index: (TOPIC_ID, first)) == {}
+    assert again.manager.settle(lambda topic, index: (TOPIC_ID, None)) == {(TOPIC_ID, 0): first}
     assert [described.error_code for described in again.describe()] == [0, KAFKA_STORAGE_ERROR]
     assert again.manager.directory_ids() == [first] != [second]
     assert len(read_all(again.log())) == 1
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_of_two_directories_the_one_that_the_metadata_names_is_kept_and_the_other_renamed(
+    make_storage: MakeStorage, named: int
+) -> None:
+    """The other was away while the replica was taken from this broker and came back."""
+    _, again = two_homes(make_storage)
+    ids = again.manager.directory_ids()
+    assert again.manager.settle(lambda topic, index: (TOPIC_ID, ids[named])) == {}
+    assert again.manager.directory_ids() == ids
+    homes = [again.path.with_name(f"data{number}") / "t-0" for number in (0, 1)]
+    assert [home.exists() for home in homes] == [named == 0, named == 1]
+    assert len(list(homes[1 - named].parent.glob("t-0.*-stray"))) == 1
 
 
 @pytest.mark.parametrize("ours", [0, 1])
@@ -211,6 +227,23 @@ def test_replicas_without_a_chosen_directory_tell_where_they_lie(make_storage: M
     again = make_storage(dirs=2)
     ids = again.manager.directory_ids()
     assert again.manager.settle(lambda topic, index: (TOPIC_ID, None)) == {(TOPIC_ID, 0): ids[0], (TOPIC_ID, 1): ids[1]}
+
+
+@pytest.mark.parametrize("left", ["", "version: 0\ntopic_id: zXKQ", None])
+def test_a_partition_that_lost_whose_it_is_with_the_power_says_so_again(
+    make_storage: MakeStorage, left: str | None
+) -> None:
+    storage = make_storage()
+    Client(storage.log()).fill(1)
+    storage.close()
+    file = storage.path / "t-0" / "partition.metadata"
+    file.unlink()
+    if left is not None:
+        file.write_text(left)
+    again = make_storage()
+    again.manager.settle(lambda topic, index: (TOPIC_ID, again.manager.directory_ids()[0]))
+    assert again.log().log_end_offset == 1
+    assert checkpoints.read_partition_metadata(file.parent) == TOPIC_ID
 
 
 def test_what_belongs_to_no_replica_is_renamed_and_kept(make_storage: MakeStorage, world: FakeWorld) -> None:

@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from pybroker.storage.files import os_file
+from pybroker.storage.files.leader_epoch_cache import LeaderEpochCache
 from pybroker.storage.files.offset_index import OffsetIndex
 from pybroker.storage.log import recovery
 from pybroker.storage.log.log import Log
@@ -319,3 +320,44 @@ def test_topic_id_is_kept_over_restarts(make_storage: MakeStorage) -> None:
     Client(storage.log()).fill(3)
     storage.close()
     assert make_storage().log(topic_id=TOPIC_ID).log_end_offset == 3
+
+
+def test_a_segment_that_ends_before_the_next_one_begins_is_told(make_storage: MakeStorage) -> None:
+    storage = make_storage()
+    log = storage.log()
+    Client(log).fill(100)
+    path = log.segments[0].path()
+    storage.kill()
+    *_, (lost, _, piece) = parse(path.read_bytes())
+    os.truncate(path, path.stat().st_size - len(piece))
+    again = make_storage()
+    assert again.log().log_end_offset == 100
+    assert again.manager.take_hole("t", 0) == lost
+    assert again.manager.take_hole("t", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "found"), [([(0, 0), (1, 2), (2, 3)], [(0, 0), (1, 2), (2, 3)]), ([], [(0, 0), (2, 2)])]
+)
+def test_leader_epochs_whose_first_batches_were_cleaned_away_begin_where_they_did(
+    make_storage: MakeStorage, known: list[tuple[int, int]], found: list[tuple[int, int]]
+) -> None:
+    """Else a follower that has other records in that place would pass for one that has the same."""
+    storage = make_storage()
+    log = storage.log()
+    for epoch in (0, 0, 1, 2, 2):
+        log.append_as_leader(memoryview(batch()), epoch, 13, lambda result: None)
+    storage.kill()
+    file = log.path / f"{0:020}.log"
+    data = file.read_bytes()
+    size = len(data) // 5
+    file.write_bytes(data[: 2 * size] + data[4 * size :])  # 2 and 3 are superseded
+    epochs = LeaderEpochCache(log.path)
+    for epoch, start_offset in known:
+        epochs.assign(epoch, start_offset)
+    epochs.note_changed()
+    epochs.write()
+    recovery.recover_partition(log.path, 0, 0, 1 << 60)
+    after = LeaderEpochCache(log.path)
+    after.load()
+    assert after.entries == found

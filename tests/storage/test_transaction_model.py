@@ -112,7 +112,6 @@ class TransactionMachine(RuleBasedStateMachine):
         self.log: Log = self.storage.log(**self.config)
         self.client = Client(self.log, self.leader_epoch)
         self.verified.clear()
-        self.log.update_high_watermark(self.end_offset)
 
     # --- the model ------------------------------------------------------------------------------------------------
 
@@ -152,6 +151,16 @@ class TransactionMachine(RuleBasedStateMachine):
         if sequence != (known.next_sequence if known.epoch == epoch else 0):
             return OUT_OF_ORDER_SEQUENCE_NUMBER
         return INVALID_TXN_STATE if known.open_since is not None and not transactional else 0
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The high watermark, or where the first transaction begins whose marker is not below it."""
+        producers: dict[int, Producer] = {}
+        unstable = [high_watermark]
+        for entry in self.entries:
+            began = producers.setdefault(entry.producer_id, Producer()).take(entry)
+            if began is not None and entry.offset >= high_watermark:
+                unstable.append(began)
+        return min(unstable + [one.open_since for one in producers.values() if one.open_since is not None])
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
@@ -224,6 +233,10 @@ class TransactionMachine(RuleBasedStateMachine):
     def replicate(self) -> None:
         self.log.update_high_watermark(self.end_offset)
 
+    @rule(data=st.data())
+    def replicate_some(self, data: st.DataObject) -> None:
+        self.log.update_high_watermark(data.draw(st.integers(self.log.high_watermark, self.end_offset)))
+
     @rule()
     def roll(self) -> None:
         if self.log.on_disk:
@@ -233,6 +246,8 @@ class TransactionMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         keep = data.draw(st.integers(0, len(self.entries)))
         self.log.truncate_to(keep)
+        if keep < len(self.entries):
+            self.verified.clear()
         del self.entries[keep:]
         self.leader_epoch += 1
         self.client.leader_epoch = self.leader_epoch
@@ -254,7 +269,6 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule()
     def shut(self) -> None:
         self.log = self.client.log = self.storage.shut_and_open(self.log)
-        self.log.update_high_watermark(self.end_offset)
 
     @rule(data=st.data())
     def fetch_committed(self, data: st.DataObject) -> None:
@@ -294,11 +308,7 @@ class TransactionMachine(RuleBasedStateMachine):
         log = self.log
         assert log.log_end_offset == self.end_offset
         assert log.last_stable_offset <= log.high_watermark <= log.log_end_offset
-        opened = [one.open_since for one in self.producers().values() if one.open_since is not None]
-        if log.high_watermark == self.end_offset:
-            assert log.last_stable_offset == min(opened, default=self.end_offset)
-        for first in opened:
-            assert log.last_stable_offset <= first
+        assert log.last_stable_offset == self.last_stable_offset(log.high_watermark)
 
     @invariant()
     def producers_are_known_as_the_log_has_them(self) -> None:

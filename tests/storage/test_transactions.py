@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pybroker.limits import TRANSACTION_VERIFICATIONS_PER_PARTITION
 from pybroker.storage.files import os_file
+from pybroker.storage.log import unreplicated_transactions
 from pybroker.storage.results import (
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
@@ -203,6 +205,42 @@ def test_transaction_decided_below_the_high_watermark_holds_no_reader_back_after
     client.log.update_high_watermark(3)
     client.log.truncate_to(2)
     assert (client.log.high_watermark, client.log.last_stable_offset) == (2, 2)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_transaction_whose_marker_is_not_replicated_holds_readers_back_after_a_clean_stop(
+    make_storage: Callable[..., Storage], commit: bool
+) -> None:
+    storage = make_storage()
+    client = Client(storage.log())
+    for i in range(2):  # one transaction before another, of one producer
+        client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=2 * i)
+        client.fill(40)  # some segments
+        client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=2 * i + 1)
+        client.end(1, 0, commit)
+    client.log.update_high_watermark(85)
+    assert client.log.last_stable_offset == 43
+    storage.close()
+    log = make_storage().log()
+    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (85, 43, 86)
+    log.update_high_watermark(86)
+    assert log.last_stable_offset == 86
+
+
+def test_search_for_transactions_whose_markers_are_not_replicated_is_bounded(
+    make_storage: Callable[..., Storage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unreplicated_transactions, "UNREPLICATED_TRANSACTIONS_BYTES", 1000)
+    monkeypatch.setattr(unreplicated_transactions, "_WINDOW_BYTES", 300)
+    storage = make_storage()
+    client = Client(storage.log())
+    client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
+    client.fill(40)
+    client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=1)
+    client.end(1, 0, commit=True)
+    client.log.update_high_watermark(42)
+    storage.close()
+    assert make_storage().log().last_stable_offset == 41, "of what lies further back nothing is known"
 
 
 def test_parked_log_finds_its_open_transaction_again(storage: Storage, client: Client) -> None:

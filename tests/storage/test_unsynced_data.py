@@ -180,6 +180,23 @@ def test_a_flush_syncs_the_transaction_index_with_the_marker_that_it_covers(
     assert "00000000000000000000.txnindex" in synced
 
 
+def test_what_was_cut_off_is_unsynced_until_a_sync_that_began_after_the_cut(
+    storage: Storage, world: FakeWorld, synced: list[str]
+) -> None:
+    log = storage.log()
+    Client(log).fill(3, size=100)
+    log.flushes.flush()
+    log.truncate_to(1)
+    world.run()
+    states = [log.flushes.cut_unsynced]
+    synced.clear()
+    log.flushes.flush()
+    world.run()
+    states.append(log.flushes.cut_unsynced)
+    assert states == [True, False]
+    assert {"00000000000000000000.log", log.path.name} <= set(synced)
+
+
 def test_the_indexes_of_a_sealed_segment_are_synced_although_its_data_was_before(
     storage: Storage, world: FakeWorld, synced: list[str]
 ) -> None:

@@ -124,7 +124,7 @@ class LogCleaner:
 
     def _examine(self, log: PartitionLog) -> list[LogToClean]:
         """The log, if it is to be cleaned now.  One that nobody uses is closed again."""
-        if log.refuses or log.path in self._uncleanable or log.path in self._rounds:
+        if log.refuses or log.is_moving or log.path in self._uncleanable or log.path in self._rounds:
             return []
         was_open = log.opened is not None
         candidate = None
@@ -370,6 +370,11 @@ class LogCleaner:
         checkpoint = self._checkpoints.of(directory).get(key)
         if checkpoint is not None and checkpoint > offset:
             self._checkpoints.set(directory, key, offset)
+
+    def moved(self, source: LogDir, target: LogDir, key: TopicPartition) -> None:
+        """The log has moved to another log directory: how far it is clean holds there."""
+        self._checkpoints.set(target, key, self._checkpoints.of(source).get(key))
+        self.forget(source, key)
 
     def forget(self, directory: LogDir, key: TopicPartition) -> None:
         """The partition is gone; another one may come under its name."""

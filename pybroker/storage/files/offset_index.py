@@ -91,6 +91,11 @@ class OffsetIndex:
         i = bisect_right(self.entries, position, key=_position)
         return self.entries[i - 1] & _LOW if i else 0
 
+    def offset_near(self, position: int) -> int:
+        """The offset of the last indexed batch that begins at or before ``position``; without one the first offset."""
+        i = bisect_right(self.entries, position, key=_position)
+        return self.base_offset + (self.entries[i - 1] >> 32) if i else self.base_offset
+
     def truncate(self, position: int) -> None:
         """Drop the entries at or past file ``position``."""
         i = bisect_right(self.entries, position - 1, key=_position) if position > 0 else 0

@@ -137,6 +137,21 @@ class Segment(SegmentFile):
             self._time_index.persist()
         self.txn_index.persist()
 
+    def move_to(self, directory: Path, fd: int) -> None:
+        """See ``SegmentFile.move_to``; the indexes' files are the same, too."""
+        super().move_to(directory, fd)
+        self.renamed_to(directory)
+        self.txn_index.note_synced()
+
+    def renamed_to(self, directory: Path) -> None:
+        """The directory has another name, or another one takes its place."""
+        self.directory = directory
+        if self._offset_index is not None:
+            self._offset_index.path = self.path(INDEX_SUFFIX)
+        if self._time_index is not None:
+            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+
     # Indexes ----------------------------------------------------------------------------------------------------------
 
     @property

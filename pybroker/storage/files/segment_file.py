@@ -222,6 +222,30 @@ class SegmentFile:
         while self._replaced_fds and not self.pins:
             os.close(self._replaced_fds.pop())
 
+    def opened_for_move(self, directory: Path) -> int:
+        """A descriptor of the file of this name in another directory, for ``move_to``.  Raises OSError."""
+        return os_file.open_for_append(directory / file_name(self.base_offset), create=False)
+
+    def move_to(self, directory: Path, fd: int) -> None:
+        """The file of this name in another directory, open as ``fd`` or not (-1), is the segment's; it is synced.
+
+        It holds the same bytes.  Views that are out keep the former file, and threads its descriptor, which they need
+        not notice as long as there is another.
+        """
+        assert fd >= 0 or not self.pins, "a thread uses its descriptor"
+        self.directory = directory
+        self.drop_map()
+        self._pinned_maps.clear()
+        self.exposed_end = 0
+        if self.fd >= 0:
+            self._replaced_fds.append(self.fd)
+            self.cache.forget(self)
+        self.fd = fd
+        if fd >= 0:
+            self.cache.admit(self)
+        self._close_replaced()
+        self.note_synced(self.size)
+
     # Written ------------------------------------------------------------------------------------------------------
 
     def note_synced(self, size: int) -> None:

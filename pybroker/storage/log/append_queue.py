@@ -89,7 +89,8 @@ class AppendQueue:
         self._in_flight: deque[PendingAppend] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
         self._lane = Lane()
-        self._held = False  # a batch's records are being looked at in a thread: what comes behind waits for its place
+        # A batch's records are being looked at in a thread, or the log's files are exchanged: what comes behind waits.
+        self._held = False
         self.busy = False
         # Whether appends came before whose offsets are not reserved yet: then one more takes its place behind them.
         self.others_wait = False
@@ -149,6 +150,20 @@ class AppendQueue:
             self.others_wait = True
         else:
             action()
+
+    def hold(self, begin: Callable[[Callable[[], None]], None]) -> None:
+        """Once nothing is in flight ``begin(release)``; nothing else begins until ``release()``, which comes once."""
+
+        def take() -> None:
+            self._held = self.busy = self.others_wait = True
+            begin(self._release)
+
+        self.when_idle(take)
+
+    def _release(self) -> None:
+        self._held = self.busy = False
+        self.others_wait = bool(self._waiting)
+        self._run_waiting()
 
     def run_in_thread(
         self,

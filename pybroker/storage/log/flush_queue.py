@@ -102,7 +102,17 @@ class _Plan:
 class FlushQueue:
     """The syncs of one log."""
 
-    __slots__ = ("_again", "_files_changed", "_idle_actions", "_in_flight", "_log", "_retired", "_stale", "_waiters")
+    __slots__ = (
+        "_again",
+        "_cut_unsynced",
+        "_files_changed",
+        "_idle_actions",
+        "_in_flight",
+        "_log",
+        "_retired",
+        "_stale",
+        "_waiters",
+    )
 
     def __init__(self, log: FlushedLog) -> None:
         self._log = log
@@ -113,11 +123,17 @@ class FlushQueue:
         self._stale = False  # the log was truncated while the sync under way ran: it proves nothing
         self._idle_actions: list[Callable[[], None]] = []
         self._files_changed = False  # files came or went since the directory was last synced
+        self._cut_unsynced = False  # after a power failure what was cut off could be back
 
     @property
     def in_flight(self) -> bool:
         """Whether a sync is under way."""
         return self._in_flight
+
+    @property
+    def cut_unsynced(self) -> bool:
+        """Whether the log's end was cut, and no sync has covered that yet."""
+        return self._cut_unsynced
 
     def acknowledge(self, end_offset: int, result: AppendResult, on_complete: OnComplete) -> None:
         """Call ``on_complete(result)`` once everything below ``end_offset`` is on the disk."""
@@ -162,9 +178,11 @@ class FlushQueue:
         """Files came or went: the next sync covers the directory, too."""
         self._files_changed = True
 
-    def truncated(self) -> None:
-        """The log's end was cut: a sync under way may have covered bytes that are others now."""
+    def truncated(self, on_disk: bool) -> None:
+        """The log's end was cut, in its files where it has any: a sync under way may have covered what is gone."""
         self._stale = self._in_flight
+        if on_disk:
+            self._cut_unsynced = self._files_changed = True
 
     def retire(self) -> None:
         """The partition is deleted: who waits for a sync is refused, and none begins any more."""
@@ -213,7 +231,7 @@ class FlushQueue:
     def _cover(self, plan: _Plan) -> None:
         log = self._log
         for segment in log.segments:
-            if segment.size > segment.synced_bytes:
+            if segment.size > segment.synced_bytes or (self._cut_unsynced and not segment.sealed):
                 plan.add(segment)
                 segment.txn_index.persist()
                 self._persist_indexes(segment)
@@ -249,6 +267,7 @@ class FlushQueue:
         if plan is not None and error is None and not stale:
             for segment, _, size in plan.segments:
                 segment.note_synced(min(size, segment.size))
+            self._cut_unsynced = False
             log.flushed_to(plan.target_offset)
         self._answer(failed=error is not None or self._retired)
         if self._waiters or self._again:

@@ -1,4 +1,7 @@
-"""Appending a leader's batches on a follower: offsets and epochs are the leader's, and every CRC is checked."""
+"""Appending a leader's batches on a follower: offsets and epochs are the leader's, and every CRC is checked.
+
+Batches that follow one another are written at once, as far as nothing has to be done in between.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from pybroker_protocol.records import (
 )
 
 if TYPE_CHECKING:
+    from pybroker.storage.files.segment import Placed
     from pybroker.storage.log.log_state import LogState
 
 
@@ -37,7 +41,8 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
     if log.refusal:
         return log.storage_error()
     assert not log.queue.busy, "a follower's writes are made on the loop"
-    position, first, last, epoch = 0, -1, -1, -1
+    run, position, first, last, epoch = _Run(log), 0, -1, -1, -1
+    next_offset, refused = log.next_offset, None
     while position + HEADER_BYTES <= len(records):
         header = HEADER.unpack_from(records, position)
         base_offset, length, leader_epoch = header[BASE_OFFSET], header[BATCH_LENGTH], header[PARTITION_LEADER_EPOCH]
@@ -45,23 +50,93 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
         batch = records[position : position + size]
         if len(batch) != size or size < HEADER_BYTES:
             break  # A leader may cut the last batch; the next fetch brings it whole.
-        if base_offset < log.next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[CRC] or header[MAGIC] != 2:
-            return AppendResult(CORRUPT_MESSAGE, first, last, -1, log.log_start_offset, epoch)
-        last_offset = base_offset + header[LAST_OFFSET_DELTA]
-        refused = _append_batch(log, batch, header)
-        if refused is not None:
-            refused.base_offset, refused.last_offset = first, last
-            return refused
-        first, last, epoch = (first if first >= 0 else base_offset), last_offset, leader_epoch
+        if base_offset < next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[CRC] or header[MAGIC] != 2:
+            refused = AppendResult(CORRUPT_MESSAGE, -1, -1, -1, log.log_start_offset, epoch)
+            break
+        if not run.takes(batch, header):
+            refused = run.write(records[position - run.size : position]) or _make_place(log, header, size)
+            if refused is not None:
+                break
+        run.add(batch, header)
+        first, last, epoch = (
+            (first if first >= 0 else base_offset),
+            base_offset + header[LAST_OFFSET_DELTA],
+            leader_epoch,
+        )
+        next_offset = last + 1
         position += size
-    return AppendResult(NONE, first, last, -1, log.log_start_offset, epoch)
+    failed = run.write(records[position - run.size : position])
+    if failed is None and refused is None:
+        return AppendResult(NONE, first, last, -1, log.log_start_offset, epoch)
+    refused = failed or refused
+    assert refused is not None
+    written = log.log_end_offset > first >= 0
+    refused.base_offset, refused.last_offset = (first, log.log_end_offset - 1) if written else (-1, -1)
+    return refused
 
 
-def _append_batch(log: LogState, batch: memoryview, header: HeaderFields) -> AppendResult | None:
-    """Append one of the leader's batches as it is; returns why it could not be."""
-    base_offset, size, max_timestamp = header[BASE_OFFSET], len(batch), header[MAX_TIMESTAMP]
-    last_offset = base_offset + header[LAST_OFFSET_DELTA]
-    if log.active.must_roll(size, last_offset, max_timestamp):
+class _Run:
+    """Batches that are written at once: they follow one another in one segment and one leader epoch."""
+
+    __slots__ = ("_batches", "_end_offset", "_log", "_placed", "size")
+
+    def __init__(self, log: LogState) -> None:
+        self._log = log
+        self._begin()
+
+    def _begin(self) -> None:
+        self._placed: list[Placed] = []
+        self._batches: list[tuple[memoryview, HeaderFields]] = []  # those of producers that are remembered
+        self._end_offset = self._log.log_end_offset
+        self.size = 0
+
+    def takes(self, batch: memoryview, header: HeaderFields) -> bool:
+        """Whether a batch may be written behind those that are there, or as the first where nothing is in its way."""
+        log, segment = self._log, self._log.active
+        position = segment.size + self.size
+        if (
+            header[BASE_OFFSET] != self._end_offset
+            or header[PARTITION_LEADER_EPOCH] > log.leader_epochs.latest_epoch
+            or segment.must_roll(
+                len(batch), header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP], position
+            )
+        ):
+            return False
+        # A segment's first batch says how long it is used, and its indexes may be full with this one.
+        return not self._placed or (segment.size > 0 and segment.has_index_room(len(self._placed) + 1))
+
+    def add(self, batch: memoryview, header: HeaderFields) -> None:
+        """The batch is written with the others; ``takes`` has agreed, or there are none."""
+        base_offset, size = header[BASE_OFFSET], len(batch)
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
+        self._placed.append((self._log.active.size + self.size, size, base_offset, last_offset, header[MAX_TIMESTAMP]))
+        if header[PRODUCER_ID] >= 0:
+            self._batches.append((batch, header))
+        self._end_offset = last_offset + 1
+        self.size += size
+
+    def write(self, records: memoryview) -> AppendResult | None:
+        """Write what was added, which ``records`` has, and begin anew; why it could not be."""
+        log = self._log
+        if self._placed:
+            try:
+                log.active.append(records, self._placed)
+            except OSError as error:
+                self._begin()
+                log.write_failed(error)
+                return log.storage_error()
+            log.appended(self._end_offset)
+            for batch, header in self._batches:
+                log.note_producer(header, header[BASE_OFFSET], batch)
+            log.write_back_if_due()
+        self._begin()
+        return None
+
+
+def _make_place(log: LogState, header: HeaderFields, size: int) -> AppendResult | None:
+    """Have what a batch needs that cannot be written behind the last one; why that is impossible."""
+    base_offset = header[BASE_OFFSET]
+    if log.active.must_roll(size, base_offset + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]):
         # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
         refused = make_room(log, 0, base_offset)
         if refused is not None:
@@ -70,13 +145,4 @@ def _append_batch(log: LogState, batch: memoryview, header: HeaderFields) -> App
         log.active.forget_tail()
     if header[PARTITION_LEADER_EPOCH] > log.leader_epochs.latest_epoch:
         log.assign_epoch(header[PARTITION_LEADER_EPOCH], base_offset)
-    try:
-        log.active.append(batch, ((log.active.size, size, base_offset, last_offset, max_timestamp),))
-    except OSError as error:
-        log.write_failed(error)
-        return log.storage_error()
-    log.appended(last_offset + 1)
-    if header[PRODUCER_ID] >= 0:
-        log.note_producer(header, base_offset, batch)
-    log.write_back_if_due()
     return None

@@ -79,6 +79,9 @@ class Cleaner(Protocol):
     def abort(self, path: Path) -> None:
         """End the round over a log, if there is one: nothing of it comes in."""
 
+    def moved(self, source: LogDir, target: LogDir, key: TopicPartition) -> None:
+        """The log lies in another log directory, with the same files."""
+
     def truncated(self, directory: LogDir, key: TopicPartition, offset: int) -> None:
         """What is at and past ``offset`` is not clean, if the log was cleaned so far."""
 

@@ -25,8 +25,10 @@ from pybroker.storage.files.file_names import (
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.segment import Segment
 from pybroker.storage.files.segment_scan import rebuild_indexes
+from pybroker.storage.files.stored_headers import stored_headers
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.log.producer_snapshot import latest_snapshot
+from pybroker.storage.log.unreplicated_transactions import unreplicated_transactions
 from pybroker.storage.results import StorageError
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
@@ -229,19 +231,6 @@ def _before_next_epoch(segment: Segment, epoch: int) -> int:
     return entries[i - 1] & 0xFFFFFFFF if i else 0
 
 
-def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, HeaderFields]]:
-    """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
-    while position + HEADER_BYTES <= segment.size:
-        header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))
-        if (
-            header[BATCH_LENGTH] < HEADER_BYTES - LOG_OVERHEAD
-            or position + LOG_OVERHEAD + header[BATCH_LENGTH] > segment.size
-        ):
-            return
-        yield position, header
-        position += LOG_OVERHEAD + header[BATCH_LENGTH]
-
-
 def load_producers(log: LogState) -> None:
     """Producer state from the last good snapshot and the batches after it."""
     producers = log.producers
@@ -257,6 +246,8 @@ def load_producers(log: LogState) -> None:
     if producers.producers:
         _refill_batches(log)
     producers.forget_replicated(log.high_watermark)
+    if start > log.high_watermark and producers.has_completed_transactions():
+        producers.unreplicated_txns.update(unreplicated_transactions(log))
 
 
 def _replay_from(log: LogState, start: int) -> None:

@@ -17,13 +17,13 @@ Kafka: the fields of UnifiedLog and LocalLog.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import DELETED_SUFFIX
-from pybroker.storage.files.leader_epoch_cache import LeaderEpochCache
+from pybroker.storage.files.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT, LeaderEpochCache
 from pybroker.storage.files.segment import Segment
 from pybroker.storage.files.segment_list import SegmentList
 from pybroker.storage.log.append_queue import AppendQueue, OnComplete, PendingAppend
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pybroker.config.log_config import LogConfig
+    from pybroker.storage.dirs.log_dir import LogDir
     from pybroker.storage.log.log_environment import LogSetup
 
 T = TypeVar("T")
@@ -56,6 +57,13 @@ class Refusal(Enum):
     DELETED = "the partition is deleted: what waits fails, reads that have begun go on"
 
 
+class Mirror(Protocol):
+    """Who copies the log's files as they grow."""
+
+    def on_cut(self) -> None:
+        """The log's end was cut, inside of the active segment: what comes next has other bytes."""
+
+
 class LogState:
     """An open log's state.  Everything runs on the broker's loop."""
 
@@ -71,6 +79,7 @@ class LogState:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "mirror",
         "next_offset",
         "on_disk",
         "partition",
@@ -109,6 +118,7 @@ class LogState:
         self.config = setup.config
         self.rules = AppendRules(setup.config)
         self.refusal: Refusal | None = None
+        self.mirror: Mirror | None = None
         self.roll_jitter_ms = 0
         self.last_flush_ms = setup.environment.now_ms()
         self.queue = AppendQueue(self)
@@ -292,18 +302,19 @@ class LogState:
 
     def cut(self, offset: int) -> None:
         """The log ends at ``offset``, which is below its end; its segments past that go."""
-        self.flushes.truncated()
+        self.flushes.truncated(on_disk=True)
         self.log_end_offset = self.next_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self.drop_segments([segment for segment in self.segments if segment.base_offset > offset])
         self._activate_last()
+        self._tell_mirror_of_cut()
 
     def begin_anew(self, offset: int) -> None:
         """The log is empty and its next offset is ``offset``; its files go."""
         former = list(self.segments) if self.on_disk else []
-        self.flushes.truncated()
+        self.flushes.truncated(self.on_disk)
         self.become_empty(offset)
         self.leader_epochs.clear()
         self.producers.clear(offset)
@@ -313,6 +324,36 @@ class LogState:
             segment.retire()
         if doomed:
             self.directory.remove_later(doomed, self.config.file_delete_delay_ms)
+        self._tell_mirror_of_cut()
+
+    def _tell_mirror_of_cut(self) -> None:
+        if self.mirror is not None:
+            self.mirror.on_cut()
+
+    # Another place --------------------------------------------------------------------------------------------------
+
+    def renamed_to(self, path: Path) -> None:
+        """The partition's directory has another name."""
+        self.path = path
+        self.leader_epochs.path = path / LEADER_EPOCH_CHECKPOINT
+        for segment in self.segments:
+            segment.renamed_to(path)
+
+    def move_to(self, directory: LogDir, path: Path, fds: Mapping[Segment, int]) -> None:
+        """``path``, in another log directory, has the same files, all synced: they are the log's from now on.
+
+        ``fds`` are their descriptors, for the segments that have to have one now.
+        """
+        self.directory = directory
+        for segment in self.segments:
+            segment.move_to(path, fds.get(segment, -1))
+        self.renamed_to(path)
+        if not self.on_disk:
+            return
+        self.flushed_to(self.log_end_offset)
+        self.leader_epochs.note_changed()  # DeleteRecords may have changed them while they were copied
+        self.flushes.note_changed_files()
+        self.flushes.flush()  # who waits for a sync has it
 
     # Epochs and producers -------------------------------------------------------------------------------------------
 
@@ -355,6 +396,8 @@ class LogState:
     def is_in_use(self) -> bool:
         """Whether anybody has something of it in hand, or it knows what is known nowhere else."""
         if self.queue.busy or self.flushes.in_flight or any(segment.pins for segment in self.segments):
+            return True
+        if self.mirror is not None:
             return True
         # What the transaction coordinator answers is remembered nowhere else.
         return bool(self.producers.verifications) or self.directory.lookups.has_any_of(self)

@@ -28,8 +28,11 @@ from pybroker.storage.log.retention import retention_due_ms
 from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pybroker.config.log_config import LogConfig
     from pybroker.storage.dirs.log_dir import LogDir
+    from pybroker.storage.files.segment import Segment
     from pybroker.storage.log.log_environment import LogEnvironment
     from pybroker.storage.results import TopicPartition
 
@@ -98,6 +101,11 @@ class PartitionLog(LogSetup):
             self.opened = None
 
     @property
+    def is_moving(self) -> bool:
+        """Whether its files are being copied to another log directory."""
+        return self.opened is not None and self.opened.mirror is not None
+
+    @property
     def refuses(self) -> bool:
         """Whether nothing is taken or given; ``Refusal`` has the reasons."""
         return self._refusal is not None
@@ -139,6 +147,12 @@ class PartitionLog(LogSetup):
         except OSError as error:
             if not os_file.is_passing(error):
                 self.directory.fail(error, f"looking for {self.path}")
+
+    def move_to(self, directory: LogDir, path: Path, fds: Mapping[Segment, int]) -> None:
+        """See ``LogState.move_to``; one without files has none there either."""
+        self.directory, self.path = directory, path
+        if self.opened is not None:
+            self.opened.move_to(directory, path, fds)
 
     def shut(self) -> None:
         """Close an idle log, and forget its state; the next touch opens it again."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,10 +49,15 @@ logger = logging.getLogger("pybroker.storage")
 
 
 class Recovered(NamedTuple):
-    """The log end offset, and from where on files were written anew: none of them is synced."""
+    """The log end offset, and from where on files were written anew: none of them is synced.
+
+    ``hole``: where a segment ends before the next one begins, None if none does.  The cleaner may have taken records
+    away there; or the power failed when the next one's name was on the disk, and the end of this one was not.
+    """
 
     end_offset: int
     from_offset: int
+    hole: int | None = None
 
 
 def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> Recovered:
@@ -72,10 +78,14 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     epochs.truncate_from_end(files[first][0])
     end_offset = files[first][0]
     delete_snapshots(directory, above=end_offset)
+    hole = None
     for i in range(first, len(files)):
         base_offset, size, _ = files[i]
+        if hole is None and base_offset > end_offset:
+            hole = end_offset
         next_base_offset = files[i + 1][0] if i + 1 < len(files) else 1 << 63
-        end_offset, kept = _recover_segment(directory, files[i], next_base_offset, producers, epochs)
+        known = _KnownEpochs(epochs, known_epochs, end_offset)
+        end_offset, kept = _recover_segment(directory, files[i], next_base_offset, producers, known)
         if kept < size:
             logger.warning("Cut %d torn bytes off %s", size - kept, directory / file_name(base_offset))
             _remove_segments(directory, files[i + 1 :])
@@ -92,7 +102,7 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     _write_epochs(epochs, complete=bool(known_epochs) or first == 0)
     if producers.producers or sum(size for _, size, _ in files) > RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
         _write_snapshot(directory, end_offset, producers)  # else an opening finds that there are none as quickly
-    return Recovered(end_offset, files[first][0])
+    return Recovered(end_offset, files[first][0], hole)
 
 
 def _write_epochs(epochs: LeaderEpochCache, complete: bool) -> None:
@@ -144,12 +154,36 @@ def sync_transaction_indexes(directory: Path, from_offset: int, recovery_point: 
         os_file.sync_path(directory)
 
 
+class _KnownEpochs:
+    """The leader epochs as the batches have them and, where batches were cleaned away, as the checkpoint had them.
+
+    A follower that has what those batches were in place of would not be told so, if the epoch began behind it.
+    """
+
+    def __init__(self, epochs: LeaderEpochCache, known: Sequence[tuple[int, int]], end_offset: int) -> None:
+        self._epochs = epochs
+        self._known = known
+        self._end_offset = end_offset  # of the batch before
+
+    def found(self, epoch: int, base_offset: int, end_offset: int) -> None:
+        """A batch of ``epoch`` lies from ``base_offset`` to ``end_offset``, behind the last that was found."""
+        epochs, start_offset = self._epochs, self._end_offset
+        if epoch > epochs.latest_epoch:
+            for known, known_start in self._known:
+                if epochs.latest_epoch < known <= epoch and start_offset <= known_start <= base_offset:
+                    epochs.assign(known, known_start)
+                    start_offset = known_start + 1
+            # Of one that the checkpoint lacks: the lowest that it may be, since followers cut there.
+            epochs.assign(epoch, min(start_offset, base_offset))
+        self._end_offset = end_offset
+
+
 def _recover_segment(
     directory: Path,
     file: ListedSegment,
     next_base_offset: int,
     producers: ProducerStateManager,
-    epochs: LeaderEpochCache,
+    epochs: _KnownEpochs,
 ) -> tuple[int, int]:
     """Scan one segment, write its indexes, cut its torn tail; returns (end offset, bytes kept)."""
     base_offset, size, _ = file
@@ -160,8 +194,7 @@ def _recover_segment(
         scan = SegmentScan(fd, size, base_offset, next_base_offset)
         for position, header, batch in scan:
             rebuilt.add(position, header)
-            if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
-                epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
+            epochs.found(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET], rebuilt.end_offset)
             if header[PRODUCER_ID] >= 0:
                 aborted = replay_batch(producers, header, header[BASE_OFFSET], batch)
                 if aborted is not None:

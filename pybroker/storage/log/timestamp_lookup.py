@@ -33,7 +33,7 @@ class TimestampLookup:
     ``done(TimestampOffset | None)`` runs on the loop later, once, but not after ``give_up()``.
     """
 
-    __slots__ = ("_done", "_go_on", "_job", "_search", "is_long", "log")
+    __slots__ = ("_done", "_go_on", "_job", "_search", "_turns", "is_long", "log")
 
     def __init__(self, log: LogState, search: Search, is_long: bool, go_on: Callable[[int], Found]) -> None:
         """``go_on(offset)`` is the whole search from an offset on, for where this one has found nothing.
@@ -46,11 +46,12 @@ class TimestampLookup:
         self._go_on = go_on
         self._done: Callable[[TimestampOffset | None], None] | None = None
         self._job: Cancellable | None = None
+        self._turns = log.directory.lookups  # to the end also where the log moves to another directory meanwhile
 
     def start(self, done: Callable[[TimestampOffset | None], None]) -> None:
         """Have the log directory's reader thread go on, when it is this log's turn."""
         self._done = done
-        self.log.directory.lookups.add(self)
+        self._turns.add(self)
 
     def give_up(self) -> None:
         """Nobody waits for it any more."""
@@ -58,7 +59,7 @@ class TimestampLookup:
         if self._job is not None:
             self._job.cancel()
         else:
-            self.log.directory.lookups.remove(self)
+            self._turns.remove(self)
             self._search = None
 
     def stop(self) -> None:
@@ -94,7 +95,7 @@ class TimestampLookup:
         more = self._go_on(behind) if found is None else found
         if isinstance(more, TimestampLookup):
             self._search, self._go_on, self.is_long = more._search, more._go_on, more.is_long
-            self.log.directory.lookups.add(self)
+            self._turns.add(self)
         else:
             self._end(more)
 

@@ -23,6 +23,7 @@ def truncate_log(log: LogState, offset: int) -> None:
         truncate_fully(log, offset)
         return
     _leave_uncleaned(log)
+    log.producers.verifications.clear()
     log.cut(offset)
     segment = log.active
     position = segment.find(offset)
@@ -49,6 +50,7 @@ def _forget_clean(log: LogState) -> None:
 def truncate_fully(log: LogState, offset: int) -> None:
     """Drop everything and begin anew at ``offset``.  Raises OSError."""
     _leave_uncleaned(log)
+    log.producers.verifications.clear()
     on_disk = log.on_disk
     log.begin_anew(offset)
     if on_disk:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pybroker.storage.log.partition_log import PartitionLog
     from pybroker.storage.manager.log_dir_state import LogDirState
     from pybroker.storage.manager.partition_places import PartitionPlaces
+    from pybroker.storage.manager.replica_moves import ReplicaMoves
     from pybroker.storage.results import TopicPartition
 
 _UNKNOWN = -1
@@ -42,13 +43,15 @@ logger = logging.getLogger("pybroker.storage")
 class PartitionDescription:
     """One partition in DescribeLogDirs."""
 
-    __slots__ = ("index", "offset_lag", "size_bytes", "topic")
+    __slots__ = ("index", "is_future", "offset_lag", "size_bytes", "topic")
 
-    def __init__(self, topic: str, index: int, size_bytes: int, offset_lag: int) -> None:
+    def __init__(self, topic: str, index: int, size_bytes: int, offset_lag: int, is_future: bool = False) -> None:
+        """``is_future``: it is on its way here; its lag is behind the log that it becomes."""
         self.topic = topic
         self.index = index
         self.size_bytes = size_bytes
         self.offset_lag = offset_lag
+        self.is_future = is_future
 
 
 class LogDirDescription:
@@ -76,13 +79,18 @@ class LogDirsDescription:
     It never runs after ``abandon()``, nor where the broker stops meanwhile.
     """
 
-    __slots__ = ("_abandoned", "_done", "_jobs", "_logs", "_results", "_under_way")
+    __slots__ = ("_abandoned", "_done", "_jobs", "_logs", "_moves", "_results", "_under_way", "_wanted")
 
     def __init__(
-        self, logs: Mapping[TopicPartition, PartitionLog], done: Callable[[list[LogDirDescription]], None]
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        moves: ReplicaMoves,
+        done: Callable[[list[LogDirDescription]], None],
     ) -> None:
         """``logs`` are those that are in use: what they know needs no look at their files."""
         self._logs = logs
+        self._moves = moves
+        self._wanted: frozenset[TopicPartition] | None = None
         self._done = done
         self._results: list[LogDirDescription] = []
         self._under_way = 0
@@ -100,6 +108,8 @@ class LogDirsDescription:
     ) -> None:
         """Look at every directory and the ``wanted`` partitions in it (``None``: all)."""
         keys: dict[LogDirState, list[TopicPartition]] = {state: [] for state in states}
+        wanted = None if wanted is None else dict.fromkeys(wanted)
+        self._wanted = None if wanted is None else frozenset(wanted)
         for key in places if wanted is None else wanted:
             try:
                 keys[places[key]].append(key)
@@ -145,6 +155,7 @@ class LogDirsDescription:
             if keys:
                 self._look(state, described, keys)
                 return
+            described.partitions += self._futures(state)
         self._under_way -= 1
         if not self._under_way:
             self._done(self._results)
@@ -153,7 +164,15 @@ class LogDirsDescription:
         log = self._open_log(key)
         if log is None:
             return PartitionDescription(*key, size_bytes, 0)
-        return PartitionDescription(*key, log.size_bytes, max(log.log_end_offset - log.high_watermark, 0))
+        return PartitionDescription(*key, log.size_bytes, max(log.high_watermark - log.log_end_offset, 0))
+
+    def _futures(self, state: LogDirState) -> list[PartitionDescription]:
+        """The partitions that are on their way to a directory."""
+        return [
+            PartitionDescription(*move.key, move.size_bytes, move.offset_lag(), is_future=True)
+            for move in self._moves.futures_in(state)
+            if self._wanted is None or move.key in self._wanted
+        ]
 
     def _open_log(self, key: TopicPartition) -> Log | None:
         log = self._logs.get(key)

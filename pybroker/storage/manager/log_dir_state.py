@@ -15,7 +15,7 @@ Counterpart in Kafka: ``LogManager``'s checkpoint maps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,6 +58,7 @@ class LogDirState:
         "_pending_recovery",
         "directory",
         "high_watermarks",
+        "holes",
         "log_start_offsets",
         "ready",
         "recovery_points",
@@ -72,6 +73,8 @@ class LogDirState:
         self.high_watermarks = OffsetCheckpoint(directory, checkpoints.HIGH_WATERMARK_CHECKPOINT)
         # Where that begins which a recovery found, and did not sync; of logs that are open, their flushes know better.
         self.unsynced_since: dict[TopicPartition, int] = {}
+        # Where a recovery found a log that may lack something in its middle, until somebody has asked.
+        self.holes: dict[TopicPartition, int] = {}
         self._pending_recovery: RecoveryToCome | None = None  # there is none after a clean stop
         directory.before_first_file = self._make_way_for
 
@@ -115,6 +118,7 @@ class LogDirState:
         for checkpoint in self._checkpoints():
             checkpoint.forget(key)
         self.unsynced_since.pop(key, None)
+        self.holes.pop(key, None)
         if self._pending_recovery is not None:
             self._pending_recovery.forget(key)
 
@@ -157,6 +161,10 @@ class LogDirState:
     def write_high_watermarks(self) -> None:
         """Write the high watermarks, on the flusher thread."""
         self.high_watermarks.write()
+
+    def begin_write(self) -> list[Callable[[], int]]:
+        """Take down what all checkpoints are to say; what is returned writes them, on any thread.  Raises OSError."""
+        return [checkpoint.begin_write() for checkpoint in self._checkpoints()]
 
     def write_all_now(self) -> None:
         """Write every checkpoint; raises OSError."""

@@ -12,7 +12,7 @@ restart, and with the last one, or that of the metadata, ``on_all_dirs_failed`` 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,9 @@ from pybroker.storage.log.log_environment import LogEnvironment, StorageSettings
 from pybroker.storage.log.partition_log import PartitionLog, open_logs
 from pybroker.storage.manager.housekeeping import Housekeeping
 from pybroker.storage.manager.log_dir_state import LogDirState, online
+from pybroker.storage.manager.move_names import InterruptedMoves
 from pybroker.storage.manager.partition_places import Assigned, PartitionPlaces
+from pybroker.storage.manager.replica_moves import ReplicaMoves
 from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import uuid_bytes
 
@@ -71,14 +73,18 @@ class LogManager:
         self._metadata_identity: tuple[int, int] | None = None  # from ``settle`` on, of no log dir
         self._places = PartitionPlaces(env, self._states, lambda *partition: self._cleaner().forget(*partition))
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self.moves = ReplicaMoves(env, config, self._states, self._places, self._stop_cleaning, self._moved)
+        self._interrupted_moves = InterruptedMoves()  # until ``settle``
         # Partitions of deleted topics, with the topics' ids, whose directories are to be renamed.
-        self._doomed: deque[tuple[TopicPartition, bytes]] = deque()
+        self._doomed: OrderedDict[tuple[TopicPartition, bytes], None] = OrderedDict()
         self._timers: dict[str, Cancellable] = {}
         self._meta: dict[str, str] | None = None
         self._log_cleaner: LogCleaner | None = None  # made when it first looks for work
         self._closed = False
         # Hears of a directory that fails while others go on, by its id.
         self.on_directory_failed: Callable[[bytes], None] | None = None
+        # Hears of a replica, by topic id and partition, that lies in another directory than the metadata says.
+        self.on_replica_moved: Callable[[tuple[bytes, int], bytes], None] | None = None
         # Opens the log of a partition that lies on the disk and that nobody uses, if it is of use here: the layer above
         # knows its topic's id and settings.
         self.open_unused: Callable[[str, int], PartitionLog | None] | None = None
@@ -87,7 +93,7 @@ class LogManager:
             self._logs,
             self._places,
             self._states,
-            lambda key: None if self.open_unused is None else self.open_unused(*key),
+            self._open_unused,
             self._look_for_metadata,
         )
 
@@ -105,6 +111,8 @@ class LogManager:
                 state.directory.lock()
             except OSError as error:
                 reasons.append(state.directory.fail(error, "the start"))
+        self._interrupted_moves.settle(self._states)
+        self._places.away = self._interrupted_moves.away
         for state in online(self._states):
             try:
                 self._load_directory(state)
@@ -188,7 +196,10 @@ class LogManager:
         """
         if all(state.directory.path != self.metadata_dir for state in self._states):
             self._metadata_identity = os_file.identity(self.metadata_dir)
-        return self._places.settle(assigned)
+        elsewhere = self._places.settle(assigned)
+        self.moves.take_over(self._interrupted_moves, self._open_unused)
+        self._interrupted_moves = InterruptedMoves()
+        return elsewhere
 
     def metadata_seen(self) -> int:
         """The newest revision of the metadata that any log dir has seen, ``NOTHING_SEEN`` if none says."""
@@ -241,19 +252,35 @@ class LogManager:
         of the same name left is put aside.
         """
         key = (topic, partition)
+        if (key, topic_id) in self._doomed:
+            # It was taken away and is back before its turn to go came, which would take the new one instead.
+            del self._doomed[key, topic_id]
+            self._delete_doomed(key, topic_id)
         log = self._logs.get(key)
         if log is not None and log.topic_id == topic_id:
             log.forget_failure()
             return None if log.directory.offline else log
         if log is not None:
             self._delete_log(key, log)
+        was_here = key in self._places
         state = self._places.of(key, topic_id, directory_id)
         if state is None:
             return None
+        if not was_here and directory_id not in (None, state.directory.directory_id):
+            self._tell_moved((topic_id, partition), state.directory)
         restart_point = state.restart_point(key)
         log = PartitionLog(self._environment, state.directory, topic, partition, topic_id, config, restart_point)
         self._logs[key] = log
+        self.moves.on_opened(log)
         return log
+
+    def _open_unused(self, key: TopicPartition) -> PartitionLog | None:
+        return None if self.open_unused is None else self.open_unused(*key)
+
+    def take_hole(self, topic: str, partition: int) -> int | None:
+        """Where a log that was opened after a crash may lack something in its middle; it is told once."""
+        key = (topic, partition)
+        return self._places[key].holes.pop(key, None) if key in self._places else None
 
     def delete(self, topic: str, topic_id: bytes, partition_count: int) -> None:
         """Delete all partitions of a topic: directories are renamed, and removed after ``file.delete.delay.ms``.
@@ -268,25 +295,25 @@ class LogManager:
 
     def _doom(self, keys: Iterable[TopicPartition], topic_id: bytes) -> None:
         was_at_it = bool(self._doomed)
-        self._doomed.extend((key, topic_id) for key in keys if key in self._places)
+        self._doomed.update(((key, topic_id), None) for key in keys if key in self._places)
         if not was_at_it:
             self._delete_some()
 
     def _delete_some(self) -> None:
         slice_end_ms = self._env.clock.monotonic_ms() + limits.DELETION_SLICE_MS
         while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
-            self._delete_first()
+            self._delete_doomed(*self._doomed.popitem(last=False)[0])
         if self._doomed:
             self._timers["deletion"] = self._env.timers.call_soon(self._delete_some)
         elif "deleted" not in self._timers:  # once for all the topics that go in this turn of the loop
             self._timers["deleted"] = self._env.timers.call_soon(self._checkpoint_deletions)
 
-    def _delete_first(self) -> None:
+    def _delete_doomed(self, key: TopicPartition, topic_id: bytes) -> None:
         """Unless a topic made anew under the name has put it aside already."""
-        key, topic_id = self._doomed.popleft()
         log = self._logs.get(key)
         try:
             if log is None and key in self._places:
+                self.moves.drop(key)
                 self._places.delete_of_topic(key, topic_id)
             elif log is not None and log.topic_id == topic_id:
                 self._delete_log(key, log)
@@ -301,6 +328,7 @@ class LogManager:
     def _delete_log(self, key: TopicPartition, log: PartitionLog) -> None:
         del self._logs[key]
         log.retire()
+        self.moves.drop(key)
         self._places.delete(key, log.config.file_delete_delay_ms)
 
     def logs(self) -> list[PartitionLog]:
@@ -313,9 +341,26 @@ class LogManager:
         """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``."""
         from pybroker.storage.manager.log_dir_description import LogDirsDescription
 
-        description = LogDirsDescription(self._logs, done)
+        description = LogDirsDescription(self._logs, self.moves, done)
         description.start(self._states, self._places, wanted)
         return description
+
+    # Moves between directories ---------------------------------------------------------------------------------------
+
+    def _moved(self, log: PartitionLog, source: LogDir) -> None:
+        self._cleaner().moved(source, log.directory, (log.topic, log.partition))
+        if log.topic_id is not None:
+            self._tell_moved((log.topic_id, log.partition), log.directory)
+
+    def _tell_moved(self, partition: tuple[bytes, int], directory: LogDir) -> None:
+        if self.on_replica_moved is not None:
+            self.on_replica_moved(partition, directory.directory_id)
+
+    def _stop_cleaning(self, log: PartitionLog) -> bool:
+        if self._log_cleaner is None:
+            return True
+        self._log_cleaner.abort(log.path)
+        return not self._log_cleaner.is_cleaning(log.path)
 
     # Cleaning and looking for what is gone ---------------------------------------------------------------------------
 
@@ -362,6 +407,7 @@ class LogManager:
         for log in self._logs.values():
             if log.directory is directory:
                 log.go_offline()
+        self.moves.directory_failed(directory)
         if not online(self._states) or directory.path == self.metadata_dir:
             self._on_all_dirs_failed()
         elif self.on_directory_failed is not None:
@@ -379,7 +425,8 @@ class LogManager:
         for timer in self._timers.values():
             timer.cancel()
         while self._doomed:
-            self._delete_first()
+            self._delete_doomed(*self._doomed.popitem(last=False)[0])
+        self.moves.close()
         if self._log_cleaner is not None:
             self._log_cleaner.close()
         for log in self._logs.values():

@@ -9,6 +9,7 @@ Kafka: OffsetCheckpointFile.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from threading import Lock
 
 from pybroker.storage.dirs.log_dir import LogDir
@@ -58,6 +59,11 @@ class OffsetCheckpoint:
         self._take_snapshot()
         if self._on_disk < self._newest[0]:
             self._directory.flusher.submit(self._write_newest, self._written)
+
+    def begin_write(self) -> Callable[[], int]:
+        """Take down what the file is to say; what is returned writes it, on any thread.  Raises OSError there."""
+        self._take_snapshot()
+        return self._write_newest
 
     def write_now(self) -> None:
         """Write it whether it changed or not.  Raises OSError."""

@@ -16,12 +16,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pybroker import limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.log_dir_state import online
+from pybroker.storage.manager.move_names import (
+    DELETE_DIR_SUFFIX,
+    FUTURE_DIR_SUFFIX,
+    MOVED_DIR_SUFFIX,
+    NAME_BYTES_MAX,
+)
 from pybroker.storage.results import StorageError, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,9 +36,8 @@ if TYPE_CHECKING:
     from pybroker.storage.dirs.log_dir import LogDir
     from pybroker.storage.manager.log_dir_state import LogDirState
 
-DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
-_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, "-future", STRAY_DIR_SUFFIX)
+_NOT_PARTITIONS = (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, MOVED_DIR_SUFFIX, STRAY_DIR_SUFFIX)
 # Kafka's own metadata log is taken over by ``cluster``; it is no partition of ours.
 _CLUSTER_METADATA = "__cluster_metadata"
 
@@ -54,6 +60,8 @@ class PartitionPlaces:
         self._forget_cleaned = forget_cleaned
         self._places: dict[TopicPartition, LogDirState] = {}
         self._counts: dict[LogDirState, int] = dict.fromkeys(states, 0)  # of partitions in each directory
+        self.away: Container[TopicPartition] = ()  # they lie in a log directory that is not here
+        self._preferred: dict[TopicPartition, LogDirState] = {}  # wanted for partitions that are not here yet
         self._found_again: list[tuple[TopicPartition, LogDirState]] = []  # in one more directory, until ``settle``
 
     def __len__(self) -> int:
@@ -118,8 +126,11 @@ class PartitionPlaces:
     def _choose_between(
         self, key: TopicPartition, first: LogDirState, second: LogDirState, expected: tuple[bytes, bytes | None] | None
     ) -> None:
-        """A partition lies in two directories: one is what a deleted topic of that name left, or nobody can tell."""
+        """A partition lies in two directories: one is what a deleted topic of that name left, or what a directory has
+        that was away while the replica went and came back elsewhere; or nobody can tell."""
         ours = [state for state in (first, second) if expected and _topic_id_of(state, key) == expected[0]]
+        named = [state for state in ours if expected and state.directory.directory_id == expected[1]]
+        ours = named or ours
         if len(ours) == 2:
             clash = StorageError(f"Partition {key[0]}-{key[1]} lies in {first.directory.path}, too")
             second.directory.fail(clash, "the start")
@@ -135,8 +146,8 @@ class PartitionPlaces:
         """Where the partition lies, or will lie if it is new.
 
         ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
-        ``directory_id`` names the directory of a new one; with ``None`` it goes where the fewest are.  What an earlier
-        topic of the same name left is put aside.
+        ``directory_id`` names the directory of a new one, which has to be online; with ``None`` it goes where the
+        fewest are, and in either case where it is preferred.  What an earlier topic of the same name left is put aside.
         """
         state = self._places.get(key)
         if state is not None:
@@ -148,16 +159,37 @@ class PartitionPlaces:
                 state = None
         if state is None:
             state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
-            if state is None:
+            if state is None or key in self.away:
                 return None
+            preferred = self._preferred.pop(key, state)
+            state = state if preferred.directory.offline else preferred
             self._put(key, state)
         return None if state.directory.offline else state
+
+    def prefer(self, key: TopicPartition, state: LogDirState) -> None:
+        """Once the partition is made here it begins in this directory, whatever the metadata says.
+
+        That is no place that a log of it could have had, so that none is begun anew beside another.
+        """
+        self._preferred.pop(key, None)
+        self._preferred[key] = state
+        if len(self._preferred) > limits.PREFERRED_LOG_DIRS_MAX:
+            del self._preferred[next(iter(self._preferred))]
+
+    def move(self, key: TopicPartition, state: LogDirState) -> None:
+        """The partition lies in another directory now."""
+        self._remove(key)
+        self._put(key, state)
 
     def _is_of_topic(self, key: TopicPartition, topic_id: bytes) -> bool | None:
         """Whether what lies there is that topic's, or does not say whose it is; ``None`` if it cannot be read now."""
         state = self._places[key]
         try:
-            return _topic_id_of(state, key) in (None, topic_id)
+            found = _topic_id_of(state, key)
+            if found is None and state.path_of(key).is_dir():
+                # The power failed before it was synced; else it would pass for the next topic of that name, too.
+                checkpoints.write_partition_metadata(state.path_of(key), topic_id)
+            return found in (None, topic_id)
         except OSError as error:
             if os_file.is_passing(error):
                 state.directory.refused_for_room(error)
@@ -212,7 +244,7 @@ class PartitionPlaces:
         path = state.path_of(key)
         unique = self._env.new_uuid().hex()
         # Kafka's form, with the topic cut so that the name fits into 255 bytes.
-        target = path.with_name(f"{key[0][: 255 - 60]}-{key[1]}.{unique}{suffix}")
+        target = path.with_name(f"{key[0][: NAME_BYTES_MAX - 60]}-{key[1]}.{unique}{suffix}")
         try:
             os_file.rename(path, target)
         except FileNotFoundError:

@@ -116,10 +116,13 @@ class PendingRecovery:
         recovered = recover_partition(
             path, point.recovery_point, point.log_start_offset, settings.producer_id_expiration_ms
         )
+        if recovered.hole is not None:
+            state.holes[key] = recovered.hole
         if settings.fsync_before_ack and settings.sync:
             # A killed process left what it had not synced: it is shown from now on, so it has to stay.
             sync_partition(path, recovered.from_offset)
-            state.recovery_points.offsets[key] = recovered.end_offset
+            whole_end = recovered.end_offset if recovered.hole is None else recovered.hole
+            state.recovery_points.offsets[key] = whole_end  # a hole is to be found again
         elif settings.sync:
             sync_transaction_indexes(path, recovered.from_offset, point.recovery_point)
             if recovered.end_offset > point.recovery_point:

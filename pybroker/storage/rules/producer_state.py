@@ -362,6 +362,10 @@ class ProducerStateManager:
             return NO_OFFSET
         return min(next(iter(self.ongoing_txns), 1 << 63), min(self.unreplicated_txns, default=1 << 63))
 
+    def has_completed_transactions(self) -> bool:
+        """Whether a marker has ended a transaction of any of the producers that are remembered."""
+        return any(entry.coordinator_epoch >= 0 for entry in self.producers.values())
+
     def forget_replicated(self, high_watermark: int) -> None:
         """Drop the decided transactions whose marker is below the high watermark."""
         if self.unreplicated_txns:

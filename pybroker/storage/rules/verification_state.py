@@ -83,6 +83,10 @@ class VerificationStates:
         """Data or a marker of the producer's transaction lies in the log now, or it is known that none will."""
         self._by_producer.pop(producer_id, None)
 
+    def clear(self) -> None:
+        """The log was cut: it has another leader now, and only a leader verifies."""
+        self._by_producer.clear()
+
     def take(self, producer_id: int) -> Verification | None:
         """``forget`` for an append that may fail: then ``put_back`` gets what this returns."""
         return self._by_producer.pop(producer_id, None) if self._by_producer else None

@@ -1,0 +1,125 @@
+"""A kill inside of any system call of a move: the next start finds all that was acknowledged, in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.storage.files import os_file
+from tests.storage.fake_env import FakeWorld
+from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
+from tests.storage.test_replica_moves import finish, move, step
+
+CALLS = {os_file: ("pwrite", "ftruncate", "rename", "fdatasync", "sync_path"), os: ("unlink", "mkdir", "utime")}
+
+
+class Killed(BaseException):
+    """The process has ended."""
+
+
+class Deaths:
+    """Counts system calls, and ends the process in one of them; nothing is done after that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        self.dies_in = -1
+        for module, names in CALLS.items():
+            for name in names:
+                monkeypatch.setattr(module, name, self._counted(getattr(module, name)))
+
+    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            if 0 <= self.dies_in <= self.calls:
+                raise Killed
+            return real(*args, **options)
+
+        return call
+
+
+def moved_under_load(storage: Storage, world: FakeWorld) -> int:
+    """Fill a log, and move it while it is appended to; how many records were acknowledged, at most until a death."""
+    log = storage.log()
+    client = Client(log)
+    client.fill(60)
+    acknowledged = 60
+    try:
+        move(storage, log)
+        while storage.manager.moves._executors:
+            if acknowledged < 90:
+                result = client.send()
+                acknowledged += result is not None and result.error_code == 0
+            step(world)
+        world.advance(100_000)
+    except Killed:
+        pass
+    return acknowledged + sum(result.error_code == 0 for result in client.later)
+
+
+def check_after_a_start(root: Path, acknowledged: int) -> None:
+    """Start over what is there: everything acknowledged lies in one place, once, and the move comes to its end."""
+    world = FakeWorld()
+    storage = Storage(root / "data", world, dirs=2)
+    try:
+        storage.manager.settle(lambda topic, partition: (TOPIC_ID, None))
+        places = list(root.glob("data?/t-0"))
+        assert len(places) == 1, places
+        log = storage.log()
+        found = [base for base, _, _ in read_all(log)]
+        assert found == list(range(len(found)))
+        assert len(found) >= acknowledged
+        world.advance(1)
+        finish(storage, world)
+        assert [base for base, _, _ in read_all(log)] == found
+        assert Client(log).send_now().base_offset == len(found)
+        world.advance(100_000)
+        assert [path.name for path in root.glob("data?/t-0*")] == ["t-0"]
+    finally:
+        storage.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_a_kill_in_any_system_call_of_a_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    deaths = Deaths(monkeypatch)
+    world = FakeWorld()
+    storage = Storage(tmp_path / "whole" / "data", world, dirs=2)
+    assert moved_under_load(storage, world) > 60
+    storage.kill()
+    for dies_in in range(1 + part, deaths.calls, 4):
+        deaths.calls, deaths.dies_in = 0, -1
+        root = tmp_path / str(dies_in)
+        world = FakeWorld()
+        storage = Storage(root / "data", world, dirs=2)
+        deaths.calls, deaths.dies_in = 0, dies_in
+        try:
+            acknowledged = moved_under_load(storage, world)
+        except Killed:
+            acknowledged = 0  # in the fill
+        deaths.dies_in = -1
+        storage.kill()
+        if acknowledged:
+            check_after_a_start(root, acknowledged)
+
+
+def test_a_replica_that_moved_and_was_deleted_may_come_back_after_a_kill(tmp_path: Path) -> None:
+    world = FakeWorld()
+    storage = Storage(tmp_path / "data", world, dirs=2)
+    log = storage.log()
+    Client(log).fill(5)
+    move(storage, log)
+    finish(storage, world)
+    assert not list(tmp_path.glob("data?/t-0.*-moved"))
+    storage.manager.delete("t", TOPIC_ID, 1)
+    world.advance(1)
+    storage.kill()
+    after = Storage(tmp_path / "data", FakeWorld(), dirs=2)
+    try:
+        after.manager.settle(lambda topic, partition: None)
+        assert after.log().log_end_offset == 0
+    finally:
+        after.kill()
