@@ -1,0 +1,96 @@
+"""The lines of JAAS in Kafka's settings: ``<login module> <control flag> (<option>=<value>)* ;``.
+
+Owns: the syntax.  Owns no meaning of options (``plain``, ``scram``).  No error quotes a value: they are passwords.
+
+Counterpart in Kafka: ``JaasConfig``, which reads by Java's ``StreamTokenizer``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+FLAGS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|//[^\n\r]*|/\*.*?\*/)
+      | (?P<quoted>"(?:\\.|[^"\\\n\r])*"|'(?:\\.|[^'\\\n\r])*')
+      | (?P<word>[A-Za-z0-9_$\-.\u00a0-\U0010ffff]+)
+      | (?P<sign>[=;])""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class JaasError(ValueError):
+    """The text is no JAAS configuration."""
+
+
+class LoginModule(NamedTuple):
+    """One entry; ``options`` may hold passwords."""
+
+    name: str
+    flag: str
+    options: dict[str, str]
+
+
+def parse(text: str) -> list[LoginModule]:
+    """The entries of one value; JaasError for what is none, and for none at all."""
+    tokens = _tokens(text)
+    modules: list[LoginModule] = []
+    pos = 0
+    while pos < len(tokens):
+        module, pos = _entry(tokens, pos)
+        modules.append(module)
+    if not modules:
+        raise JaasError("Login module not specified in JAAS config")
+    return modules
+
+
+def _entry(tokens: list[tuple[str, bool]], pos: int) -> tuple[LoginModule, int]:
+    """The entry that begins at ``pos``, and where the next one does."""
+    name, is_sign = tokens[pos]
+    if is_sign:
+        raise JaasError("Login module not specified in JAAS config")
+    if pos + 1 >= len(tokens):
+        raise JaasError("Login module control flag not specified in JAAS config")
+    flag, is_sign = tokens[pos + 1]
+    if is_sign:
+        raise JaasError("Login module control flag is not available in the JAAS config")
+    if flag.upper() not in FLAGS:
+        raise JaasError("Invalid login module control flag in JAAS config")
+    options: dict[str, str] = {}
+    pos += 2
+    while pos < len(tokens) and tokens[pos] != (";", True):
+        key = tokens[pos][0]
+        if tokens[pos][1] or tokens[pos + 1 : pos + 2] != [("=", True)]:
+            raise JaasError("an option of the JAAS config is not of the form key=value")
+        if pos + 2 >= len(tokens) or tokens[pos + 2][1]:
+            raise JaasError(f"Value not specified for key '{key}' in JAAS config")
+        options[key] = tokens[pos + 2][0]
+        pos += 3
+    if pos >= len(tokens):
+        raise JaasError("JAAS config entry not terminated by semi-colon")
+    return LoginModule(name, flag.upper(), options), pos + 1
+
+
+def _tokens(text: str) -> list[tuple[str, bool]]:
+    """Words, and signs (True)."""
+    tokens: list[tuple[str, bool]] = []
+    pos = 0
+    while pos < len(text):
+        match = _TOKEN.match(text, pos)
+        if match is None:
+            raise JaasError("an unexpected character, or a quote without its end, in JAAS config")
+        pos = match.end()
+        if match["quoted"] is not None:
+            tokens.append((_ESCAPE.sub(_unescaped, match["quoted"][1:-1]), False))
+        elif match["space"] is None:
+            tokens.append((match[0], match["sign"] is not None))
+    return tokens
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escaped = match[1]
+    return chr(int(escaped, 8)) if escaped.isdigit() else _ESCAPED.get(escaped, escaped)

@@ -1,0 +1,143 @@
+"""What a listener lets its clients log in by: its SASL mechanisms, out of its settings.
+
+Owns: which mechanisms there are, the settings that each needs, and their check at the start and before a change.
+Owns no exchange (``plain``, ``scram``) and not where users of SCRAM lie (the cluster's image).
+
+A mechanism is a row of ``_MECHANISMS``: a function of what it needs that begins an exchange.
+
+Counterpart in Kafka: ``SaslChannelBuilder`` and ``JaasContext.loadServerContext``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from pybroker.config.listener_settings import ListenerSettings
+from pybroker.config.schema import ConfigError
+from pybroker.security import jaas, plain, scram
+from pybroker.security.login import Started
+from pybroker.security.sasl import SaslServer
+
+if TYPE_CHECKING:
+    from random import Random
+
+# By which a broker proves on a SASL listener that it knows the cluster's secret; no client is told of it.
+CLUSTER_MECHANISM: Final = "PYBROKER-CLUSTER-SCRAM-SHA-256"
+
+
+class Users(Protocol):
+    """Where the credentials of SCRAM are."""
+
+    def credential(self, mechanism: scram.ScramMechanism, user: str) -> scram.ScramCredential | None: ...
+
+
+class ClusterLogin:
+    """The secret that brokers know each other by, its keys derived once."""
+
+    __slots__ = ("_credential", "_random")
+
+    def __init__(self, secret: bytes, random: Random) -> None:
+        self._credential = scram.credential_of(scram.SHA_256, secret, scram.cluster_salt(secret))
+        self._random = random
+
+    def start(self) -> Started:
+        """Begin a broker's exchange."""
+        nonce = self._random.randbytes(scram.NONCE_BYTES)
+        server = scram.ScramServer(scram.SHA_256, lambda user: (self._credential, True), nonce)
+        return Started(server, is_of_brokers=True)
+
+
+class Surroundings(NamedTuple):
+    """What the mechanisms of all listeners need of the broker."""
+
+    users: Users
+    random: Random
+    fake_key: bytes  # by which unknown users are asked for proofs like others
+    cluster: ClusterLogin | None = None
+
+
+Start = Callable[[], SaslServer]
+
+
+class BrokerMechanisms:
+    """Those of a listener without SASL: brokers alone log in.  See ``Mechanisms`` of ``login``."""
+
+    names = (scram.SHA_256.name,)
+
+    def __init__(self, cluster: ClusterLogin) -> None:
+        self._cluster = cluster
+
+    def start(self, name: str) -> Started | None:
+        return self._cluster.start() if name in (*self.names, CLUSTER_MECHANISM) else None
+
+
+class ListenerMechanisms:
+    """Those of one SASL listener.  See ``Mechanisms`` of ``login``.  Raises ConfigError."""
+
+    def __init__(self, settings: ListenerSettings, surroundings: Surroundings, serves_brokers: bool = False) -> None:
+        enabled = settings.get("sasl.enabled.mechanisms")
+        setting = settings.name_of("sasl.enabled.mechanisms")
+        strangers = [name for name in enabled if name not in _MECHANISMS]
+        if strangers or not enabled:
+            raise ConfigError(
+                f"{setting} names {', '.join(strangers) or 'no mechanism'}: {', '.join(_MECHANISMS)} are served"
+            )
+        self.names: tuple[str, ...] = tuple(enabled)
+        self._starts: dict[str, Start] = {name: _MECHANISMS[name](name, settings, surroundings) for name in self.names}
+        self._max_session_ms = {name: settings.get("connections.max.reauth.ms", name) for name in self.names}
+        self._cluster = surroundings.cluster if serves_brokers else None
+
+    def start(self, name: str) -> Started | None:
+        if name == CLUSTER_MECHANISM and self._cluster is not None:
+            return self._cluster.start()
+        start = self._starts.get(name)
+        return None if start is None else Started(start(), self._max_session_ms[name])
+
+
+def _plain(name: str, settings: ListenerSettings, surroundings: Surroundings) -> Start:
+    options = _options(name, settings, plain.LOGIN_MODULE)
+    if options is None:
+        raise ConfigError(
+            f"{settings.own_name('sasl.jaas.config', name)} is not set: it names the users of PLAIN "
+            f'({plain.LOGIN_MODULE} required user_<name>="<password>";)'
+        )
+    return partial(plain.PlainServer, plain.users_of(options))
+
+
+def _scram(name: str, settings: ListenerSettings, surroundings: Surroundings) -> Start:
+    _options(name, settings, scram.LOGIN_MODULE)  # needed by nobody here; what is there has to be right
+    mechanism = scram.MECHANISMS[name]
+    users, random, fake_key = surroundings.users, surroundings.random, surroundings.fake_key
+
+    def find(user: str) -> tuple[scram.ScramCredential, bool]:
+        fake = scram.fake_credential(mechanism, fake_key, user)  # made for all, so that time tells nothing
+        credential = users.credential(mechanism, user)
+        return (fake, False) if credential is None else (credential, True)
+
+    return lambda: scram.ScramServer(mechanism, find, random.randbytes(scram.NONCE_BYTES))
+
+
+def _options(name: str, settings: ListenerSettings, login_module: str) -> Mapping[str, str] | None:
+    """The options of the mechanism's JAAS configuration; None where there is none."""
+    setting = settings.own_name("sasl.jaas.config", name)
+    if not settings.is_own("sasl.jaas.config", name):
+        return None
+    try:
+        modules = jaas.parse(settings.get("sasl.jaas.config", name))
+    except jaas.JaasError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+    if len(modules) != 1:
+        raise ConfigError(f"{setting}: JAAS config property contains {len(modules)} login modules, should be 1 module")
+    (module,) = modules
+    if module.name != login_module:
+        raise ConfigError(f"{setting} names a login module that is not {name}'s, {login_module}")
+    return module.options
+
+
+_MECHANISMS: Final[dict[str, Callable[[str, ListenerSettings, Surroundings], Start]]] = {
+    plain.MECHANISM: _plain,
+    scram.SHA_256.name: _scram,
+    scram.SHA_512.name: _scram,
+}

@@ -1,0 +1,263 @@
+"""Keys, certificates and protocols of a listener, as OpenSSL takes them.
+
+Owns: reading key and trust stores (PEM, in files or in the settings themselves, and PKCS#12), and what each ``ssl.*``
+setting means for a context.  Owns no connection (``net/tls_connection``).  Every error names its setting, and none
+quotes a key or a password.
+
+Invariant: a private key that was encrypted is never written to a disk in the clear.
+
+Counterpart in Kafka: ``DefaultSslEngineFactory``.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import tempfile
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, NamedTuple
+
+from pybroker.config.listener_settings import ListenerSettings
+from pybroker.config.schema import ConfigError
+from pybroker.security.certificates import CertificateError, read_certificate
+from pybroker.security.principals import PrincipalMapper, RuleError
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_KEY: Final = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
+# The store itself as PEM; where it is, of which type, and its password.
+_STORE_SETTINGS: Final = {
+    "keystore": (
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.keystore.password",
+    ),
+    "truststore": (
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.truststore.password",
+    ),
+}
+_JKS: Final = b"\xfe\xed\xfe\xed"
+# Java's names of TLS 1.2's suites that OpenSSL knows by others: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+_JAVA_SUITE: Final = re.compile(r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_([A-Z0-9_]+)")
+
+
+class _Store(NamedTuple):
+    """PEM texts; ``password`` opens the key."""
+
+    certificates: tuple[str, ...] = ()
+    key: str | None = None
+    password: str | None = None
+
+
+class Tls(NamedTuple):
+    """What a listener speaks: both contexts, whose keys they show, and how its clients' certificates become names."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext  # towards other brokers
+    checks_host: bool
+    subject: str
+    mapper: PrincipalMapper
+
+
+def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
+    """The listener's TLS; raises ConfigError.
+
+    With SASL clients are asked for certificates only where the listener's own ``ssl.client.auth`` says so (KIP-684).
+    """
+    key_store = _key_store(settings)
+    trust_store = _store(settings, "truststore")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    own_auth = settings.is_own("ssl.client.auth")
+    auth = settings.get("ssl.client.auth") if own_auth or not with_sasl else "none"
+    for context in (server, client):
+        _set_versions(context, settings)
+        _set_ciphers(context, settings)
+        _load_key(context, key_store, settings)
+        if trust_store is not None:
+            context.load_verify_locations(cadata="\n".join(trust_store.certificates))
+        else:
+            context.load_default_certs()
+    server.verify_mode = _CLIENT_AUTH[auth]
+    server.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    checks_host = bool(settings.get("ssl.endpoint.identification.algorithm"))
+    client.check_hostname = checks_host
+    try:
+        mapper = PrincipalMapper(settings.get("ssl.principal.mapping.rules"))
+    except RuleError as error:
+        raise ConfigError(f"{settings.name_of('ssl.principal.mapping.rules')}: {error}") from error
+    return Tls(server, client, checks_host, _subject(key_store, settings), mapper)
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+def _key_store(settings: ListenerSettings) -> _Store:
+    store = _store(settings, "keystore")
+    if store is None:
+        raise ConfigError(
+            f"{settings.own_name('ssl.keystore.location')} is not set, nor is ssl.keystore.certificate.chain: "
+            "a listener with TLS needs a key and a certificate"
+        )
+    return store
+
+
+def _store(settings: ListenerSettings, kind: str) -> _Store | None:
+    """The key store or the trust store; None where none is set."""
+    inline_name, *names = _STORE_SETTINGS[kind]
+    location_name, type_name, password_name = map(settings.name_of, names)
+    inline = settings.get(inline_name)
+    location, type_, password = map(settings.get, names)
+    type_ = type_.upper()
+    if inline is not None:
+        if type_ != "PEM":
+            raise ConfigError(f"{type_name} is {type_}, but certificates in the settings themselves are PEM")
+        if location is not None:
+            raise ConfigError(f"{location_name} and certificates in the settings themselves exclude each other")
+        return _pem(inline, settings, kind, "the settings", key=settings.get("ssl.keystore.key"))
+    if location is None:
+        if password is not None:
+            raise ConfigError(f"{password_name} is set, but {location_name} is not")
+        return None
+    try:
+        data = Path(location).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{location_name}: {location} cannot be read: {error.strerror}") from error
+    if data.startswith(_JKS):
+        raise ConfigError(
+            f"{location_name}: {location} is JKS, which only Java reads; convert it by: keytool -importkeystore "
+            f"-srckeystore {location} -destkeystore {location}.p12 -deststoretype PKCS12, "
+            f"and set {type_name}=PKCS12"
+        )
+    if type_ == "PEM":
+        if password is not None:
+            raise ConfigError(f"{password_name} means nothing with PEM: the key's password is ssl.key.password")
+        return _pem(data.decode(errors="replace"), settings, kind, location)
+    if type_ not in ("PKCS12", "JKS"):
+        raise ConfigError(f"{type_name} is {type_}: PEM and PKCS12 are served")
+    if not data.startswith(b"\x30"):
+        hint = f", but PEM: set {type_name}=PEM" if data.lstrip().startswith(b"-----BEGIN") else ""
+        raise ConfigError(f"{location_name}: {location} is no PKCS12 store{hint}")
+    return _pkcs12(data, settings, kind, location, password)
+
+
+def _pem(text: str, settings: ListenerSettings, kind: str, source: str, key: str | None = None) -> _Store:
+    own = "ssl.keystore.location" if kind == "keystore" else "ssl.truststore.location"
+    certificates = tuple(match[0] for match in _CERTIFICATE.finditer(text))
+    if not certificates:
+        raise ConfigError(f"{settings.name_of(own)}: {source} holds no certificate")
+    if kind == "truststore":
+        return _Store(certificates)
+    found = _KEY.search(text if key is None else key)
+    if found is None:
+        raise ConfigError(f"{settings.name_of('ssl.keystore.key')}: {source} holds no private key")
+    return _Store(certificates, found[0], settings.get("ssl.key.password"))
+
+
+def _pkcs12(data: bytes, settings: ListenerSettings, kind: str, location: str, password: str | None) -> _Store:
+    location_name, password_name = settings.name_of(f"ssl.{kind}.location"), settings.name_of(f"ssl.{kind}.password")
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ModuleNotFoundError:
+        raise ConfigError(f"{location_name}: PKCS12 needs the extra: pip install 'pybroker[tls]'") from None
+    try:
+        store: Any = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except ValueError:
+        raise ConfigError(f"{location_name}: {location} cannot be opened: is {password_name} right?") from None
+    others = [each.certificate for each in store.additional_certs]
+    own = [] if store.cert is None else [store.cert.certificate]
+    certificates = tuple(each.public_bytes(serialization.Encoding.PEM).decode() for each in (*own, *others))
+    if not certificates:
+        raise ConfigError(f"{location_name}: {location} holds no certificate")
+    if kind == "truststore":
+        return _Store(certificates)
+    if store.key is None:
+        raise ConfigError(f"{location_name}: {location} holds no private key")
+    throwaway = token_hex(32)
+    key = store.key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(throwaway.encode()),
+    )
+    return _Store(certificates, key.decode(), throwaway)
+
+
+# --- contexts --------------------------------------------------------------------------------------------------------
+
+
+def _load_key(context: ssl.SSLContext, store: _Store, settings: ListenerSettings) -> None:
+    """OpenSSL reads keys from files alone."""
+    name = settings.name_of("ssl.keystore.location")
+    password = store.password if store.password is not None else ""
+    with tempfile.TemporaryDirectory(prefix="pybroker-tls-") as directory:
+        file = Path(directory) / "key.pem"
+        file.touch(0o600)
+        file.write_text("\n".join((store.key or "", *store.certificates)))
+        try:
+            # Without a password OpenSSL would ask whoever sits at the terminal.
+            context.load_cert_chain(file, password=lambda: password)
+        except ssl.SSLError as error:
+            reason = "the key does not fit the certificate" if "MISMATCH" in str(error) else "is the password right?"
+            raise ConfigError(f"{name}: the key and its certificate cannot be used: {reason}") from None
+        finally:
+            with suppress(OSError):
+                file.write_bytes(b"\0" * file.stat().st_size)
+
+
+def _subject(store: _Store, settings: ListenerSettings) -> str:
+    """Whose certificate it is; ConfigError unless it holds now."""
+    name = settings.name_of("ssl.keystore.location")
+    try:
+        certificate = read_certificate(ssl.PEM_cert_to_DER_cert(store.certificates[0]))
+    except (CertificateError, ValueError) as error:
+        raise ConfigError(f"{name}: {error}") from error
+    now = datetime.now(UTC)
+    if certificate.not_after < now:
+        raise ConfigError(f"{name}: the certificate of {certificate.subject} expired on {certificate.not_after:%F %T}")
+    if certificate.not_before > now:
+        raise ConfigError(f"{name}: the certificate of {certificate.subject} holds from {certificate.not_before:%F %T}")
+    return certificate.subject
+
+
+def _set_versions(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+    enabled, highest = settings.get("ssl.enabled.protocols"), settings.get("ssl.protocol")
+    for setting, names in (("ssl.enabled.protocols", enabled), ("ssl.protocol", (highest,))):
+        strangers = [name for name in names if name not in _VERSIONS and name != "TLS"]
+        if strangers or not names:
+            raise ConfigError(
+                f"{settings.name_of(setting)} names {', '.join(strangers) or 'nothing'}: "
+                f"{', '.join(_VERSIONS)} are served"
+            )
+    versions = sorted(_VERSIONS[name] for name in enabled if name in _VERSIONS) or sorted(_VERSIONS.values())
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+
+
+def _set_ciphers(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+    """Of TLS 1.2: those of TLS 1.3 are OpenSSL's own, which are all good."""
+    wanted = settings.get("ssl.cipher.suites")
+    names = [_openssl_name(name) for name in wanted]
+    names = [name for name in names if name is not None]
+    if wanted and names:
+        try:
+            context.set_ciphers(":".join(name for name in names if name))
+        except ssl.SSLError:
+            raise ConfigError(f"{settings.name_of('ssl.cipher.suites')} names no cipher suite that is served") from None
+
+
+def _openssl_name(name: str) -> str | None:
+    """None for a suite of TLS 1.3."""
+    match = _JAVA_SUITE.fullmatch(name)
+    if match is None:
+        return None if name.startswith("TLS_") else name
+    exchange = "" if match[1] == "RSA" else match[1].replace("_", "-") + "-"
+    cipher = re.sub(r"AES_(\d+)", r"AES\1", match[2]).replace("_CBC_", "_").replace("_", "-")
+    return exchange + cipher.replace("CHACHA20-POLY1305-SHA256", "CHACHA20-POLY1305")

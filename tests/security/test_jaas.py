@@ -1,0 +1,55 @@
+"""JAAS lines are read as Kafka reads them, and no error quotes what may be a password."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybroker.security.jaas import JaasError, LoginModule, parse
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (f'{PLAIN} required user_alice="secret-1" user_bob="b";', {"user_alice": "secret-1", "user_bob": "b"}),
+        (f"{PLAIN} required username='a' password='it\"s';", {"username": "a", "password": 'it"s'}),
+        (f"{PLAIN} REQUIRED\n  user_a=plain-word_1.$\n;", {"user_a": "plain-word_1.$"}),
+        (f'{PLAIN} required user_a="with \\"quotes\\", \\\\ and \\t";', {"user_a": 'with "quotes", \\ and \t'}),
+        (f'{PLAIN} required /* all */ user_a="x" // the last\n;', {"user_a": "x"}),
+        (f'{PLAIN} optional user_a="";', {"user_a": ""}),
+        (f'{PLAIN} required user_a="a;b=c";', {"user_a": "a;b=c"}),
+        (f"{PLAIN} required;", {}),
+    ],
+)
+def test_an_entry_is_read(text: str, options: dict[str, str]) -> None:
+    (module,) = parse(text)
+    assert (module.name, module.options) == (PLAIN, options)
+
+
+def test_several_entries_are_read() -> None:
+    assert parse("a required; b.C sufficient x=y;") == [
+        LoginModule("a", "REQUIRED", {}),
+        LoginModule("b.C", "SUFFICIENT", {"x": "y"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Login module not specified"),
+        ("   // nothing", "Login module not specified"),
+        (PLAIN, "control flag not specified"),
+        (f"{PLAIN} hunter2;", "Invalid login module control flag"),
+        (f'{PLAIN} required user_a="hunter2"', "not terminated by semi-colon"),
+        (f'{PLAIN} required user_a="hunter2;', "a quote without its end"),
+        (f"{PLAIN} required user_a;", "key=value"),
+        (f"{PLAIN} required user_a=;", "Value not specified for key 'user_a'"),
+        (f"{PLAIN} required user_a=hunter2!;", "unexpected character"),
+        (f'{PLAIN} required = "hunter2";', "key=value"),
+    ],
+)
+def test_what_is_no_entry_is_refused_and_not_quoted(text: str, message: str) -> None:
+    with pytest.raises(JaasError, match=message) as caught:
+        parse(text)
+    assert "hunter2" not in str(caught.value)
