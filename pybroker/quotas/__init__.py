@@ -1,0 +1,1 @@
+"""Quotas of clients, enforced: which one holds for whom, and how fast its client is."""

@@ -1,0 +1,261 @@
+"""Who uses how much of which quota: the rates of clients, and for how long a client is to be throttled.
+
+Owns: ``ClientQuotas``, the quotas as the newest image has them and the clients that were seen lately; ``ClientShare``,
+what holds for one user and client id; ``Allowance``, one quota with the rate of those who share it; ``MutationQuota``,
+one request's part of a token bucket (KIP-599).
+Does not own what may be set (``cluster/decisions/client_quotas``), the order of precedence (``precedence``), how a
+client is held up (``net/metering``), nor connections that come too fast (``net/connection_rates``).
+
+Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps the rates of those for whom
+it holds; who was not seen for an hour is forgotten, and so is whoever was not seen for longest when there are
+``limits.QUOTA_CLIENTS``, so that strangers with ever new client ids cost no more.
+
+Each broker measures for itself, as in Kafka.  Kafka counterparts: ClientQuotaManager, ClientRequestQuotaManager,
+ControllerMutationQuotaManager, ClientQuotaMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from pybroker import limits
+from pybroker.cluster.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from pybroker.quotas.precedence import Holder, quota_of
+from pybroker.quotas.rates import Rate, TokenBucket, Window
+
+if TYPE_CHECKING:
+    from pybroker.cluster.client_quotas import QuotaEntity
+    from pybroker.cluster.image import ClusterImage
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Cancellable, Env
+
+_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+_PERCENT_PER_NS: Final = 100 / 1e9
+
+Measure = TypeVar("Measure", Rate, TokenBucket)
+
+
+class Allowance(Generic[Measure]):
+    """A quota of those who share it: ``bound`` per second, and what they have used."""
+
+    __slots__ = ("__weakref__", "bound", "used")
+
+    def __init__(self, used: Measure) -> None:
+        self.bound = 0.0
+        self.used: Measure = used
+
+
+class ClientShare:
+    """The quotas that hold for one user and client id; None where none does."""
+
+    __slots__ = (
+        "_quotas",
+        "client_id",
+        "fetch",
+        "generation",
+        "last_used_ms",
+        "mutations",
+        "produce",
+        "request",
+        "user",
+    )
+
+    def __init__(self, quotas: ClientQuotas, user: str, client_id: str) -> None:
+        self._quotas = quotas
+        self.user = user
+        self.client_id = client_id
+        self.generation = -1
+        self.last_used_ms = 0
+        self.produce: Allowance[Rate] | None = None
+        self.fetch: Allowance[Rate] | None = None
+        self.request: Allowance[Rate] | None = None
+        self.mutations: Allowance[TokenBucket] | None = None
+
+    def has_room_to_produce(self, nbytes: int) -> bool:
+        """Whether so many bytes more leave it within its quota, and its requests are within theirs."""
+        now_ms = self._quotas.now_ms()
+        produce, request = self.produce, self.request
+        if produce is not None and produce.used.per_second(now_ms, nbytes) > produce.bound:
+            return False
+        return request is None or not request.used.per_second(now_ms) > request.bound
+
+    def produced(self, nbytes: int) -> None:
+        """A Produce of so many bytes has come."""
+        if self.produce is not None:
+            self.produce.used.record(nbytes, self._quotas.now_ms())
+
+    def produce_throttle_ms(self) -> int:
+        """How long it is to rest for what it has produced."""
+        produce = self.produce
+        return 0 if produce is None else produce.used.throttle_ms(produce.bound, self._quotas.now_ms())
+
+    def worked(self, used_ns: int) -> None:
+        """The loop has worked for it for so long."""
+        if self.request is not None:
+            self.request.used.record(used_ns * _PERCENT_PER_NS, self._quotas.now_ms())
+
+    def request_throttle_ms(self) -> int:
+        """How long it is to rest for the time that its requests took; a sample's length at most, as in Kafka."""
+        request = self.request
+        if request is None:
+            return 0
+        throttle_ms = request.used.throttle_ms(request.bound, self._quotas.now_ms())
+        return min(throttle_ms, self._quotas.window.sample_ms)
+
+    def fetched(self, nbytes: int) -> int:
+        """A fetch would bring so many bytes: how long it is to rest instead; 0, and they count, if it may have them."""
+        throttle_ms = self.request_throttle_ms()
+        fetch = self.fetch
+        if fetch is not None:
+            now_ms = self._quotas.now_ms()
+            fetch.used.record(nbytes, now_ms)
+            throttle_ms = max(throttle_ms, fetch.used.throttle_ms(fetch.bound, now_ms))
+            if throttle_ms:
+                fetch.used.record(-nbytes, now_ms)
+        return throttle_ms
+
+    @property
+    def fetch_bytes_max(self) -> int:
+        """What one fetch may bring: with more it could never be within its quota."""
+        fetch, (samples, sample_ms) = self.fetch, self._quotas.window
+        if fetch is None:
+            return limits.FETCH_REPLY_BYTES
+        of_window: float = fetch.bound * (samples - 1) * sample_ms / 1000
+        return int(min(of_window, limits.FETCH_REPLY_BYTES))
+
+
+class MutationQuota:
+    """What one request may change: partitions made or deleted.
+
+    A strict one refuses while the bucket is exhausted, another lets everything through and tells how long to rest.
+    """
+
+    __slots__ = ("_allowance", "_quotas", "_strict", "_throttled_until_ms")
+
+    def __init__(self, quotas: ClientQuotas, allowance: Allowance[TokenBucket], *, strict: bool) -> None:
+        self._quotas = quotas
+        self._allowance = allowance
+        self._strict = strict
+        self._throttled_until_ms = 0
+
+    def allows(self, partitions: int) -> bool:
+        """Count so many partitions; False if they may not be changed now."""
+        bound, bucket, now_ms = self._allowance.bound, self._allowance.used, self._quotas.now_ms()
+        if self._strict and bucket.tokens(bound, now_ms) < 0:
+            self._throttled_until_ms = now_ms + bucket.throttle_ms(bound, now_ms)
+            return False
+        bucket.take(partitions, bound, now_ms)
+        if not self._strict:
+            self._throttled_until_ms = now_ms + bucket.throttle_ms(bound, now_ms)
+        return True
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long its client is to rest from now on."""
+        return max(self._throttled_until_ms - self._quotas.now_ms(), 0)
+
+
+class ClientQuotas:
+    """See the module's docstring."""
+
+    def __init__(self, env: Env, config: BrokerConfig) -> None:
+        self.now_ms = env.clock.monotonic_ms
+        self.window = Window(config.get_int("quota.window.num"), 1000 * config.get_int("quota.window.size.seconds"))
+        self._mutation_window = Window(
+            config.get_int("controller.quota.window.num"), 1000 * config.get_int("controller.quota.window.size.seconds")
+        )
+        self._timers = env.timers
+        self._timer: Cancellable | None = None
+        self._generation = 0
+        self._bounds: dict[str, dict[QuotaEntity, float]] = {name: {} for name in _OF_CLIENTS}
+        self._clients: OrderedDict[tuple[str, str], ClientShare] = OrderedDict()  # the last used is the last
+        # They live as long as a client is remembered that shares them.
+        self._rates: WeakValueDictionary[tuple[str, Holder], Allowance[Rate]] = WeakValueDictionary()
+        self._buckets: WeakValueDictionary[Holder, Allowance[TokenBucket]] = WeakValueDictionary()
+
+    @property
+    def client_count(self) -> int:
+        """How many clients are remembered."""
+        return len(self._clients)
+
+    def close(self) -> None:
+        """Forget nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def on_image(self, image: ClusterImage) -> bool:
+        """The quotas are those of the image from now on; whether there is any of clients."""
+        bounds: dict[str, dict[QuotaEntity, float]] = {name: {} for name in _OF_CLIENTS}
+        for entity, values in image.quotas.items():
+            for name, value in values.items():
+                if name in bounds:
+                    bounds[name][entity] = value
+        self._bounds = bounds
+        self._generation += 1
+        if not any(bounds.values()):
+            self._clients.clear()
+        return any(map(bool, bounds.values()))
+
+    def share(self, principal: str, client_id: str | None) -> ClientShare:
+        """What holds for a client; ``principal`` as in ``RequestContext``."""
+        key = principal.partition(":")[2], client_id or ""
+        share = self._clients.get(key)
+        if share is None:
+            if len(self._clients) >= limits.QUOTA_CLIENTS:
+                self._clients.popitem(last=False)
+            share = self._clients[key] = ClientShare(self, *key)
+            if self._timer is None:
+                self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)
+        else:
+            self._clients.move_to_end(key)
+        share.last_used_ms = self.now_ms()
+        if share.generation != self._generation:
+            self._resolve(share)
+        return share
+
+    def mutations(self, principal: str, client_id: str | None, *, strict: bool) -> MutationQuota | None:
+        """For a request that makes or deletes partitions; None where no quota holds."""
+        allowance = self.share(principal, client_id).mutations
+        return None if allowance is None else MutationQuota(self, allowance, strict=strict)
+
+    def _resolve(self, share: ClientShare) -> None:
+        share.generation = self._generation
+        share.produce = self._rate(PRODUCER_BYTE_RATE, share)
+        share.fetch = self._rate(CONSUMER_BYTE_RATE, share)
+        share.request = self._rate(REQUEST_PERCENTAGE, share)
+        found = quota_of(self._bounds[CONTROLLER_MUTATION_RATE], share.user, share.client_id)
+        if found is None:
+            share.mutations = None
+            return
+        holder, bound = found
+        bucket = self._buckets.get(holder)
+        if bucket is None:
+            bucket = self._buckets[holder] = Allowance(TokenBucket(self._mutation_window))
+        bucket.bound = bound
+        share.mutations = bucket
+
+    def _rate(self, name: str, share: ClientShare) -> Allowance[Rate] | None:
+        found = quota_of(self._bounds[name], share.user, share.client_id)
+        if found is None:
+            return None
+        holder, bound = found
+        allowance = self._rates.get((name, holder))
+        if allowance is None:
+            allowance = self._rates[(name, holder)] = Allowance(Rate(self.window))
+        allowance.bound = bound
+        return allowance
+
+    def _forget_idle(self) -> None:
+        self._timer = None
+        clients, oldest_ms = self._clients, self.now_ms() - limits.QUOTA_CLIENT_IDLE_MS
+        while clients and next(iter(clients.values())).last_used_ms <= oldest_ms:
+            clients.popitem(last=False)
+        if clients:
+            self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)

@@ -1,0 +1,1 @@
+"""Quotas of clients: rates, precedence, and clients that are held to them."""

@@ -1,0 +1,231 @@
+"""Clients that are over a quota: what their replies tell, and that their connections rest for so long (KIP-219)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness.batches import batch
+
+from pybroker.testing import Broker
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from pybroker_protocol.messages.api_versions import ApiVersionsRequest
+from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.uuids import ZERO_UUID
+from tests.broker.wire_client import WireClient, fetch_request, produce_request
+
+CLIENT, TOPIC = "greedy", "t"
+PATIENCE_S = 0.8  # some of a throttle time, to see that nothing is served meanwhile
+BATCH = batch(b"x" * 10_000)
+
+
+def set_quota(wire: WireClient, key: str, value: float | None, **entity: str | None) -> None:
+    parts = entity or {"client_id": CLIENT}
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[
+            AlterClientQuotasRequestEntityData(entity_type=kind.replace("_", "-"), entity_name=name)
+            for kind, name in parts.items()
+        ],
+        ops=[OpData(key=key, value=value or 0.0, remove=value is None)],
+    )
+    (told,) = wire.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1).entries
+    assert told.error_code == 0, told.error_message
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port), client_id="admin") as wire:
+        wire.create_topic(TOPIC)
+        yield wire
+
+
+@pytest.fixture
+def greedy(broker: Broker, admin: WireClient) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port), client_id=CLIENT) as wire:
+        yield wire
+
+
+def timed(wire: WireClient, request: Any, version: int) -> tuple[Any, float]:
+    """The reply, and how many seconds it took."""
+    begun = time.monotonic()
+    return wire.ask(request, version), time.monotonic() - begun
+
+
+def produced(wire: WireClient, times: int = 1, acks: int = -1) -> list[int]:
+    """The throttle times that the replies tell."""
+    request = produce_request(TOPIC, BATCH, acks=acks)
+    return [wire.ask(request, 9).throttle_time_ms for _ in range(times)]
+
+
+def test_producer_over_its_quota_is_told_at_once_and_rests_for_so_long(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "producer_byte_rate", 1_900.0)
+    assert produced(greedy, 1) == [0], "a window's worth may come at once"
+    response, took_s = timed(greedy, produce_request(TOPIC, BATCH), 9)
+    assert response.throttle_time_ms > 100
+    assert took_s < response.throttle_time_ms / 1000 / 2
+    assert response.responses[0].partition_responses[0].error_code == 0, "what came is written all the same"
+    _, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    assert took_s == pytest.approx(response.throttle_time_ms / 1000, abs=0.2)
+    assert produced(admin, 5) == [0] * 5, "others do not rest"
+
+
+def test_front_serves_a_client_up_to_its_quota_and_the_reply_that_passes_it_tells_so(
+    admin: WireClient, greedy: WireClient
+) -> None:
+    set_quota(admin, "producer_byte_rate", 10_200.0)
+    times = produced(greedy, 11)
+    assert times[:9] == [0] * 9
+    assert times[-1] > 0
+
+
+def test_requests_that_are_there_already_wait_till_their_client_has_rested(
+    admin: WireClient, greedy: WireClient
+) -> None:
+    set_quota(admin, "producer_byte_rate", 1_900.0)
+    produced(greedy)
+    begun = time.monotonic()
+    greedy.send(produce_request(TOPIC, BATCH), 9)
+    greedy.send(fetch_request(TOPIC, 0), 12)
+    rest_ms = greedy.receive().throttle_time_ms
+    assert rest_ms > 500
+    assert greedy.receive().error_code == 0
+    assert time.monotonic() - begun > rest_ms / 1000 - 0.05
+
+
+def test_producer_without_acknowledgements_rests_too(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "producer_byte_rate", 1_850.0)
+    greedy.post(*[produce_request(TOPIC, BATCH, acks=0)] * 2, version=9)
+    _, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    assert took_s > PATIENCE_S
+
+
+def test_fetch_over_the_quota_is_empty_and_what_it_left_out_comes_later(admin: WireClient, greedy: WireClient) -> None:
+    produced(admin, 4)
+    set_quota(admin, "consumer_byte_rate", 1_900.0)
+    request = fetch_request(TOPIC, 0, partition_max_bytes=15_000)
+    first = greedy.ask(request, 12)
+    assert first.throttle_time_ms == 0
+    assert len(first.responses[0].partitions[0].records) > 10_000
+    over = greedy.ask(request, 12)
+    assert over.throttle_time_ms > 100
+    assert over.responses == []
+    last, took_s = timed(greedy, request, 12)
+    assert took_s == pytest.approx(over.throttle_time_ms / 1000, abs=0.2)
+    assert len(last.responses[0].partitions[0].records) > 10_000
+
+
+def test_fetch_that_could_never_be_within_its_quota_is_cut_to_what_can(admin: WireClient, greedy: WireClient) -> None:
+    produced(admin, 8)
+    set_quota(admin, "consumer_byte_rate", 2_500.0)
+    reply = greedy.ask(fetch_request(TOPIC, 0), 12)
+    assert reply.throttle_time_ms == 0
+    assert 10_000 < len(reply.responses[0].partitions[0].records) < 25_000
+
+
+def test_session_that_begins_while_its_client_is_over_its_quota_is_none(admin: WireClient, greedy: WireClient) -> None:
+    produced(admin, 2)
+    set_quota(admin, "consumer_byte_rate", 1_100.0)
+    greedy.ask(fetch_request(TOPIC, 0, partition_max_bytes=1), 12)
+    over = greedy.ask(fetch_request(TOPIC, 0, partition_max_bytes=1, session_epoch=0), 12)
+    assert over.throttle_time_ms > 0
+    assert (over.session_id, over.responses) == (0, [])
+
+
+def test_session_is_told_later_what_a_throttled_fetch_of_it_left_out(admin: WireClient, greedy: WireClient) -> None:
+    produced(admin, 2)
+    set_quota(admin, "consumer_byte_rate", 3_000.0)
+    first = greedy.ask(fetch_request(TOPIC, 0, partition_max_bytes=1, session_epoch=0), 12)
+    assert len(first.responses[0].partitions[0].records) > 10_000
+    more = {"session_id": first.session_id, "partition_max_bytes": 1}
+    replies = [greedy.ask(fetch_request(TOPIC, 1, session_epoch=epoch, **more), 12) for epoch in (1, 2, 3)]
+    assert replies[0].throttle_time_ms == 0
+    assert replies[1].throttle_time_ms > 0
+    assert [reply.session_id for reply in replies] == [first.session_id] * 3
+    assert len(replies[2].responses[0].partitions[0].records) > 10_000
+
+
+def test_time_of_requests_counts_for_every_kind_of_them(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "request_percentage", 0.0001)
+    reply = greedy.ask(MetadataRequest(topics=None, include_cluster_authorized_operations=False), 9)
+    assert 0 < reply.throttle_time_ms <= 1_000, "never for longer than a sample"
+    reply, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    assert reply.throttle_time_ms > 0
+    assert took_s > PATIENCE_S
+    assert [topic.name for topic in admin.ask(MetadataRequest(topics=None), 9).topics] == [TOPIC]
+
+
+def test_metadata_in_a_version_without_throttle_times_is_whole(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "request_percentage", 0.0001)
+    reply = greedy.ask(MetadataRequest(topics=None), 1)
+    assert [topic.name for topic in reply.topics] == [TOPIC]
+
+
+def create(wire: WireClient, name: str, partitions: int, version: int = 7, *, validate_only: bool = False) -> Any:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+    return wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=9_000, validate_only=validate_only), version)
+
+
+def test_partitions_that_are_made_and_deleted_empty_a_bucket_which_then_refuses(
+    admin: WireClient, greedy: WireClient
+) -> None:
+    set_quota(admin, "controller_mutation_rate", 1.0)
+    assert create(greedy, "a", 12).topics[0].error_code == 0, "the last of the bucket may be more than there is"
+    refused = create(greedy, "b", 1)
+    assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert 0 < refused.throttle_time_ms <= 1_000
+    grown, took_s = timed(
+        greedy,
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="a", count=13, assignments=None)], timeout_ms=9_000, validate_only=False
+        ),
+        3,
+    )
+    assert took_s == pytest.approx(refused.throttle_time_ms / 1000, abs=0.3)
+    assert grown.results[0].error_code == 0
+    deleted = greedy.ask(
+        DeleteTopicsRequest(topics=[DeleteTopicState(name="a", topic_id=ZERO_UUID)], timeout_ms=9_000), 6
+    )
+    assert deleted.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert create(admin, "c", 20).topics[0].error_code == 0
+
+
+def test_older_versions_change_what_they_like_and_rest_for_it(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "controller_mutation_rate", 20.0)
+    assert create(greedy, "a", 230, version=5).throttle_time_ms > 0
+    again = create(greedy, "b", 5, version=5)
+    assert again.topics[0].error_code == 0
+    assert again.throttle_time_ms > 0
+
+
+def test_clients_of_one_user_share_its_quota(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "producer_byte_rate", 2_050.0, user="ANONYMOUS")
+    assert produced(greedy, 1) == [0]
+    assert produced(admin, 1)[0] == 0
+    assert produced(greedy, 1)[0] > 0
+
+
+def test_connection_that_rests_goes_on_when_the_last_quota_is_removed(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "producer_byte_rate", 1.0)
+    rest_ms = produced(greedy, 1)[0]
+    assert rest_ms > 60_000
+    greedy.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    set_quota(admin, "producer_byte_rate", None)
+    assert greedy.receive().error_code == 0
+    assert produced(greedy, 30) == [0] * 30
