@@ -25,57 +25,68 @@ from pybroker.handlers.context import NO_REPLY
 from pybroker.net.dispatch import PRODUCE_KEY
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused
 from pybroker.net.fronts import Fronts
-from pybroker.net.hang_ups import has_hung_up
+from pybroker.net.hang_ups import has_hung_up, is_hello_of_tls
 from pybroker.net.inbox import OWN_BUFFER_BYTES, Inbox
+from pybroker.net.metering import HeldUp
 from pybroker.net.outbox import Outbox
 from pybroker.net.reply_order import ReplyOrder, WaitingReply
 from pybroker.net.requests import Requests
 from pybroker.net.turns import Turn
+from pybroker.security.login import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pybroker.cluster.scram import ScramServer
+    from pybroker.env import Cancellable
     from pybroker.handlers.context import HeldRequest, Parked
     from pybroker.net.buffers import ReceiveBuffer
-    from pybroker.net.dispatch import ServedApi
+    from pybroker.net.dispatch import Dispatcher, ServedApi
     from pybroker.net.processor import Processor
     from pybroker.net.receive_budget import HeldCopy
+    from pybroker.security.login import Login, Session
 
 log = logging.getLogger(__name__)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol, HeldUp):
     """See the module's docstring.  One instance per accepted socket."""
 
     __slots__ = (
         "_current",
         "_fronts",
+        "_goes_on_soon",
         "_has_served",
         "_inbox",
         "_last_unsent_bytes",
-        "_listener",
         "_outbox",
         "_processor",
         "_reading_paused",
         "_replies",
         "_requests",
         "_serving",
-        "_stalled_sweeps",
+        "_session_timer",
         "_transport",
-        "_write_paused",
         "client_software",
         "closed",
         "is_broker",
         "last_seen_sweep",
+        "listener",
         "login",
         "peer_host",
+        "principal",
         "turn",
     )
 
-    def __init__(self, processor: Processor, listener: str) -> None:
+    def __init__(
+        self,
+        processor: Processor,
+        listener: str,
+        login: Login | None = None,
+        principal: str = limits.ANONYMOUS,
+    ) -> None:
         self._processor = processor
-        self._listener = listener
+        super().__init__()
+        self.listener = listener
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
         self._requests: Requests = None  # type: ignore[assignment]  # until connection_made
         self._inbox = Inbox(processor.framing, processor.budget)
@@ -85,14 +96,15 @@ class Connection(asyncio.BufferedProtocol):
         self.turn = Turn()
         self._current: ReceiveBuffer | None = None  # holds the request that is being served
         self._serving = False
+        self._goes_on_soon = False
         self._has_served = False  # in this turn
         self._reading_paused = False
-        self._write_paused = False
         self._last_unsent_bytes = 0
-        self._stalled_sweeps = 0
         self.client_software = ("", "")
         self.is_broker = False
-        self.login: ScramServer | None = None
+        self.login = login
+        self.principal = principal
+        self._session_timer: Cancellable | None = None
         self.closed = False
         self.last_seen_sweep = processor.sweep
         self.peer_host = ""
@@ -104,9 +116,9 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer_host = f"/{peer[0]}" if peer else "/unknown"
         processor = self._processor
-        dispatcher = processor.dispatcher_of(self._listener, is_broker=False)
+        dispatcher = processor.dispatcher_of(self.listener, is_broker=False)
         self._requests = Requests(
-            self, self._listener, processor.services, dispatcher, processor.long_requests, self._fronts
+            self, self.listener, processor.services, dispatcher, processor.long_requests, self._fronts
         )
         self._transport.set_write_buffer_limits(high=limits.UNSENT_BYTES)
         processor.add(self)
@@ -125,6 +137,10 @@ class Connection(asyncio.BufferedProtocol):
             self._put_off(nbytes)
             return
         begun_ns = turn.begin()
+        if begun_ns > processor.gate.open_until_ns and not self.is_broker:
+            self._receive(nbytes)
+            processor.gate.wait(self)
+            return
         if inbox.buffer is not None:
             inbox.received(nbytes)
             self._serve_own()
@@ -145,14 +161,6 @@ class Connection(asyncio.BufferedProtocol):
         if used_ns > limits.SHORT_TURN_NS:
             processor.turns.took(self, used_ns)
 
-    def pause_writing(self) -> None:
-        self._write_paused = True
-
-    def resume_writing(self) -> None:
-        self._write_paused = False
-        self._stalled_sweeps = 0
-        self._serve_on()
-
     def eof_received(self) -> bool:
         return False
 
@@ -167,7 +175,12 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.release(self)
         self._outbox.clear()
         self._processor.long_requests.unsent.forget(self)
+        self._processor.gate.forget(self)
         self._processor.remove(self)
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+            self._session_timer = None
+        self.measure(None)
         # Both refer to us: without them our memory goes at once, not when the garbage collector comes.
         self._fronts.forget()
         self._requests.forget()
@@ -196,6 +209,38 @@ class Connection(asyncio.BufferedProtocol):
             if not self._serving:
                 self._flush()
 
+    def login_began(self) -> None:
+        """Nothing but the exchange is served."""
+        self._serve_only(self._processor.logins.exchange)
+
+    def logged_in(self, session: Session) -> None:
+        """It is known who it is, until the session ends; then only a login anew is served."""
+        processor = self._processor
+        self.is_broker = session.is_broker
+        self.measure(self.meter)
+        self._requests.serve_by(processor.dispatcher_of(self.listener, is_broker=session.is_broker))
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+            self._session_timer = None
+        if session.expires_at_ms is not None:
+            left_ms = max(session.expires_at_ms - processor.clock.monotonic_ms(), 0)
+            self._session_timer = processor.timers.call_later(left_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._session_timer = None
+        if self.login is not None and self.login.step is Step.DONE:  # else a login anew has begun
+            self._serve_only(self._processor.logins.expired)
+
+    def login_failed(self, response: Any, reason: str) -> Parked:
+        """Answer so after a while, and close; nothing behind it is served."""
+        self._warn(reason)
+        self._serve_only(self._processor.logins.nothing)
+        return self._processor.logins.tell_late(response, self.close)
+
+    def _serve_only(self, dispatcher: Dispatcher) -> None:
+        self._fronts.current = None
+        self._requests.serve_by(dispatcher)
+
     # --- serving ---------------------------------------------------------------------------------------------------
 
     def _serve(self, buffer: ReceiveBuffer, pos: int, end: int) -> int:
@@ -205,23 +250,33 @@ class Connection(asyncio.BufferedProtocol):
         self._current = buffer
         self._serving = True
         served = 0
-        while end - pos >= LENGTH_BYTES and not self._write_paused:
-            if fronts.current is not None and not replies.waiting and not (served and self.turn.is_over()):
-                pos, requests = fronts.current.serve(view, pos, end, self._outbox)
+        meter = self.meter
+        serve = self._requests.serve if meter is None else meter.serve
+        while end - pos >= LENGTH_BYTES and not self._is_held_up:
+            front = fronts.current
+            if (
+                front is not None
+                and (not replies.waiting or (front.waits and self._may_overtake(view, pos, end)))
+                and not (served and self.turn.is_over())
+                and (meter is None or meter.lets_front_serve(view, pos, end))
+            ):
+                pos, requests = front.serve(view, pos, end, self._outbox)
+                if meter is not None:
+                    meter.front_served(pos)
                 if requests:
                     served += requests
                     continue
             try:
                 stop = self._processor.framing.end_of_frame(view, pos, end)
             except FrameRefused as error:
-                self.refuse(str(error))
+                self.refuse("a TLS client on a listener without TLS" if is_hello_of_tls(view[pos:end]) else str(error))
                 break
             if not stop or (replies.waiting and not self._may_overtake(view, pos, stop)):
                 break
             if served and self.turn.is_over():
                 self.turn.cut_short()
                 break
-            self._requests.serve(view[pos + LENGTH_BYTES : stop])
+            serve(view[pos + LENGTH_BYTES : stop])
             pos = stop
             served += 1
             if self.closed:
@@ -264,9 +319,16 @@ class Connection(asyncio.BufferedProtocol):
                 turns.took(self, used_ns)
         self._flush()
 
+    def go_on(self) -> None:
+        """Called by the gate when it opens."""
+        self._serve_on()
+
     def next_turn(self) -> int:
         """Called by ``turns`` when our turn has come: serve what waits; gives back what that took in ns."""
         begun_ns = self.turn.begin()
+        if begun_ns > self._processor.gate.open_until_ns and not self.is_broker:
+            self._processor.gate.wait(self)
+            return 0
         self._serve_own()
         self._flush()
         used_ns = self.turn.end(begun_ns, self._has_served)
@@ -275,14 +337,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put_off(self, nbytes: int) -> None:
         """Keep what was received until it is our turn; an unfinished frame needs none to read on."""
+        self._receive(nbytes)
+        if self._inbox.holds_whole_frame():
+            self._processor.turns.wait(self)
+
+    def _receive(self, nbytes: int) -> None:
+        """Keep what was received, and serve nothing of it."""
         inbox = self._inbox
         if inbox.buffer is None:
             inbox.keep(self, self._processor.shared, 0, nbytes)
         else:
             inbox.received(nbytes)
         self._read_on()
-        if inbox.holds_whole_frame():
-            self._processor.turns.wait(self)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -297,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         """Read from the socket, but for when a whole frame waits already or there is no room for the rest of one."""
-        wanted = self._inbox.may_read_on(self)
+        wanted = (self.meter is None or not self.meter.is_muted) and self._inbox.may_read_on(self)
         if wanted == self._reading_paused and not self._transport.is_closing():
             self._reading_paused = not wanted
             if wanted:
@@ -333,21 +399,36 @@ class Connection(asyncio.BufferedProtocol):
         parked.subscribe(reply.deliver)
 
     def on_reply_ready(self) -> None:
-        """A waiting reply is there: send it and those behind it that are there too, then go on serving."""
+        """A waiting reply is there: send it and those behind it that are there too, then go on serving.
+
+        Where others wait behind it, several may be there in this turn (one high watermark acknowledges many produces):
+        they leave with one write, at its end.
+        """
         while (reply := self._replies.next_ready()) is not None:
             if reply.response is None:
                 self.refuse("the request cannot be answered")
                 return
             if reply.response is not NO_REPLY:
                 self._send(reply.api, reply.correlation_id, reply.response)
-        if not self._serving:
+        if self._serving:
+            return
+        if not self._replies.waiting:
             self._serve_on()
             self._flush()
+        elif not self._goes_on_soon:
+            self._goes_on_soon = True
+            self._processor.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on_soon = False
+        self._serve_on()
+        self._flush()
 
     def _send(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Send a reply at the end of this turn."""
         try:
-            self._outbox.add(api, correlation_id, response)
+            meter = self.meter
+            self._outbox.add(api, correlation_id, response if meter is None else meter.throttled(api, response))
         except Exception:
             # Our own mistake; a client that hears nothing would wait for ever, and so would its later requests.
             log.exception("a reply to %s cannot be encoded", self)
@@ -358,11 +439,6 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.flush(self._transport)
 
     # --- the end ---------------------------------------------------------------------------------------------------
-
-    def become_broker(self) -> None:
-        """The peer has proved that it is another broker of this cluster."""
-        self.is_broker = True
-        self._requests.serve_by(self._processor.dispatcher_of(self._listener, is_broker=True))
 
     def refuse(self, reason: str) -> None:
         """Close the connection because of what the peer sent, with one log line, or one for many of its kind."""
@@ -415,4 +491,4 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def __str__(self) -> str:
-        return f"{self.peer_host} (client {self._requests.client_id!r}, listener {self._listener})"
+        return f"{self.peer_host} (client {self._requests.client_id!r}, listener {self.listener})"

@@ -2,6 +2,9 @@
 
 Owns: the counts by address and the bounds on them.  Does not own the connections (``processor``).
 
+Invariant: where brokers come by a listener of their own (KIP-402), clients cannot keep them out: ``max.connections``
+counts their connections and refuses none, and clients leave them descriptors.
+
 Kafka counterpart: ConnectionQuotas.
 """
 
@@ -21,23 +24,34 @@ if TYPE_CHECKING:
 class ConnectionQuotas:
     """See the module's docstring."""
 
-    __slots__ = ("_by_host", "_config", "_count", "_descriptors_max")
+    __slots__ = ("_by_host", "_config", "_count", "_descriptors_max", "_listener_of_brokers", "_listeners")
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, listener_of_brokers: str | None) -> None:
         self._config = config
+        self._listener_of_brokers = listener_of_brokers
+        self._listeners: set[str] = set()
         descriptors = os_file.raise_open_files_limit()
         self._descriptors_max = descriptors - descriptors // limits.DESCRIPTOR_PARTS
         self._count = 0
         self._by_host: Counter[str] = Counter()
 
-    def add(self, host: str) -> str | None:
+    def add_listener(self, name: str) -> None:
+        """There are connections by that listener, too."""
+        self._listeners.add(name)
+
+    def add(self, host: str, listener: str) -> str | None:
         """Count a connection that is there already; why it is one too many, or None."""
         self._count += 1
         self._by_host[host] += 1
-        if self._count > self._config.get_int("max.connections"):
+        brokers_come_apart = self._listener_of_brokers in self._listeners and len(self._listeners) > 1
+        is_protected = brokers_come_apart and listener == self._listener_of_brokers
+        if self._count > self._config.get_int("max.connections") and not is_protected:
             return "more than max.connections connections"
-        if self._count > self._descriptors_max:
-            return f"more than {self._descriptors_max} connections: other descriptors are for files"
+        count_max = self._descriptors_max
+        if brokers_come_apart and not is_protected:
+            count_max -= count_max // limits.CONNECTION_PARTS
+        if self._count > count_max:
+            return f"more than {count_max} connections: other descriptors are for files, or other brokers"
         if self._by_host[host] > self._max_of(host):
             return "more than max.connections.per.ip connections from this address"
         return None

@@ -15,7 +15,9 @@ from typing import Any
 from pybroker.apis import BY_KEY, Api, Route
 from pybroker_protocol import codec, messages
 
+SASL_HANDSHAKE_KEY = 17
 API_VERSIONS_KEY = 18
+SASL_AUTHENTICATE_KEY = 36
 PRODUCE_KEY = 0
 FETCH_KEY = 1
 OFFSET_COMMIT_KEY = 8
@@ -111,28 +113,37 @@ class UnsupportedApiVersion(Exception):
 
 
 class UnknownApiKey(Exception):
-    """The key is not served at all."""
+    """The key is not served, at all or now."""
 
-    def __init__(self, key: int) -> None:
-        super().__init__(f"API key {key} is not served")
+    def __init__(self, key: int, why: str = "is not served") -> None:
+        super().__init__(f"API key {key} {why}")
 
 
 class Dispatcher:
     """What is served by the first four bytes of a request: API key and version in one int."""
 
-    __slots__ = ("_by_key", "served")
+    __slots__ = ("_by_key", "_why_not", "served")
 
     def __init__(self, *others: Api) -> None:
         """``others``: what is served beside what clients may ask for."""
         self._by_key = {**BY_KEY, **{api.key: api for api in others}} if others else BY_KEY
+        self._why_not = "is not served"
         self.served: dict[int, ServedApi] = {}
+
+    @classmethod
+    def only(cls, *keys: int, why: str) -> Dispatcher:
+        """Nothing but these, of what clients may ask for; ``why`` is said of all others."""
+        dispatcher = cls()
+        dispatcher._by_key = {key: BY_KEY[key] for key in keys}
+        dispatcher._why_not = why
+        return dispatcher
 
     def resolve(self, key_and_version: int) -> ServedApi:
         """Build and remember it; raises ``UnknownApiKey`` or ``UnsupportedApiVersion``."""
         key, version = key_and_version >> 16, key_and_version & 0xFFFF
         api = self._by_key.get(key)
         if api is None:
-            raise UnknownApiKey(key)
+            raise UnknownApiKey(key, self._why_not)
         if not api.versions[0] <= version <= api.versions[1]:
             raise UnsupportedApiVersion(api, version)
         served = ServedApi(api, version)

@@ -3,8 +3,8 @@
 Owns: when a front is learned, and the one that a connection has.  Does not own what a front does
 (``produce_front``, ``commit_front``: fronts of the one path that all requests go), nor any rule.
 
-Invariants: a front is learned only from a request that has just succeeded the ordinary way, and not more often than
-pays; there is one at most.
+Invariants: a front is learned only from a request that has just succeeded the ordinary way, or that is appended and
+waits for other replicas, and not more often than pays; there is one at most.
 """
 
 from __future__ import annotations
@@ -61,9 +61,29 @@ class Fronts:
                 from pybroker.net.produce_front import front_of_produce
 
                 self._pause = _PAUSE
-                self.current = front_of_produce(ctx, api, request, frame)
+                self.current = front_of_produce(replier, ctx, api, request, frame)
                 return self.current is not None
         return False
+
+    def learn_waiting(
+        self, replier: Replier, ctx: RequestContext, api: ServedApi, request: Any, frame: memoryview
+    ) -> None:
+        """Remember a Produce whose reply waits, if that is for other replicas; ``ctx`` may be kept."""
+        if self._pause:
+            self._pause -= 1
+            return
+        topics = request.topic_data
+        if (
+            len(topics) == 1
+            and len(topics[0].partition_data) == 1
+            and self._framing.frame_bytes_max >= 2 * limits.INLINE_WRITE_BYTES_MAX
+        ):
+            from pybroker.net.produce_front import front_of_produce
+
+            self._pause = _PAUSE
+            front = front_of_produce(replier, ctx, api, request, frame)
+            if front is not None and front.waits:
+                self.current = front
 
     def forget(self) -> None:
         """There will be no further request."""

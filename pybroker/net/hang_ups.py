@@ -1,4 +1,4 @@
-"""Whether a peer has hung up while nothing is read from it.
+"""Whether a peer has hung up while nothing is read from it, or speaks something else altogether.
 
 A loop notices the end of a stream by reading.  While a whole request waits behind one that is being answered nothing is
 read, and what the first one asks may take its time: somebody has to ask the kernel.
@@ -24,3 +24,8 @@ def has_hung_up(transport: asyncio.Transport) -> bool:
     poll = select.poll()
     poll.register(sock.fileno(), _END_OF_STREAM)
     return bool(poll.poll(0))
+
+
+def is_hello_of_tls(received: bytes | bytearray | memoryview) -> bool:
+    """Whether these are the first bytes of a TLS client: a handshake record of any version."""
+    return len(received) >= 3 and received[0] == 0x16 and received[1] == 0x03

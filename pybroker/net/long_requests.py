@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.handlers.context import HeldRequest, Steps
     from pybroker.net.dispatch import ServedApi
+    from pybroker.net.metering import Meter
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,9 @@ class Requester(ReplyTaker, RequestChannel, Protocol):
 
     @property
     def closed(self) -> bool: ...
+
+    @property
+    def meter(self) -> Meter | None: ...
 
     def serving(self, held: HeldRequest | None) -> AbstractContextManager[None]:
         """While a request goes on, its handler may hold the bytes that are held for it, and nothing is started."""
@@ -143,6 +147,9 @@ class LongRequest:
             response = yield response
         if response is None or response is NO_REPLY:
             return response
+        meter = self._connection.meter
+        if meter is not None:
+            response = meter.throttled(self.api, response)
         parts: list[Any] = [b""]
         try:
             for size in self.api.encode_in_steps(response, parts):
@@ -186,8 +193,12 @@ class LongRequest:
             self.is_large = True
         try:
             try:
+                meter = self._connection.meter
                 with self._connection.serving(self._held):
-                    self._go_on(ends_ns)
+                    if meter is None:
+                        self._go_on(ends_ns)
+                    else:
+                        meter.work(lambda: self._go_on(ends_ns))
             except StopIteration as end:
                 self._complete(end.value)
                 return False

@@ -37,6 +37,23 @@ class EncodedReply:
         self.parts = parts
 
 
+class EncodedReplies:
+    """The replies to several requests, whole and in order, and their bytes."""
+
+    __slots__ = ("replies", "size")
+
+    def __init__(self, replies: list[bytes]) -> None:
+        self.replies = replies
+        self.size = sum(map(len, replies))
+
+
+def whole_reply(api: ServedApi, correlation_id: int, response: Any) -> bytes:
+    """A reply as one buffer, header and all; raises whatever its encoder raises."""
+    outbox = Outbox()
+    outbox.add(api, correlation_id, response)
+    return b"".join(outbox.parts)
+
+
 class Outbox:
     """What one connection sends at the end of its turn: ``parts``, of ``size`` bytes without the headers."""
 
@@ -51,6 +68,9 @@ class Outbox:
         parts: list[Any] = [b""]
         if response.__class__ is EncodedReply:
             parts = response.parts
+        elif response.__class__ is EncodedReplies:
+            self.add_encoded(response.replies, response.size)
+            return
         else:
             api.encode(response, parts)
         size = sum(map(len, parts))

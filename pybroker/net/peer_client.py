@@ -21,7 +21,7 @@ from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import Framing
 from pybroker.net.peer_link import LinkSurroundings, PeerLink
-from pybroker.net.peer_login import PeerLogin
+from pybroker.net.peer_login import ClusterSecret, PeerLogin
 from pybroker.net.peer_requests import PeerEncoder
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import ImageListener
     from pybroker.cluster.peers import PeerDone
     from pybroker.env import Env
+    from pybroker.security.tls_stores import Tls
     from pybroker_protocol.schema import Request
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class Addresses(Protocol):
 class PeerClient:
     """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers.
 
-    With a ``secret`` each connection begins with the proof that both sides know it.
+    With a ``secret`` each connection begins with the proof that both sides know it; ``over_sasl`` says whether that
+    listener asks its clients who they are, too, and ``tls`` what it speaks.
     """
 
     def __init__(
@@ -59,7 +61,11 @@ class PeerClient:
         listener: str,
         reply_bytes_max: int = 0,
         secret: bytes | None = None,
+        *,
+        over_sasl: bool = False,
+        tls: Callable[[], Tls | None] = lambda: None,
     ) -> None:
+        self.on_broken: Callable[[int], None] = lambda broker_id: None
         self._env = env
         self._metadata = metadata
         self._listener = listener
@@ -75,7 +81,8 @@ class PeerClient:
             BufferPool(),
             self._folded_log,
             {},
-            None if secret is None else partial(PeerLogin, env, client_id, secret),
+            None if secret is None else partial(PeerLogin, env, client_id, ClusterSecret(secret), over_sasl),
+            tls,
         )
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._on_image)
 
@@ -147,9 +154,13 @@ class PeerClient:
             endpoint = self._endpoint(self._metadata.image, broker_id)
             if endpoint is None:
                 return None
-            link = PeerLink(f"broker {broker_id} ({channel})", endpoint, self._shared)
+            name, told = f"broker {broker_id} ({channel})", partial(self._tell_broken, broker_id)
+            link = PeerLink(name, endpoint, self._shared, told)
             self._links.setdefault(broker_id, {})[channel] = link
         return link
+
+    def _tell_broken(self, broker_id: int) -> None:
+        self.on_broken(broker_id)
 
     def _endpoint(self, image: ClusterImage, broker_id: int) -> Endpoint | None:
         broker = image.brokers.get(broker_id)

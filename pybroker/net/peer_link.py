@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pybroker.net.framing import Framing
     from pybroker.net.peer_login import PeerLogin
     from pybroker.net.peer_requests import PeerRequest
+    from pybroker.security.tls_stores import Tls
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,12 @@ class LinkSurroundings(NamedTuple):
     folded_log: FoldedLog
     attempts: dict[asyncio.Task[None], None]  # tries to connect, also those that are given up and not over yet
     new_login: Callable[[], PeerLogin] | None = None  # what comes before the first request
+    tls: Callable[[], Tls | None] = lambda: None  # of the listener by which brokers come
 
 
 class PeerLink:
-    """See the module's docstring.  ``name`` is for the log."""
+    """See the module's docstring.  ``name`` is for the log; ``on_broken`` hears of each connection that broke or
+    could not be made."""
 
     __slots__ = (
         "_attempt",
@@ -67,6 +70,7 @@ class PeerLink:
         "_login",
         "_name",
         "_next_deadline_ms",
+        "_on_broken",
         "_requests",
         "_retry_at_ms",
         "_retry_timer",
@@ -75,8 +79,11 @@ class PeerLink:
         "_waiting_bytes",
     )
 
-    def __init__(self, name: str, endpoint: Endpoint, shared: LinkSurroundings) -> None:
+    def __init__(
+        self, name: str, endpoint: Endpoint, shared: LinkSurroundings, on_broken: Callable[[], None] = lambda: None
+    ) -> None:
         self._name = name
+        self._on_broken = on_broken
         self._endpoint = endpoint
         self._shared = shared
         self._env = shared.env
@@ -166,11 +173,21 @@ class PeerLink:
     async def _try_to_connect(self, candidate: PeerConnection, endpoint: Endpoint) -> None:
         """One try; it ends with ``on_connected``, or here."""
         try:
-            await self._shared.loop.create_connection(lambda: candidate, endpoint.host, endpoint.port)
+            await self._shared.loop.create_connection(
+                lambda: self._on_the_wire(candidate, endpoint.host), endpoint.host, endpoint.port
+            )
         except (OSError, ValueError, OverflowError) as error:  # the others for what is no host, or no port
             if candidate is self._candidate:
                 self._forget_attempt()
                 self._failed(PeerFailure.UNREACHABLE, str(error))
+
+    def _on_the_wire(self, candidate: PeerConnection, host: str) -> asyncio.BufferedProtocol:
+        tls = self._shared.tls()
+        if tls is None:
+            return candidate
+        from pybroker.net.tls_connection import TlsClientConnection
+
+        return TlsClientConnection(tls, host, self._env.timers, candidate)
 
     def _give_attempt_up(self) -> None:
         self._drop_attempt()
@@ -269,6 +286,7 @@ class PeerLink:
         jitter = 1 + cluster_limits.RECONNECT_JITTER * (2 * self._env.random.random() - 1)
         self._failures += 1
         self._retry_at_ms = self._env.clock.monotonic_ms() + int(backoff_ms * jitter)
+        self._on_broken()
         self._fail_all(failure, reason, culprits)
 
     def _stop_retrying(self) -> None:

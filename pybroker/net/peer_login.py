@@ -1,7 +1,10 @@
 """Proving to another broker that this one belongs to the cluster, before anything is asked of it.
 
-Owns: the three requests of a login (SaslHandshake, and SaslAuthenticate twice) and what is answered.  Owns neither the
-proof (``cluster/scram``) nor the connection (``peer_link``).
+Owns: the three requests of a login (SaslHandshake, and SaslAuthenticate twice), what is answered, and the secret with
+its keys, which are derived once.  Owns neither the proof (``security/scram``) nor the connection (``peer_link``).
+
+Over a listener without SASL the mechanism goes by its own name, as to brokers of earlier versions; over one with SASL,
+where clients may use it, too, by one that is the brokers' alone.
 
 Kafka counterpart: SaslClientAuthenticator.
 """
@@ -10,9 +13,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pybroker.cluster.scram import MECHANISM, NONCE_BYTES, ScramClient, ScramError
 from pybroker.env import Env
 from pybroker.net.peer_requests import PeerApi
+from pybroker.security.mechanisms import CLUSTER_MECHANISM
+from pybroker.security.sasl import SaslError
+from pybroker.security.scram import NONCE_BYTES, SHA_256, ScramClient
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -25,31 +30,49 @@ class LoginRefused(Exception):
     """The other broker does not take this one for one of its cluster, or is none itself."""
 
 
+class ClusterSecret:
+    """The secret, salted: all brokers of a cluster say the same salt, so that this is done once."""
+
+    __slots__ = ("_salted", "_secret")
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._salted: tuple[bytes, int, bytes] | None = None
+
+    def salted(self, salt: bytes, iterations: int) -> bytes:
+        """See ``ScramClient``."""
+        if self._salted is None or self._salted[:2] != (salt, iterations):
+            self._salted = (salt, iterations, SHA_256.salted(self._secret, salt, iterations))
+        return self._salted[2]
+
+
 class PeerLogin:
     """One login: ``begin``, then ``on_reply`` until it ``is_over``."""
 
-    __slots__ = ("_api", "_client_id", "_scram", "_step", "is_over")
+    __slots__ = ("_api", "_client_id", "_mechanism", "_scram", "_step", "is_over")
 
-    def __init__(self, env: Env, client_id: str, secret: bytes) -> None:
+    def __init__(self, env: Env, client_id: str, secret: ClusterSecret, over_sasl: bool = False) -> None:
         self._client_id = client_id
-        self._scram = ScramClient(client_id, secret, env.random.randbytes(NONCE_BYTES))
+        self._mechanism = CLUSTER_MECHANISM if over_sasl else SHA_256.name
+        self._scram = ScramClient(SHA_256, client_id, secret.salted, env.random.randbytes(NONCE_BYTES))
         self._step = 0
         self._api = PeerApi(SaslHandshakeRequest, _HANDSHAKE_VERSION)
         self.is_over = False
 
     def begin(self) -> bytes:
         """The first frame."""
-        return self._api.frame(SaslHandshakeRequest(mechanism=MECHANISM), 0, self._client_id)
+        return self._api.frame(SaslHandshakeRequest(mechanism=self._mechanism), 0, self._client_id)
 
     def on_reply(self, frame: memoryview) -> bytes:
         """The next frame, b"" once it is over.  LoginRefused."""
         try:
             response = self._api.response(frame, self._step)
             if response.error_code:
-                raise LoginRefused(getattr(response, "error_message", None) or f"error {response.error_code}")
+                message = getattr(response, "error_message", None) or f"error {response.error_code}"
+                raise LoginRefused(f"{message} (is its secret another cluster's?)")
             self._step += 1
             return self._next(response)
-        except (ProtocolError, ScramError) as error:
+        except (ProtocolError, SaslError) as error:
             raise LoginRefused(str(error)) from error
 
     def _next(self, response: Any) -> bytes:

@@ -2,7 +2,8 @@
 
 Owns: the set of connections, the buffer that they read into while they keep nothing, and the sweep for idle and stalled
 peers; and it has, for all of them, the one account of received bytes (``receive_budget``), the order of turns
-(``turns``), the requests that take long (``long_requests``) and the table of what is served (``dispatch``).
+(``turns``), the ``gate`` before clients' requests, the requests that take long (``long_requests``) and the table of
+what is served (``dispatch``).
 Does not own listening sockets (``socket_server``) nor what a connection does (``connection``).
 
 Kafka counterpart: Processor, of which there are several there, each on a thread.
@@ -16,14 +17,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
-from pybroker.apis import INTER_BROKER_APIS, LOGIN_APIS
+from pybroker.apis import INTER_BROKER_APIS
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection_quotas import ConnectionQuotas
 from pybroker.net.dispatch import Dispatcher
 from pybroker.net.framing import Framing
+from pybroker.net.gate import Gate
+from pybroker.net.logins import Logins
 from pybroker.net.long_requests import LongRequests
+from pybroker.net.metering import HeldUp, Meter
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
     from pybroker.handlers.services import Services
+    from pybroker.quotas.client_quotas import ClientQuotas
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,9 @@ class LookedAfter(Protocol):
 
     @property
     def peer_host(self) -> str: ...
+
+    @property
+    def listener(self) -> str: ...
 
     def look_after(self, idle_since_sweep: int) -> None:
         """Close it if it is to be closed for what its peer does not do."""
@@ -73,15 +81,21 @@ class Processor:
         self.budget = ReceiveBudget(BufferPool(), queued_bytes_max, self.framing.frame_bytes_max, env)
         self.shared = self.budget.take_shared()
         self.dispatcher = Dispatcher()
-        self._dispatchers_for_brokers: dict[bool, Dispatcher] = {}
+        self._dispatcher_for_brokers: Dispatcher | None = None
+        self.logins = Logins(env, config.get_int("connection.failed.authentication.delay.ms"))
+        self.timers = env.timers
+        self.clock = env.clock
+        self.call_soon = env.timers.call_soon
         self.turns = Turns(env.timers.call_soon)
+        self.gate = Gate()
         self.folded_log = FoldedLog(log, env.timers)
         self.long_requests = LongRequests(env)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
         self.sweep = 0
         self.connections: set[LookedAfter] = set()
         self._env = env
-        self._quotas = ConnectionQuotas(config)
+        self._quotas = ConnectionQuotas(config, services.inter_broker_listener)
+        self._client_quotas: ClientQuotas | None = None
         idle_ms_max = config.get_int("connections.max.idle.ms")
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
         self._sweep_timer: Cancellable | None = None
@@ -90,13 +104,15 @@ class Processor:
 
     def dispatcher_of(self, listener: str, *, is_broker: bool) -> Dispatcher:
         """What a connection of that listener is served, before and after it has proved that it is a broker's."""
-        if listener != self.services.inter_broker_listener:
+        if not is_broker or listener != self.services.inter_broker_listener:
             return self.dispatcher
-        found = self._dispatchers_for_brokers.get(is_broker)
-        if found is None:
-            others = (*LOGIN_APIS, *INTER_BROKER_APIS) if is_broker else LOGIN_APIS
-            found = self._dispatchers_for_brokers[is_broker] = Dispatcher(*others)
-        return found
+        if self._dispatcher_for_brokers is None:
+            self._dispatcher_for_brokers = Dispatcher(*INTER_BROKER_APIS)
+        return self._dispatcher_for_brokers
+
+    def add_listener(self, name: str) -> None:
+        """Connections will come by that listener, too."""
+        self._quotas.add_listener(name)
 
     def start(self) -> None:
         """Begin to look after the connections."""
@@ -108,6 +124,7 @@ class Processor:
             self._sweep_timer.cancel()
         self.budget.close()
         self.long_requests.close()
+        self.logins.close()
         for connection in list(self.connections):
             connection.close()
         try:
@@ -132,8 +149,10 @@ class Processor:
     def add(self, connection: LookedAfter) -> None:
         """Called by a connection when it is made; over a bound on connections the newcomer is closed."""
         self.connections.add(connection)
+        if self._client_quotas is not None and isinstance(connection, HeldUp):
+            connection.measure(Meter(connection, self._client_quotas, self._env))
         self._is_empty.clear()
-        reason = self._quotas.add(connection.peer_host)
+        reason = self._quotas.add(connection.peer_host, connection.listener)
         if reason is not None:
             connection.refuse(reason)
 
@@ -143,6 +162,14 @@ class Processor:
         self._quotas.remove(connection.peer_host)
         if not self.connections:
             self._is_empty.set()
+
+    def measure(self, quotas: ClientQuotas | None) -> None:
+        """Hold all clients to these quotas from now on, or, for None, to none."""
+        if quotas is not self._client_quotas:
+            self._client_quotas = quotas
+            for connection in list(self.connections):
+                if isinstance(connection, HeldUp):  # else it serves no client yet
+                    connection.measure(None if quotas is None else Meter(connection, quotas, self._env))
 
     def replace_shared(self) -> None:
         """A handler holds the shared buffer: leave it to the holder and read into another from now on."""

@@ -12,8 +12,11 @@ Deleting this module and its use in ``fronts`` changes no behaviour; ``tests/net
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/produce_path.py``
 measures it.
 
-Invariants: a front is made only from a request that succeeded; it holds for one connection, API version, client id,
-acks, topic and partition object, and is dead once that object is gone.
+Where acknowledgements wait for other replicas, the requests of a run wait together: they have one place in the order of
+replies, and one fate.
+
+Invariants: a front is made only from a request that succeeded, or that waits for other replicas; it holds for one
+connection, API version, client id, acks, topic and partition object, and is dead once that object is gone.
 """
 
 from __future__ import annotations
@@ -22,8 +25,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
+from pybroker.handlers.context import Parked
 from pybroker.handlers.produce import append_run, response_of
+from pybroker.handlers.produce_appends import fill, name_leaders
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
+from pybroker.net.outbox import EncodedReplies, whole_reply
+from pybroker.replication.partition import ACKS_ALL
 from pybroker_protocol.messages.produce import ProduceRequest
 from pybroker_protocol.records import HEADER_BYTES
 
@@ -31,7 +38,9 @@ if TYPE_CHECKING:
     from pybroker.handlers.context import RequestContext
     from pybroker.net.dispatch import ServedApi
     from pybroker.net.outbox import Outbox
+    from pybroker.net.reply_order import Replier
     from pybroker.replication.partition import Partition
+    from pybroker.storage.results import AppendResult
 
 _LOG_START_OFFSET_SINCE = 5
 _BY_ID_SINCE = 13
@@ -46,25 +55,38 @@ class ProduceFront:
     """See the module's docstring."""
 
     __slots__ = (
+        "_api",
         "_ctx",
         "_flexible",
         "_frame_start",
         "_frame_start_bytes",
         "_offsets",
         "_prefix",
+        "_replier",
         "_reply",
         "_reply_bytes",
         "_reply_head",
         "_reply_tail",
         "_required_acks",
+        "_timeout_ms",
+        "_topic",
         "_version",
         "partition",
     )
 
     def __init__(
-        self, ctx: RequestContext, api: ServedApi, partition: Partition, request: ProduceRequest, prefix: bytes
+        self,
+        replier: Replier,
+        ctx: RequestContext,
+        api: ServedApi,
+        partition: Partition,
+        request: ProduceRequest,
+        prefix: bytes,
     ) -> None:
+        self._replier = replier
         self._ctx = ctx
+        self._api = api
+        self._timeout_ms = request.timeout_ms
         self.partition = partition
         self._version = api.api_version
         self._required_acks = request.acks
@@ -76,6 +98,7 @@ class ProduceFront:
         self._frame_start_bytes = frame_start.size
         self._offsets = 3 if api.api_version >= _LOG_START_OFFSET_SINCE else 2
         topic = request.topic_data[0]
+        self._topic = topic.name, topic.topic_id
         parts: list[Any] = []
         api.encode(response_of(topic.name, topic.topic_id, partition.index, *_MARKS), parts)
         body = b"".join(parts)
@@ -87,10 +110,16 @@ class ProduceFront:
         self._reply = reply.pack
         self._reply_bytes = reply.size - LENGTH_BYTES
 
+    @property
+    def waits(self) -> bool:
+        """Whether its replies wait for other replicas, so that those like it may be served behind replies that wait."""
+        return self._required_acks == ACKS_ALL and self.partition.followers is not None
+
     def serve(self, view: memoryview, pos: int, end: int, outbox: Outbox) -> tuple[int, int]:
         """Serve the frames of ``view[pos:end]`` from the first on as far as they are like the one this was made from.
 
-        Gives back the position behind them and their number; their replies are in the ``outbox`` then.
+        Gives back the position behind them and their number; their replies are in the ``outbox`` then, or have a place
+        in the order of replies.
         """
         batches, correlation_ids, ends = self._cut(view, pos, end)
         if not batches:
@@ -100,10 +129,43 @@ class ProduceFront:
         base_offsets = append_run(ctx, partition, batches, self._required_acks)
         if not base_offsets:
             return pos, 0
+        requests = len(base_offsets)
+        if self.waits:
+            self._answer_later(correlation_ids[:requests], base_offsets, ends[requests - 1] - pos)
+        else:
+            replies = self._replies(correlation_ids, base_offsets, partition.log.log_start_offset)
+            outbox.add_encoded(replies, requests * self._reply_bytes)
+        return ends[requests - 1], requests
+
+    def _answer_later(self, correlation_ids: list[int], base_offsets: list[int], frame_bytes: int) -> None:
+        """Keep the requests' place among the replies, until the last of them is acknowledged."""
+        parked = Parked()
+        self._replier.park(self._api, correlation_ids[0], parked, frame_bytes)
+        held = self._ctx.connection.hold_copy(frame_bytes)
+
+        def acknowledged(result: AppendResult) -> None:
+            held.release()
+            if result.error_code:
+                replies = [self._failure(*each, result) for each in zip(correlation_ids, base_offsets, strict=True)]
+            else:
+                replies = self._replies(correlation_ids, base_offsets, result.log_start_offset)
+            parked.complete(EncodedReplies(replies))
+
+        self.partition.await_run(base_offsets[0], self._timeout_ms, acknowledged)
+
+    def _failure(self, correlation_id: int, base_offset: int, result: AppendResult) -> bytes:
+        """The reply to a request that is appended and not acknowledged; its offset is told, as in Kafka."""
+        response = response_of(*self._topic, self.partition.index, base_offset, -1, result.log_start_offset)
+        reply = response.responses[0].partition_responses[0]
+        fill(reply, result)
+        reply.base_offset = base_offset
+        name_leaders(self._ctx, response)
+        return whole_reply(self._api, correlation_id, response)
+
+    def _replies(self, correlation_ids: list[int], base_offsets: list[int], log_start_offset: int) -> list[bytes]:
         reply, reply_bytes, head, tail = self._reply, self._reply_bytes, self._reply_head, self._reply_tail
         replies: list[bytes] = []
         if self._offsets == len(_MARKS):
-            log_start_offset = partition.log.log_start_offset
             for index, base_offset in enumerate(base_offsets):
                 replies.append(
                     reply(reply_bytes, correlation_ids[index], head, base_offset, -1, log_start_offset, tail)
@@ -111,9 +173,7 @@ class ProduceFront:
         else:
             for index, base_offset in enumerate(base_offsets):
                 replies.append(reply(reply_bytes, correlation_ids[index], head, base_offset, -1, tail))
-        requests = len(replies)
-        outbox.add_encoded(replies, requests * reply_bytes)
-        return ends[requests - 1], requests
+        return replies
 
     def _cut(self, view: memoryview, pos: int, end: int) -> tuple[list[memoryview], list[int], list[int]]:
         """(batches, correlation ids, ends) of the frames that begin with the prefix and hold one small batch."""
@@ -156,9 +216,9 @@ class ProduceFront:
 
 
 def front_of_produce(
-    ctx: RequestContext, api: ServedApi, request: ProduceRequest, frame: memoryview
+    replier: Replier, ctx: RequestContext, api: ServedApi, request: ProduceRequest, frame: memoryview
 ) -> ProduceFront | None:
-    """The front for requests like this one, which has just succeeded; None when it is not of the simple kind.
+    """The front for requests like this one, which has just been appended; None when it is not of the simple kind.
 
     The request has one batch for one partition; ``frame`` is it without its length.  A front keeps ``ctx``.
     """
@@ -176,7 +236,7 @@ def front_of_produce(
     for length_bytes in range(1, _UVARINT_BYTES_MAX + 1) if flexible else (4,):
         prefix_end = start - length_bytes
         if prefix_end > PREFIX_AT and _batch_size(frame, prefix_end, flexible) == (batch_bytes, start):
-            return ProduceFront(ctx, api, partition, request, bytes(frame[PREFIX_AT:prefix_end]))
+            return ProduceFront(replier, ctx, api, partition, request, bytes(frame[PREFIX_AT:prefix_end]))
     return None
 
 

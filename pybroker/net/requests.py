@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
 from pybroker.net import fronts
-from pybroker.net.dispatch import API_VERSIONS_KEY, UnknownApiKey, UnsupportedApiVersion
+from pybroker.net.dispatch import API_VERSIONS_KEY, PRODUCE_KEY, UnknownApiKey, UnsupportedApiVersion
 from pybroker.net.long_requests import UNFINISHED, LongRequest, Requester, decoded_and_handled
 from pybroker.net.reply_order import Replier
 from pybroker_protocol.codec import skip_tagged_fields
@@ -42,6 +42,9 @@ class Channel(Requester, Replier, Protocol):
 
     @property
     def peer_host(self) -> str: ...
+
+    @property
+    def principal(self) -> str: ...
 
 
 class Requests:
@@ -119,6 +122,8 @@ class Requests:
             self._fail(request, error)
             return
         if response.__class__ is Parked:
+            if api.api_key == PRODUCE_KEY and not is_large and not response.completed:
+                self._fronts.learn_waiting(connection, context, api, request, frame)
             response = self._park_unless_complete(api, correlation_id, response, len(frame))
         if response is None or response is UNFINISHED:
             return
@@ -129,6 +134,11 @@ class Requests:
         ):
             self._context = self._new_context()
         connection.reply(api, correlation_id, response)
+
+    @property
+    def client(self) -> tuple[str, str | None]:
+        """The principal and the client id of what is served, or was served last."""
+        return self._context.principal, self.client_id
 
     def serve_by(self, dispatcher: Dispatcher) -> None:
         """What may be asked for from now on."""
@@ -187,7 +197,7 @@ class Requests:
         context.services = self._services
         context.client_host = self._connection.peer_host
         context.listener = self._listener
-        context.principal = "User:ANONYMOUS"
+        context.principal = self._connection.principal
         context.connection = self._connection
         return context
 

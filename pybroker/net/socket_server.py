@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
-from pybroker.net.connection import Connection
+from pybroker.net.doors import Door
 from pybroker.net.processor import Processor
 
 if TYPE_CHECKING:
@@ -46,14 +46,15 @@ class SocketServer:
         self.listeners: list[Listener] = []
         self._config = config
 
-    async def listen(self, name: str, host: str, port: int) -> Listener:
+    async def listen(self, name: str, host: str, port: int, door: Door | None = None) -> Listener:
         """Bind ``host:port`` (0 picks a free port, "" all interfaces); connections are accepted after ``accept()``.
 
         Raises OSError when the address cannot be bound.
         """
         listener = Listener(name, host, port)
+        door = door or Door(name)
         try:
-            listener.server = await self._bind(lambda: Connection(self.processor, listener.name), host, port)
+            listener.server = await self._bind(lambda: door.connection(self.processor), host, port)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
@@ -61,9 +62,10 @@ class SocketServer:
             self._size_buffers(sock)
         listener.port = listener.server.sockets[0].getsockname()[1]
         self.listeners.append(listener)
+        self.processor.add_listener(name)
         return listener
 
-    async def _bind(self, protocol: Callable[[], Connection], host: str, port: int) -> asyncio.Server:
+    async def _bind(self, protocol: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> asyncio.Server:
         """Sockets at every address of the host, all with the same port, because clients are told only one."""
         loop = asyncio.get_running_loop()
         bind = partial(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from pybroker.net.connection import Connection as ServedConnection
 from pybroker.net.fronts import Fronts
 from pybroker.net.processor import Processor
 from pybroker.net.socket_server import SocketServer
+from pybroker.replication.partition import Partition
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 
@@ -29,6 +30,7 @@ def fronts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_fronts() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Fronts, "learn", lambda *_: None)
+        patch.setattr(Fronts, "learn_waiting", lambda *_: None)
         yield patch
 
 
@@ -36,6 +38,21 @@ def without_fronts() -> Iterator[pytest.MonkeyPatch]:
 def no_sweep_but_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock brings no sweep: a permit ends with the second one of ``sweep``."""
     monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 60_000)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches each run has appended."""
+    lengths: list[int] = []
+    append_run = Partition.append_run
+
+    def noted(self: Partition, batches: Sequence[memoryview], required_acks: int, produce_version: int) -> list[int]:
+        base_offsets = append_run(self, batches, required_acks, produce_version)
+        lengths.append(len(base_offsets))
+        return base_offsets
+
+    monkeypatch.setattr(Partition, "append_run", noted)
+    return lengths
 
 
 def sockets_of(broker: Broker) -> SocketServer:

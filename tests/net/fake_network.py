@@ -18,6 +18,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.handlers.services import Services
 from pybroker.net.connection import Connection
+from pybroker.net.fronts import Fronts
 from pybroker.net.processor import Processor
 
 READ_BYTES = 256 << 10  # what a socket brings at once
@@ -174,6 +175,7 @@ class FakeNetwork:
         self.loop = FakeLoop()
         patch.setattr("pybroker.net.turns.monotonic_ns", self.loop.monotonic_ns)
         patch.setattr("pybroker.net.long_requests.monotonic_ns", self.loop.monotonic_ns)
+        patch.setattr(Fronts, "learn_waiting", lambda *_: None)  # a request is no message here
         config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
         self.processor = Processor(self.loop.env(), Services(), config)
         self.transports: list[FakeTransport] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.peers import PeerError, PeerFailure
-from pybroker.cluster.scram import MECHANISM
 from pybroker.net.loop_env import loop_env
 from pybroker.net.peer_client import PeerClient
+from pybroker.security.mechanisms import CLUSTER_MECHANISM
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
@@ -24,6 +25,7 @@ from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.wire_client import WireClient
 
 LISTENER = "PLAINTEXT"
+MECHANISM = "SCRAM-SHA-256"
 ALTER_PARTITION = AlterPartitionRequest(broker_id=9, topics=[])
 
 
@@ -34,14 +36,19 @@ def member(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def ask_as_broker(member: Broker, secret: bytes) -> tuple[Any, PeerError | None]:
+def ask_as_broker(member: Broker, secret: bytes, listener: str = LISTENER) -> tuple[Any, PeerError | None]:
     """What a broker that knows ``secret`` gets for an AlterPartition."""
 
     async def run() -> tuple[Any, PeerError | None]:
         endpoint = Endpoint(member.host, member.port)
-        brokers = {1: BrokerRegistration(1, 1, bytes(16), {LISTENER: endpoint})}
+        brokers = {1: BrokerRegistration(1, 1, bytes(16), {listener: endpoint})}
         peers = PeerClient(
-            loop_env(), MetadataCache(ClusterImage(epoch=1, brokers=brokers)), 9, LISTENER, secret=secret
+            loop_env(),
+            MetadataCache(ClusterImage(epoch=1, brokers=brokers)),
+            9,
+            listener,
+            secret=secret,
+            over_sasl=listener != LISTENER,
         )
         outcome: asyncio.Future[tuple[Any, PeerError | None]] = asyncio.get_running_loop().create_future()
         peers.ask(
@@ -96,10 +103,43 @@ def test_a_login_keeps_to_its_order_and_its_mechanism(member: Broker) -> None:
     with WireClient((member.host, member.port)) as stranger:
         step = SaslAuthenticateRequest(auth_bytes=b"n,,n=x,r=y")
         assert stranger.ask(step, 2).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert stranger.ask(ALTER_PARTITION, 3) is None
+    with WireClient((member.host, member.port)) as stranger:
         refused = stranger.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert (refused.error_code, refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM])
+        assert stranger.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1) is None
+    with WireClient((member.host, member.port)) as stranger:
         assert stranger.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1).error_code == 0
         assert stranger.ask(step, 2).error_code == 0
         assert stranger.ask(step, 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert stranger.ask(step, 2).error_code == ErrorCode.ILLEGAL_SASL_STATE, "one try for each handshake"
-        assert stranger.ask(ALTER_PARTITION, 3) is None
+        assert stranger.ask(step, 2) is None, "one try for each connection"
+
+
+def test_the_keys_of_the_secret_are_derived_once(member: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    derived = []
+
+    def count(*_: object) -> bytes:
+        derived.append(True)
+        return bytes(32)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", count)
+    for _ in range(3):
+        with WireClient((member.host, member.port)) as stranger:
+            stranger.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
+            stranger.ask(SaslAuthenticateRequest(auth_bytes=b"n,,n=x,r=y"), 2)
+            stranger.ask(SaslAuthenticateRequest(auth_bytes=b"c=biws,r=y,p=x"), 2)
+    assert not derived, "strangers cost no iterated hash"
+
+
+def test_brokers_log_in_over_a_listener_with_sasl_by_a_mechanism_of_their_own(tmp_path: Path) -> None:
+    settings = {"pybroker.metadata": f"sqlite://{tmp_path}/metadata.db", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+    with Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as member:
+        secret = member._running().services.cluster_secret
+        assert secret is not None
+        response, error = ask_as_broker(member, secret, "SASL_PLAINTEXT")
+        assert error is None
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        with WireClient((member.host, member.port)) as stranger:
+            refused = stranger.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert refused.mechanisms == ["SCRAM-SHA-256"], "clients are not told of it"
+        assert CLUSTER_MECHANISM not in refused.mechanisms

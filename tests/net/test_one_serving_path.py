@@ -12,12 +12,12 @@ import pytest
 from harness.batches import batch
 from harness.wire import Client
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group import offset_operations
 from pybroker.handlers import offset_commit, produce
 from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.net import commit_front, produce_front
 from pybroker.replication.partition import Partition
+from pybroker.security.acls import AclOperation, Resource
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -26,6 +26,7 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.authorizers import AnyOfType
 from tests.broker.wire_client import produce_request
 
 Plant = Callable[[pytest.MonkeyPatch, Broker], None]
@@ -35,14 +36,22 @@ VERSION = 9
 POLICY = ErrorCode.POLICY_VIOLATION  # what no rule of these requests answers with
 
 
-class Denying:
+class Denying(AnyOfType):
     """Denies one operation on one resource, and remembers who asked."""
 
     def __init__(self, operation: int, resource_type: int, name: str) -> None:
         self._denied = operation, resource_type, name
         self.seen: set[tuple[int, int, str | None, str]] = set()
 
-    def allows(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int, name: str) -> bool:
+    def allows(
+        self,
+        ctx: AuthorizableRequestContext,
+        operation: int,
+        resource_type: int,
+        name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
         """See ``Authorizer``."""
         self.seen.add((ctx.api_key, ctx.api_version, ctx.client_id, ctx.principal))
         return (operation, resource_type, name) != self._denied

@@ -398,6 +398,24 @@ def test_broker_that_takes_no_connection_has_surely_done_nothing() -> None:
     with_server(answer_for_ever, test)
 
 
+def test_each_connection_that_breaks_or_cannot_be_made_is_told() -> None:
+    async def test(asking: Asking, server: asyncio.Server) -> None:
+        told: list[int] = []
+        asking.peers.on_broken = told.append
+        await asking.fail()
+        assert told == [OTHER]
+        server.close()
+        await server.wait_closed()
+        await asking.fail()
+        assert told == [OTHER, OTHER]
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.close()
+
+    with_server(hang_up, test)
+
+
 def test_broker_of_unknown_address_is_unreachable() -> None:
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         asking.tell_of(BrokerRegistration(OTHER, 2, bytes(16), {"OTHERS": Endpoint("127.0.0.1", 1)}))

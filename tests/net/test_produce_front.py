@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 from harness.batches import ZSTD, batch
 from harness.wire import Client
 
-from pybroker.replication.partition import Partition
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -94,21 +93,6 @@ def answers(broker: Broker, version: int) -> list[bytes]:
     id_of_topic = topic_id(broker, "t")
     broker.delete_topic("t")
     return [reply.replace(id_of_topic, bytes(16)) for reply in replies]
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many batches each run has appended."""
-    lengths: list[int] = []
-    append_run = Partition.append_run
-
-    def noted(self: Partition, batches: Sequence[memoryview], required_acks: int, produce_version: int) -> list[int]:
-        base_offsets = append_run(self, batches, required_acks, produce_version)
-        lengths.append(len(base_offsets))
-        return base_offsets
-
-    monkeypatch.setattr(Partition, "append_run", noted)
-    return lengths
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,0 +1,153 @@
+"""What stands behind each listener: which kind of connection an accepted socket becomes.
+
+Owns: the choice by the listener's security protocol.  A door's mechanisms and certificates may change while the broker
+runs: whoever comes from then on, or logs in anew, meets the new ones, and connections that stand go on.
+Does not own sockets (``socket_server``) nor connections.
+
+Kafka counterpart: ChannelBuilders and its PlaintextChannelBuilder, SslChannelBuilder, SaslChannelBuilder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pybroker import limits
+from pybroker.config.listener_settings import ListenerSettings
+from pybroker.config.schema import ConfigError
+from pybroker.net.connection import Connection
+from pybroker.net.login_connection import LoginConnection
+from pybroker.security.login import Login
+from pybroker.security.mechanisms import BrokerMechanisms, ListenerMechanisms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.config.listeners import Listener
+    from pybroker.net.processor import Processor
+    from pybroker.security.login import Mechanisms
+    from pybroker.security.mechanisms import Surroundings
+    from pybroker.security.scram import ScramCredential, ScramMechanism
+    from pybroker.security.tls_stores import Tls
+
+log = logging.getLogger(__name__)
+
+
+class Door:
+    """One listener's.  ``mechanisms`` is None where nobody is asked who it is, and nobody may say so; ``tls`` where all
+    is in the clear.
+
+    ``asks``: nothing is served before a login, of at most ``receive_bytes_max`` bytes a message.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        mechanisms: Mechanisms | None = None,
+        tls: Tls | None = None,
+        *,
+        asks: bool = False,
+        receive_bytes_max: int = 0,
+    ) -> None:
+        self.name = name
+        self.mechanisms = mechanisms
+        self.tls = tls
+        self._asks = asks
+        self._receive_bytes_max = receive_bytes_max
+
+    def connection(self, processor: Processor) -> asyncio.BufferedProtocol:
+        """The connection of a socket that was accepted."""
+        if self.tls is None:
+            return self._inside(processor, None)
+        from pybroker.net.tls_connection import TlsServerConnection
+
+        return TlsServerConnection(processor, self.name, self.tls, partial(self._inside, processor))
+
+    def _inside(self, processor: Processor, principal: str | None) -> asyncio.BufferedProtocol:
+        """The connection that reads what clients say; ``principal`` is their certificate's."""
+        mechanisms = self.mechanisms
+        if mechanisms is None:
+            return Connection(processor, self.name, None, principal or limits.ANONYMOUS)
+        login = Login(lambda: self.mechanisms or mechanisms, processor.clock)
+        if self._asks:
+            return LoginConnection(processor, self.name, login, self._receive_bytes_max)
+        return Connection(processor, self.name, login, principal or limits.ANONYMOUS)
+
+
+class ImageUsers:
+    """Users of SCRAM, where the cluster's metadata has them.  See ``security.mechanisms.Users``."""
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+        return self._metadata.image.scram_credentials.get((mechanism.type, user))
+
+
+class Doors:
+    """The doors of all listeners; ``serving_brokers`` is the name of the listener by which other brokers come."""
+
+    def __init__(
+        self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings, serving_brokers: str | None
+    ) -> None:
+        self._listeners = {listener.name: listener for listener in listeners}
+        self._around = around
+        self._serving_brokers = serving_brokers
+        self._doors = {
+            listener.name: Door(
+                listener.name,
+                self._mechanisms(listener, config),
+                _tls(listener, config),
+                asks=listener.asks_who_it_is,
+                receive_bytes_max=config.get_int("sasl.server.max.receive.size"),
+            )
+            for listener in listeners
+        }
+
+    def __getitem__(self, listener: str) -> Door:
+        return self._doors[listener]
+
+    def check(self, config: BrokerConfig) -> None:
+        """Raise ConfigError unless all listeners can be what these settings say."""
+        for name, listener in self._listeners.items():
+            self._mechanisms(listener, config)
+            tls, before = _tls(listener, config), self._doors[name].tls
+            if tls is not None and before is not None and tls.subject != before.subject:
+                settings = ListenerSettings(config, name)
+                if not settings.get("ssl.allow.dn.changes"):
+                    raise ConfigError(
+                        f"{settings.name_of('ssl.keystore.location')}: the new certificate is another one's "
+                        f"({tls.subject}, not {before.subject}); ssl.allow.dn.changes would let it"
+                    )
+
+    def update(self, config: BrokerConfig) -> None:
+        """Settings have changed; what they say has been checked, by this broker or an earlier version."""
+        for name, listener in self._listeners.items():
+            try:
+                mechanisms, tls = self._mechanisms(listener, config), _tls(listener, config)
+                self._doors[name].mechanisms, self._doors[name].tls = mechanisms, tls
+            except ConfigError as error:
+                log.warning("listener %s stays as it was: %s", name, error)
+
+    def _mechanisms(self, listener: Listener, config: BrokerConfig) -> Mechanisms | None:
+        serves_brokers = listener.name == self._serving_brokers
+        if listener.asks_who_it_is:
+            return ListenerMechanisms(ListenerSettings(config, listener.name), self._around, serves_brokers)
+        if serves_brokers and self._around.cluster is not None:
+            return BrokerMechanisms(self._around.cluster)
+        return None
+
+
+def _tls(listener: Listener, config: BrokerConfig) -> Tls | None:
+    """What a listener with TLS speaks; ConfigError."""
+    if not listener.has_tls:
+        return None
+    from pybroker.security.tls_stores import tls_of
+
+    return tls_of(ListenerSettings(config, listener.name), with_sasl=listener.asks_who_it_is)

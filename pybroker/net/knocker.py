@@ -1,0 +1,53 @@
+"""Connections that only ask whether anybody listens: implements ``cluster/liveness.py``'s ``Knocker``.
+
+Owns: the tries that go on.  Does not own when one is due, nor what follows from its end.
+
+Invariant: a try ends after ``LIVENESS_KNOCK_MS`` at the latest, and leaves no connection behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pybroker.cluster.liveness import Knock
+from pybroker.cluster_limits import LIVENESS_KNOCK_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TcpKnocker:
+    """See the module's docstring; lives on the running loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tries: set[asyncio.Task[None]] = set()
+
+    def knock(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
+        """See ``Knocker.knock``."""
+        task = self._loop.create_task(self._try(host, port, done))
+        self._tries.add(task)
+        task.add_done_callback(self._tries.discard)
+
+    def close(self) -> None:
+        """See ``Knocker.close``."""
+        for task in list(self._tries):
+            task.cancel()
+
+    async def _try(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
+        answer = Knock.UNANSWERED
+        with suppress(OSError, ValueError, OverflowError):  # the last two for what is no host, or no port
+            answer = await asyncio.wait_for(self._ask(host, port), LIVENESS_KNOCK_MS / 1_000)
+        done(answer)
+
+    async def _ask(self, host: str, port: int) -> Knock:
+        """A name has refused when all of its addresses have."""
+        for _, _, _, _, address in await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with suppress(ConnectionRefusedError):
+                transport, _ = await self._loop.create_connection(asyncio.Protocol, str(address[0]), port)
+                transport.abort()
+                return Knock.TAKEN
+        return Knock.REFUSED

@@ -1,0 +1,272 @@
+"""What one connection uses of its client's quotas, and that it is muted while its client is to rest (KIP-219).
+
+Owns: ``Meter``: which requests count and how, the throttle time that a reply tells, and until when its connection is
+muted.  Does not own the rates (``quotas/client_quotas``), nor what a muted connection leaves undone (``connection``).
+
+A connection has a meter while any quota of clients is set, and costs nothing more than the question otherwise.  The
+connections of other brokers have none: what brokers ask of each other counts for no quota, as in Kafka.
+
+What counts: of Produce its bytes as they were received, when it is started; of Fetch what it would bring, before it is
+sent (``handlers/fetch``); of all requests the time in which the loop is busy with one, from the first look at it to its
+reply, where 100 percent is the loop's whole time.  Kafka counts the time of network and I/O threads, 100 percent of
+each.  Work of other threads, which the loop does not wait for, counts for nobody.
+
+A front serves nothing of a client that is over its quota, nor what would bring it over: that goes the ordinary way,
+request by request, where the reply tells the throttle time.
+
+Invariants: a reply leaves at once; while its connection is muted nothing is read and nothing started, whatever is there
+already; it is muted till the last of the throttle times that were told is over.
+
+Kafka counterparts: RequestHandlerHelper.throttle, ThrottledChannel, the mute states of KafkaChannel.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pybroker.net.dispatch import PRODUCE_KEY
+from pybroker.net.framing import LENGTH_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pybroker.env import Cancellable, Env
+    from pybroker.net.dispatch import ServedApi
+    from pybroker.quotas.client_quotas import ClientQuotas, ClientShare
+
+
+class RequestServer(Protocol):
+    """What serves a connection's requests."""
+
+    @property
+    def client(self) -> tuple[str, str | None]:
+        """The principal and the client id of what is served, or was served last."""
+        ...
+
+    def serve(self, frame: memoryview) -> None:
+        """Serve one request."""
+        ...
+
+
+class Metered(Protocol):
+    """A connection."""
+
+    @property
+    def requests(self) -> RequestServer: ...
+
+    def on_muted(self) -> None:
+        """Read and start nothing from now on."""
+        ...
+
+    def on_unmuted(self) -> None:
+        """Go on."""
+        ...
+
+
+class Meter:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_begun_ns",
+        "_clock",
+        "_connection",
+        "_front_pos",
+        "_is_produce",
+        "_muted_until_ms",
+        "_quotas",
+        "_timer",
+        "_timers",
+        "_uncounted_bytes",
+    )
+
+    def __init__(self, connection: Metered, quotas: ClientQuotas, env: Env) -> None:
+        self._connection = connection
+        self._quotas = quotas
+        self._clock = env.clock
+        self._timers = env.timers
+        self._begun_ns = 0  # since when the loop works for it; 0 while it does not
+        self._uncounted_bytes = 0
+        self._front_pos = 0
+        self._is_produce = False
+        self._muted_until_ms = 0
+        self._timer: Cancellable | None = None
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether its client is to rest."""
+        return self._timer is not None
+
+    def close(self) -> None:
+        """The connection is gone, or is measured no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- while requests are served ---------------------------------------------------------------------------------
+
+    def lets_front_serve(self, view: memoryview, pos: int, end: int) -> bool:
+        """Whether its client stays within its quotas with ``view[pos:end]``; if so, the loop begins to work for it."""
+        if not self._share().has_room_to_produce(end - pos):
+            return False
+        self._front_pos = pos
+        self._is_produce = view[pos + LENGTH_BYTES] == 0 and view[pos + LENGTH_BYTES + 1] == PRODUCE_KEY
+        self.begin()
+        return True
+
+    def front_served(self, stop: int) -> None:
+        """A front has served what stands before ``stop``, which may be nothing."""
+        if self._is_produce:
+            self._share().produced(stop - self._front_pos)
+        self.end()
+
+    def work(self, goes_on: Callable[[], None]) -> None:
+        """Have a part of a long request done; raises what that raises."""
+        self.begin()
+        try:
+            goes_on()
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """The loop works for it from now on."""
+        self._begun_ns = monotonic_ns()
+
+    def end(self) -> None:
+        """The loop works for it no longer."""
+        if self._begun_ns:
+            self._share().worked(monotonic_ns() - self._begun_ns)
+            self._begun_ns = 0
+
+    def serve(self, frame: memoryview) -> None:
+        """Have the connection serve a request; ``frame`` is it without its length.
+
+        For a Produce the client rests at once, whether it hears of it or not (acks=0).
+        """
+        self.begin()
+        produces = len(frame) > 1 and frame[0] == 0 and frame[1] == PRODUCE_KEY
+        if produces:
+            self._uncounted_bytes = len(frame)
+        self._connection.requests.serve(frame)
+        self.end()
+        if produces:
+            self._count_bytes()
+            self.mute(self._share().produce_throttle_ms())
+
+    def throttled(self, api: ServedApi, response: Any) -> Any:
+        """The response as it is to be sent, with the time for which its client is to rest; it rests from now on.
+
+        A handler may have set such a time: of a fetch, of changes of the metadata.
+        """
+        told_ms = getattr(response, "throttle_time_ms", None)
+        if told_ms is None:
+            return response
+        if self._begun_ns:
+            now_ns = monotonic_ns()
+            self._share().worked(now_ns - self._begun_ns)
+            self._begun_ns = now_ns
+        self._count_bytes()
+        share = self._share()
+        throttle_ms = max(told_ms, share.request_throttle_ms())
+        if api.api_key == PRODUCE_KEY:
+            throttle_ms = max(throttle_ms, share.produce_throttle_ms())
+        if throttle_ms > told_ms:
+            response = with_throttle_time(response, throttle_ms)
+        self.mute(throttle_ms)
+        return response
+
+    def _count_bytes(self) -> None:
+        """Of a Produce that is being served, once its client's id is read."""
+        if self._uncounted_bytes:
+            self._share().produced(self._uncounted_bytes)
+            self._uncounted_bytes = 0
+
+    # --- the mute --------------------------------------------------------------------------------------------------
+
+    def mute(self, throttle_ms: int) -> None:
+        """Have the connection rest for so long, if it does not rest for longer already."""
+        if throttle_ms <= 0:
+            return
+        until_ms = self._clock.monotonic_ms() + throttle_ms
+        self._muted_until_ms = max(self._muted_until_ms, until_ms)
+        if self._timer is None:
+            self._timer = self._timers.call_later(throttle_ms, self._on_time)
+            self._connection.on_muted()
+
+    def _on_time(self) -> None:
+        rest_ms = self._muted_until_ms - self._clock.monotonic_ms()
+        if rest_ms > 0:
+            self._timer = self._timers.call_later(rest_ms, self._on_time)
+            return
+        self._timer = None
+        self._connection.on_unmuted()
+
+    def _share(self) -> ClientShare:
+        return self._quotas.share(*self._connection.requests.client)
+
+
+def with_throttle_time(response: Any, throttle_ms: int) -> Any:
+    """The response, or one like it that is not shared, that tells the time."""
+    if isinstance(response, tuple):
+        return response._replace(throttle_time_ms=throttle_ms)  # type: ignore[attr-defined]
+    response.throttle_time_ms = throttle_ms
+    return response
+
+
+class HeldUp:
+    """What may hold a connection up: the mute that its meter asks for, and a peer that takes no replies.
+
+    ``_is_held_up``: nothing is started.  ``meter`` is None while there are no quotas.
+    """
+
+    __slots__ = ("_is_held_up", "_stalled_sweeps", "_write_paused", "meter")
+
+    is_broker: bool
+    closed: bool
+    _requests: RequestServer
+
+    def __init__(self) -> None:
+        self.meter: Meter | None = None
+        self._is_held_up = False
+        self._write_paused = False
+        self._stalled_sweeps = 0
+
+    def pause_writing(self) -> None:
+        """Called by the transport: the peer takes no replies."""
+        self._write_paused = self._is_held_up = True
+
+    def resume_writing(self) -> None:
+        """Called by the transport: it takes them again."""
+        self._write_paused = False
+        self._is_held_up = self.meter is not None and self.meter.is_muted
+        self._stalled_sweeps = 0
+        self._serve_on()
+
+    def measure(self, meter: Meter | None) -> None:
+        """Hold its client to its quotas from now on, or, for None, to none; another broker is held to none."""
+        before, self.meter = self.meter, None if self.is_broker else meter
+        if before is not None and before is not self.meter:
+            before.close()
+            self.on_unmuted()
+
+    @property
+    def requests(self) -> RequestServer:
+        return self._requests
+
+    def on_muted(self) -> None:
+        """Read and start nothing from now on."""
+        self._is_held_up = True
+        self._read_on()
+
+    def on_unmuted(self) -> None:
+        """Go on."""
+        self._is_held_up = self._write_paused
+        if not self.closed:
+            self._read_on()
+            self._serve_on()
+
+    def _read_on(self) -> None:
+        raise NotImplementedError
+
+    def _serve_on(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,356 @@
+"""TLS between a socket and its connection: a protocol to the one's transport, a transport to the other.
+
+Owns: the handshake, and what is encrypted and not yet decrypted.  Owns neither keys (``security/tls_stores``) nor what
+the bytes mean.
+
+By OpenSSL's own objects (``ssl.SSLObject`` over memory), not by the loop's: the loop's reads each connection into a
+buffer of 256 KiB of its own, tells nobody of a handshake that fails or never ends, and counts what waits to be
+encrypted beside what waits to be sent.  Here what is received is decrypted straight into the connection's buffer, and
+what is sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
+
+Invariants: a connection behind this hears of a client only once its handshake is over; a TLS session is never
+renegotiated.
+
+Kafka counterpart: SslTransportLayer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from pybroker import cluster_limits, limits
+from pybroker.security.certificates import CertificateError, read_certificate
+from pybroker.security.principals import NoMatchingRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pybroker.env import Cancellable, Timers
+    from pybroker.net.processor import Processor
+    from pybroker.security.tls_stores import Tls
+
+_HANDSHAKE_RECORD = 0x16
+
+
+class TlsConnection(asyncio.BufferedProtocol):
+    """See the module's docstring.  ``scratch`` is where encrypted bytes are read to: all may share one."""
+
+    __slots__ = (
+        "_inner",
+        "_is_delivering",
+        "_is_paused",
+        "_raw",
+        "_scratch",
+        "_ssl",
+        "_to_decrypt",
+        "_to_send",
+        "closed",
+    )
+
+    def __init__(self, scratch: memoryview) -> None:
+        self._scratch = scratch
+        self._raw: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
+        self._inner: asyncio.BufferedProtocol | None = None  # until the handshake is over
+        self._ssl: ssl.SSLObject | None = None
+        self._to_decrypt = ssl.MemoryBIO()
+        self._to_send = ssl.MemoryBIO()
+        self._is_paused = False
+        self._is_delivering = False
+        self.closed = False
+
+    # --- what the two sides do ---------------------------------------------------------------------------------------
+
+    def _wrapped(self) -> ssl.SSLObject:
+        """The session, at the first bytes."""
+        raise NotImplementedError
+
+    def _opened(self) -> asyncio.BufferedProtocol | None:
+        """The handshake is over: who reads from now on; None if nobody does."""
+        raise NotImplementedError
+
+    def _failed(self, reason: str) -> None:
+        """There is no handshake."""
+        raise NotImplementedError
+
+    # --- the socket's transport's callbacks --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.closed:
+            return
+        self._to_decrypt.write(self._scratch[:nbytes])
+        if self._inner is None and not self._shake_hands():
+            return
+        self._deliver()
+
+    def eof_received(self) -> bool:
+        if self._inner is not None:
+            self._inner.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        inner, self._inner = self._inner, None
+        self._ssl = None
+        if inner is not None:
+            inner.connection_lost(exc)
+        else:
+            self._lost_early()
+
+    def _lost_early(self) -> None:
+        """It is gone, and there was no handshake."""
+
+    # --- the handshake and what is received --------------------------------------------------------------------------
+
+    def _shake_hands(self) -> bool:
+        """Go on with the handshake; whether it is over."""
+        if self._ssl is None:
+            self._ssl = self._wrapped()
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self._flush()  # the alert that says why
+            reason = (error.reason or "it makes no sense").replace("_", " ").lower()
+            detail = f" ({error.verify_message})" if isinstance(error, ssl.SSLCertVerificationError) else ""
+            self._failed(f"no TLS handshake: {reason}{detail}")
+            return False
+        self._flush()
+        self._inner = inner = self._opened()
+        if inner is None:
+            return False
+        inner.connection_made(cast(asyncio.Transport, self))
+        return not self.closed
+
+    def _deliver(self) -> None:
+        """Decrypt what is here, straight into the connection's buffer, for as long as it reads."""
+        session = self._ssl
+        if self._is_delivering or session is None:
+            return
+        self._is_delivering = True
+        has_ended = False
+        while not (self._is_paused or self.closed or has_ended) and (self._to_decrypt.pending or session.pending()):
+            inner = self._inner
+            if inner is None:
+                break
+            space = memoryview(inner.get_buffer(-1))
+            room, received = len(space), 0
+            try:
+                while received < room and (self._to_decrypt.pending or session.pending()):
+                    # With a buffer it gives back how many bytes; typeshed knows the other form alone.
+                    count = cast(int, session.read(room - received, cast(Any, space[received:])))
+                    if not count:
+                        has_ended = True
+                        break
+                    received += count
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                has_ended = True
+            except ssl.SSLError:
+                self.abort()
+                break
+            is_short = received < room
+            if received:
+                inner.buffer_updated(received)
+            if is_short:
+                break
+        self._is_delivering = False
+        self._flush()
+        if has_ended and not self.closed:
+            self.close()
+
+    # --- the connection's transport ----------------------------------------------------------------------------------
+
+    def write(self, data: Any) -> None:
+        self._encrypt(data)
+        self._flush()
+
+    def writelines(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            self._encrypt(part)
+        self._flush()
+
+    def _encrypt(self, data: Any) -> None:
+        session = self._ssl
+        if self.closed or session is None:
+            return
+        view = memoryview(data)
+        size, pos = len(view), 0
+        while pos < size:
+            pos += session.write(view[pos:])
+
+    def _flush(self) -> None:
+        if self._to_send.pending and not self._raw.is_closing():
+            self._raw.write(self._to_send.read())
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._raw.resume_reading()
+            if not self._is_delivering:
+                asyncio.get_running_loop().call_soon(self._deliver)
+
+    def is_closing(self) -> bool:
+        return self.closed or self._raw.is_closing()
+
+    def close(self) -> None:
+        """After what is already handed over has been sent, and the word that nothing more comes."""
+        if not self.closed:
+            self.closed = True
+            if self._ssl is not None and self._inner is not None:
+                with suppress(ssl.SSLError):  # whether the other side says so, too, is not waited for
+                    self._ssl.unwrap()
+                self._flush()
+        self._raw.close()
+
+    def abort(self) -> None:
+        self.closed = True
+        self._raw.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._raw.get_extra_info(name, default)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._raw.set_write_buffer_limits(high=high, low=low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._raw.get_write_buffer_size()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._inner = cast(asyncio.BufferedProtocol, protocol)
+
+
+class TlsServerConnection(TlsConnection):
+    """A client's, until its handshake is over; ``inside(principal)`` makes what reads from then on."""
+
+    __slots__ = ("_inside", "_processor", "_tls", "listener", "peer_host")
+
+    def __init__(
+        self, processor: Processor, listener: str, tls: Tls, inside: Callable[[str | None], asyncio.BufferedProtocol]
+    ) -> None:
+        super().__init__(processor.logins.tls_scratch)
+        self._processor = processor
+        self.listener = listener
+        self._tls = tls
+        self._inside = inside
+        self.peer_host = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.peer_host = f"/{peer[0]}" if peer else "/unknown"
+        self._processor.logins.half_open.add(self)
+        self._processor.add(self)
+
+    def _wrapped(self) -> ssl.SSLObject:
+        return self._tls.server.wrap_bio(self._to_decrypt, self._to_send, server_side=True)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ssl is None and not self.closed and self._scratch[0] != _HANDSHAKE_RECORD:
+            self.refuse("a client without TLS on a listener with TLS")
+            return
+        super().buffer_updated(nbytes)
+
+    def _opened(self) -> asyncio.BufferedProtocol | None:
+        assert self._ssl is not None
+        der = self._ssl.getpeercert(binary_form=True)
+        try:
+            name = None if der is None else self._tls.mapper.name_of(read_certificate(der).subject)
+        except (CertificateError, NoMatchingRule) as error:
+            self.refuse(str(error))
+            return None
+        self._forget()
+        return self._inside(None if name is None else f"User:{name}")
+
+    def _failed(self, reason: str) -> None:
+        self.refuse(reason)
+
+    def _lost_early(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._processor.logins.half_open.discard(self)
+        self._processor.remove(self)
+
+    # --- until the handshake is over: see ``processor.LookedAfter`` --------------------------------------------------
+
+    def refuse(self, reason: str) -> None:
+        if not self.closed:
+            line = "closing the connection of %s (listener %s): %s"
+            self._processor.folded_log.warning(self.peer_host, reason, line, self.peer_host, self.listener, reason)
+            self.close()
+
+    def give_up(self, reason: str) -> None:
+        self.refuse(reason)
+        self.abort()
+
+    def look_after(self, idle_since_sweep: int) -> None:
+        """Nothing: ``half_open`` ends whoever dawdles."""
+
+
+class TlsClientConnection(TlsConnection):
+    """This broker's to another one; ``inner`` hears of it once the handshake is over, or of its end."""
+
+    __slots__ = ("_host", "_timer", "_timers", "_tls", "_waiting")
+
+    def __init__(self, tls: Tls, host: str, timers: Timers, inner: asyncio.BufferedProtocol) -> None:
+        super().__init__(memoryview(bytearray(limits.TLS_READ_BYTES)))
+        self._tls = tls
+        self._host = host
+        self._timers = timers
+        self._timer: Cancellable | None = None
+        self._waiting: asyncio.BufferedProtocol | None = inner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._timer = self._timers.call_later(
+            cluster_limits.CONNECT_TIMEOUT_MS, self._failed, "no TLS handshake in time"
+        )
+        self._shake_hands()
+
+    def _wrapped(self) -> ssl.SSLObject:
+        host = self._host if self._tls.checks_host else None
+        return self._tls.client.wrap_bio(self._to_decrypt, self._to_send, server_hostname=host)
+
+    def _opened(self) -> asyncio.BufferedProtocol | None:
+        self._stop_timer()
+        inner, self._waiting = self._waiting, None
+        return inner
+
+    def _failed(self, reason: str) -> None:
+        inner, self._waiting = self._waiting, None
+        self._stop_timer()
+        self.close()
+        if inner is not None:
+            inner.connection_lost(ConnectionError(reason))
+
+    def _lost_early(self) -> None:
+        self._failed("it closed the connection in the TLS handshake")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

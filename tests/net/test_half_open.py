@@ -1,0 +1,83 @@
+"""Strangers who only hold a connection keep nobody out, and not for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from pybroker import limits
+from pybroker.net.half_open import HalfOpen
+from pybroker.testing import Broker
+from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker.wire_client import WireClient
+from tests.storage.fake_env import FakeWorld
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+
+
+class Stranger:
+    """Says nothing."""
+
+    def __init__(self) -> None:
+        self.end: str | None = None
+
+    def give_up(self, reason: str) -> None:
+        self.end = reason
+
+
+def test_the_oldest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HALF_OPEN_MAX", 2)
+    half_open = HalfOpen(FakeWorld().env)
+    first, second, third = strangers = [Stranger() for _ in range(3)]
+    for stranger in strangers:
+        half_open.add(stranger)
+    assert first.end is not None
+    assert (second.end, third.end, len(half_open)) == (None, None, 2)
+    half_open.discard(first)
+    half_open.discard(second)
+    assert len(half_open) == 1
+
+
+def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
+    world = FakeWorld()
+    half_open = HalfOpen(world.env)
+    first, second, guest = Stranger(), Stranger(), Stranger()
+    half_open.add(first)
+    half_open.add(guest)
+    world.advance(limits.HALF_OPEN_MS // 2)
+    half_open.add(second)
+    half_open.discard(guest)
+    world.advance(limits.HALF_OPEN_MS // 2)
+    assert (first.end is None, second.end, guest.end) == (False, None, None)
+    world.advance(limits.HALF_OPEN_MS // 2)
+    assert second.end is not None
+    assert guest.end is None
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(limits, "HALF_OPEN_MAX", 20)
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    }
+    with Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as broker:
+        yield broker
+
+
+def test_a_crowd_that_never_says_who_it_is_keeps_nobody_out(broker: Broker) -> None:
+    address = (broker.host, broker.port)
+    with ExitStack() as stack:
+        guest = stack.enter_context(WireClient(address))
+        guest.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        guest.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
+        crowd = [stack.enter_context(WireClient(address)) for _ in range(60)]
+        for _ in range(3):
+            with WireClient(address) as client:
+                assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+                assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2).error_code == 0
+        assert crowd[0].receive_payload() is None, "the oldest was closed"
+        assert guest.ask(SaslAuthenticateRequest(auth_bytes=b""), 2).error_code, "who is in stays in"

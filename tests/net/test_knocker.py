@@ -1,0 +1,48 @@
+"""Connections that only ask whether anybody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from pybroker.cluster.liveness import Knock
+from pybroker.net.knocker import TcpKnocker
+
+
+async def knocked(host: str, port: int) -> Knock:
+    answered: asyncio.Future[Knock] = asyncio.get_running_loop().create_future()
+    TcpKnocker().knock(host, port, answered.set_result)
+    assert not answered.done(), "never inside of the call"
+    return await asyncio.wait_for(answered, 10)
+
+
+def test_who_listens_takes_a_connection_also_where_nobody_accepts_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert asyncio.run(knocked(*listener.getsockname())) is Knock.TAKEN
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_where_nobody_listens_the_machine_refuses(host: str) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert asyncio.run(knocked(host, bound.getsockname()[1])) is Knock.REFUSED
+
+
+def test_what_is_no_host_answers_nothing() -> None:
+    assert asyncio.run(knocked("no-such-host.invalid", 1)) is Knock.UNANSWERED
+
+
+def test_nobody_is_told_after_the_close() -> None:
+    async def close_before_the_answer() -> list[Knock]:
+        told: list[Knock] = []
+        knocker = TcpKnocker()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            host, port = listener.getsockname()
+            knocker.knock(host, port, told.append)
+            knocker.close()
+            await asyncio.sleep(0.05)
+        return told
+
+    assert asyncio.run(close_before_the_answer()) == []
