@@ -20,8 +20,8 @@ Kafka counterpart: ReplicaManager.fetchMessages and DelayedFetch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from pybroker import limits
 from pybroker.storage.log.cold_read import ColdRead
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.partition import Partition
     from pybroker.replication.purgatory import Purgatory
+    from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker.storage.log.log import Log
 
 _NONE = int(ErrorCode.NONE)
@@ -52,8 +53,8 @@ class Replicas(Protocol):
     def purgatory(self) -> Purgatory: ...
 
     @property
-    def waiting_fetches(self) -> dict[int, dict[Any, None]]:
-        """Those of followers, by broker id."""
+    def leader_quota(self) -> ReplicationQuota:
+        """What followers are sent of throttled partitions."""
         ...
 
     def resolve(self, fetched: FetchPartition) -> Partition | FollowedPartition | None:
@@ -62,7 +63,7 @@ class Replicas(Protocol):
 
 
 class FetchOperation:
-    """See the module's docstring.  ``done()`` is called when every partition of it is answered."""
+    """See the module's docstring.  ``done(partitions)`` is called when every partition of it is answered."""
 
     __slots__ = (
         "_abandoned",
@@ -88,7 +89,7 @@ class FetchOperation:
         min_bytes: int,
         max_bytes: int,
         read_committed: bool,
-        done: Callable[[], None],
+        done: Callable[[list[FetchPartition]], None],
         rack: str = "",
     ) -> None:
         """``rack``: a consumer's that is to be sent to a replica there; none where it is to be served here."""
@@ -108,7 +109,7 @@ class FetchOperation:
 
     def start(self, max_wait_ms: int) -> None:
         """Read; wait when there is too little and the client wants to wait."""
-        self._read_all(max_wait_ms)
+        self._read_all(max_wait_ms if self._partitions else 0)
 
     def try_complete(self, partition: Partition | FollowedPartition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
@@ -136,10 +137,6 @@ class FetchOperation:
         for fetched in self._partitions:
             fetched.records = b""  # a session's partitions live on, and must pin no segment
 
-    def _waiting(self, partition: Partition | FollowedPartition) -> dict[Any, None]:
-        """Where it stands while it waits for more in a partition."""
-        return partition.waiting
-
     def _upper_bound(self, partition: Partition | FollowedPartition) -> int:
         """Up to where it may read."""
         return partition.upper_bound(self._read_committed)
@@ -149,14 +146,18 @@ class FetchOperation:
         self._finished = True
         if self._tick >= 0:
             self._replicas.purgatory.remove(self, self._tick)
+        self._leave_partitions()
+
+    def _leave_partitions(self) -> None:
+        """Stand nowhere any more where it would be looked at."""
         for fetched in self._partitions:
             if fetched.partition is not None:
-                self._waiting(fetched.partition).pop(self, None)
+                fetched.partition.waiting.pop(self, None)
 
     def _wait(self, max_wait_ms: int) -> None:
         for fetched in self._partitions:
             assert fetched.partition is not None
-            self._waiting(fetched.partition)[self] = None
+            fetched.partition.waiting[self] = None
         self._tick = self._replicas.purgatory.add(self, max_wait_ms)
         if self._has_news and (
             self._is_enough()
@@ -168,7 +169,11 @@ class FetchOperation:
         if len(self._partitions) > limits.FETCH_PARTITIONS_AT_ONCE:
             self._leave()
         self._finished = True
-        self._done()
+        self._done(self._partitions)
+
+    def _awaited(self) -> Iterable[FetchPartition]:
+        """The partitions that may have more to read."""
+        return self._partitions
 
     def _is_enough(self) -> bool:
         """Whether the log holds ``min_bytes``, over all partitions, or goes on in another segment.
@@ -177,7 +182,7 @@ class FetchOperation:
         no more.
         """
         total = 0
-        for fetched in self._partitions:
+        for fetched in self._awaited():
             partition = fetched.partition
             if partition is not None and not partition.gone:
                 offset, upper = fetched.fetch_offset, self._upper_bound(partition)
@@ -207,20 +212,24 @@ class FetchOperation:
             start += len(some)
             total, any_failed = self._read_some(some, total)
             failed = failed or any_failed
-            for fetched in some:
-                # What is appended to it from now on was not seen.
-                if fetched.partition is not None and not self._finished:
-                    self._waiting(fetched.partition)[self] = None
+            if not self._finished:
+                self._see_changes(some)
             if env.clock.monotonic_ms() >= end_ms:
                 env.timers.call_soon(self._read_slice, start, total, failed, max_wait_ms)
                 return
         self._reading = False
         self._after_reading(total, failed, max_wait_ms)
 
+    def _see_changes(self, partitions: list[FetchPartition]) -> None:
+        """These are read in a turn before the last one: what is appended to them from now on was not seen."""
+        for fetched in partitions:
+            if fetched.partition is not None:
+                fetched.partition.waiting[self] = None
+
     def _after_reading(self, total: int, failed: bool, max_wait_ms: int) -> None:
         if self._cold_reads:
             self._finished = True
-        elif failed or total >= self._min_bytes or max_wait_ms <= 0 or not self._partitions:
+        elif failed or total >= self._min_bytes or max_wait_ms <= 0:
             self._finish()
         elif not total or not self._is_enough():
             self._wait(max_wait_ms)

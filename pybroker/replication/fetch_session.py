@@ -6,7 +6,8 @@ Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read
 Invariants: a session belongs to the principal's connection only by its id; its epoch grows by one with each request;
 the cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions, and a session is evicted for a new one
 only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.  All together they name at
-most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes room for them.
+most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes room for them.  A
+follower's session is privileged: any client's gives way to it, and it gives way to none that is in use.
 
 Kafka counterpart: kafka.server.FetchSession, FetchManager.
 """
@@ -23,14 +24,20 @@ from pybroker_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.partition import Partition
+    from pybroker.replication.ports import Watcher
     from pybroker.storage.log.log import Log
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+NO_FOLLOWER = -1
 EVICTION_MS = 120_000
 _EPOCH_MAX = 0x7FFFFFFF
-_UNKNOWN = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
+_NOT_LOOKED_AT = (
+    int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    int(ErrorCode.UNKNOWN_TOPIC_ID),
+    int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+)
 
 # A partition of a session: (topic id or topic name, partition index).
 PartitionKey = tuple[bytes | str, int]
@@ -60,6 +67,7 @@ class FetchPartition:
         "sent_log_start_offset",
         "topic",
         "topic_id",
+        "watch",
     )
 
     def __init__(self, topic: str | None, topic_id: bytes, index: int) -> None:
@@ -75,6 +83,7 @@ class FetchPartition:
         self.reads_followers = False  # the client may be served by a replica that does not lead
         self.preferred_read_replica = -1  # where the client is sent to, for a replica that is nearer to it
         self.partition: Partition | FollowedPartition | None = None
+        self.watch: Watcher | None = None  # of a follower's: who is told when there is something to say of it
         self.error_code = 0
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -116,12 +125,13 @@ class FetchPartition:
         self.error_code = error_code
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         self.records = b""
-        # Kafka answers for what it does not know with an empty list, for what it could not read with none.
-        self.aborted_transactions = [] if error_code in _UNKNOWN else None
+        # Kafka answers for what it does not know, or tell, with an empty list, for what it could not read with none.
+        self.aborted_transactions = [] if error_code in _NOT_LOOKED_AT else None
 
-    def has_news(self) -> bool:
-        """Whether an incremental reply must mention the partition; remembers what is told."""
-        news = (
+    @property
+    def is_news(self) -> bool:
+        """Whether an incremental reply must mention the partition."""
+        return (
             self.error_code != 0
             or len(self.records) > 0
             or self.high_watermark != self.sent_high_watermark
@@ -129,6 +139,10 @@ class FetchPartition:
             or self.diverging_epoch is not None
             or self.preferred_read_replica >= 0
         )
+
+    def has_news(self) -> bool:
+        """Whether an incremental reply must mention the partition; remembers what is told."""
+        news = self.is_news
         # After an error the client is told of the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark
         self.sent_log_start_offset = -1 if self.error_code else self.log_start_offset
@@ -138,21 +152,34 @@ class FetchPartition:
 class FetchSession:
     """The partitions that a client fetches, in the order in which they are read."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "last_used_ms", "partitions", "session_id")
+    __slots__ = ("by_id", "created_ms", "epoch", "follower", "last_used_ms", "partitions", "session_id")
 
-    def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, by_id: bool, now_ms: int, follower: int = NO_FOLLOWER) -> None:
         self.session_id = session_id
         self.by_id = by_id
+        self.follower = follower  # the broker whose it is, if it follows what it fetches
         self.epoch = 1
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.partitions: dict[PartitionKey, FetchPartition] = {}
 
-    def put(self, asked: Iterable[FetchPartition]) -> None:
-        """Add partitions, or replace what is asked of those that are there."""
+    @property
+    def is_privileged(self) -> bool:
+        """Whether no client's session takes its place: it is a follower's."""
+        return self.follower != NO_FOLLOWER
+
+    @property
+    def weight(self) -> tuple[bool, int]:
+        """By which sessions give way, the least first."""
+        return self.is_privileged, len(self.partitions)
+
+    def put(self, asked: Iterable[FetchPartition]) -> list[FetchPartition]:
+        """Add partitions, or replace what is asked of those that are there; they as the session has them."""
+        named = []
         for new in asked:
             key = new.key(self.by_id)
             known = self.partitions.get(key)
+            named.append(known or new)
             if known is None:
                 self.partitions[key] = new
             else:
@@ -163,11 +190,14 @@ class FetchSession:
                     new.last_fetched_epoch,
                     new.follower_start_offset,
                 )
+        return named
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """Remove partitions; those that are not there are ignored."""
         for key in keys:
-            self.partitions.pop(key, None)
+            forgotten = self.partitions.pop(key, None)
+            if forgotten is not None and forgotten.watch is not None:
+                forgotten.watch.forget(forgotten)
 
     def rotate(self, served: Iterable[FetchPartition]) -> None:
         """Move partitions that were served to the end, so that a small ``max_bytes`` starves nobody."""
@@ -185,27 +215,34 @@ class FetchSession:
 class FetchSessionCache:
     """All sessions of a broker, by id."""
 
-    __slots__ = ("_now_ms", "_random", "_sessions", "_slots_max")
+    __slots__ = ("_now_ms", "_partition_count", "_random", "_sessions", "_slots_max")
 
     def __init__(self, slots_max: int, now_ms: Callable[[], int], random: Random) -> None:
         self._slots_max = slots_max
         self._now_ms = now_ms
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
+        self._partition_count = 0  # of all sessions
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, partitions: list[FetchPartition], by_id: bool) -> FetchSession | None:
-        """A new session over ``partitions``, or None when the cache is full of sessions in use."""
-        if not self._make_room(len(partitions)):
+    def create(self, partitions: list[FetchPartition], by_id: bool, follower: int = NO_FOLLOWER) -> FetchSession | None:
+        """A new session over ``partitions``, or None when the cache is full of sessions in use.
+
+        ``follower`` is the broker that fetches to follow: its former session ends.
+        """
+        if follower != NO_FOLLOWER:
+            self._remove_former(follower)
+        if not self._make_room(len(partitions), follower != NO_FOLLOWER):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
             session_id = self._random.randint(1, _EPOCH_MAX)
-        session = FetchSession(session_id, by_id, self._now_ms())
+        session = FetchSession(session_id, by_id, self._now_ms(), follower)
         session.put(partitions)
         self._sessions[session_id] = session
+        self._partition_count += len(session.partitions)
         return session
 
     def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession | ErrorCode:
@@ -225,35 +262,58 @@ class FetchSessionCache:
 
     def remove(self, session_id: int) -> None:
         """End a session; one that is not there is ignored."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
 
-    def put(self, session: FetchSession, asked: list[FetchPartition]) -> None:
-        """Add partitions to a session; if they are too many it ends with this request, and the client starts anew."""
-        session.put(asked)
-        if asked and self._partitions() > limits.SESSION_PARTITIONS_MAX:
-            self.remove(session.session_id)
+    def change(
+        self, session: FetchSession, asked: list[FetchPartition], forgotten: Iterable[PartitionKey] = ()
+    ) -> list[FetchPartition]:
+        """Add partitions to a session that was resumed, and remove some; the added ones as it has them.
 
-    def _partitions(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
+        If they are too many it ends with this request, and the client starts anew; a follower's has others give way.
+        """
+        before = len(session.partitions)
+        named = session.put(asked)
+        session.forget(forgotten)
+        self._partition_count += len(session.partitions) - before
+        while self._partition_count > limits.SESSION_PARTITIONS_MAX:
+            if not (session.is_privileged and self._evict(len(session.partitions), is_privileged=True)):
+                self.remove(session.session_id)
+                break
+        return named
 
-    def _make_room(self, size: int) -> bool:
+    def _remove_former(self, follower: int) -> None:
+        former = [each.session_id for each in self._sessions.values() if each.follower == follower]
+        for session_id in former:
+            self.remove(session_id)
+
+    def _make_room(self, size: int, is_privileged: bool) -> bool:
         """Evict what is needed for a session of ``size`` partitions; whether there is room for it."""
         if self._slots_max <= 0 or size > limits.SESSION_PARTITIONS_MAX:
             return False
-        while len(self._sessions) >= self._slots_max or self._partitions() + size > limits.SESSION_PARTITIONS_MAX:
-            if not self._evict(size):
+        while len(self._sessions) >= self._slots_max or self._partition_count + size > limits.SESSION_PARTITIONS_MAX:
+            if not self._evict(size, is_privileged):
                 return False
         return True
 
-    def _evict(self, size: int) -> bool:
+    def _evict(self, size: int, is_privileged: bool) -> bool:
         """Remove one session for one of ``size`` partitions, if there is one to remove."""
         now_ms = self._now_ms()
-        oldest = next(iter(self._sessions.values()))
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
         if now_ms - oldest.last_used_ms > EVICTION_MS:
-            del self._sessions[oldest.session_id]
+            self.remove(oldest.session_id)
             return True
+        least: FetchSession | None = None
         for session in self._sessions.values():
-            if len(session.partitions) < size and now_ms - session.created_ms > EVICTION_MS:
-                del self._sessions[session.session_id]
-                return True
-        return False
+            if session.is_privileged == is_privileged:
+                gives_way = len(session.partitions) < size and now_ms - session.created_ms > EVICTION_MS
+            else:
+                gives_way = is_privileged
+            if gives_way and (least is None or session.weight < least.weight):
+                least = session
+        if least is not None:
+            self.remove(least.session_id)
+        return least is not None

@@ -9,7 +9,7 @@ was the leader; the high watermark is what a leader has said, never past the log
 is cut below it.  Records are appended with the leader's offsets and epochs.
 
 Where acknowledgements wait for syncs (``acks_wait_for_syncs``) the next fetch, which tells the leader that everything
-before it is here, waits for the sync.
+before it is here, waits for the sync.  After a cut it does so everywhere.
 
 Kafka counterpart: PartitionFetchState, ReplicaFetcherThread.processPartitionData, and
 AbstractFetcherThread.getOffsetTruncationState and fetchOffsetAndTruncate.
@@ -61,6 +61,7 @@ class FollowedPartition:
         "asked",
         "index",
         "is_ready",
+        "lags",
         "leader",
         "leader_epoch",
         "marked",
@@ -94,6 +95,7 @@ class FollowedPartition:
         # Of its fetcher:
         self.asked: Question | None = None  # as the session has it
         self.is_ready = False  # it may be fetched: nothing has to end before
+        self.lags = True  # it lacks what its leader has committed, as far as that is known
         self.retired = False  # it has another role, leader or epoch by now
         self.pause: Cancellable | None = None
         self.pause_ms = cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS
@@ -146,9 +148,13 @@ class FollowedPartition:
 
     @property
     def has_to_sync(self) -> bool:
-        """Whether the leader must not hear yet of what is written here."""
+        """Whether the leader must not hear yet of what is written here, or nothing be written behind a cut.
+
+        What a power failure brings back of what was cut off would pass for committed: the high watermark is that of
+        what has been written in its place.
+        """
         log = self.log
-        return log.acks_wait_for_syncs and log.recovery_point < log.log_end_offset
+        return log.flushes.cut_unsynced or (log.acks_wait_for_syncs and log.recovery_point < log.log_end_offset)
 
     # --- what the leader says --------------------------------------------------------------------------------------
 
@@ -162,6 +168,7 @@ class FollowedPartition:
         elif log.refuses:
             error_code = KAFKA_STORAGE_ERROR
         if not log.refuses:
+            self.lags = high_watermark > log.log_end_offset
             committed = min(high_watermark, log.log_end_offset)
             if committed > log.high_watermark:
                 log.update_high_watermark(committed)

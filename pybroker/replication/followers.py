@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from pybroker.cluster.image import BrokerRegistration, ClusterImage, PartitionImage
     from pybroker.env import Env
-    from pybroker.replication.ports import IsrChanger
+    from pybroker.folded_log import FoldedLog
+    from pybroker.replication.ports import IsrChanger, Watched
     from pybroker.storage.log.log import Log
 
 UNKNOWN_OFFSET = -1
@@ -75,12 +76,6 @@ class Follower:
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_max_ms
 
 
-class Waiting(Protocol):
-    """A follower's fetch that waits for the log's end to move."""
-
-    def try_complete(self, waited_for: Followers) -> None: ...
-
-
 class LedPartition(Protocol):
     """The partition whose followers they are."""
 
@@ -114,13 +109,15 @@ class LeaderBroker(Protocol):
     @property
     def image(self) -> ClusterImage: ...
 
-    def mark(self, waited_for: Followers) -> None:
-        """The log's end has moved: look at the fetches that wait for it once, after this turn of the loop."""
-        ...
+    @property
+    def folded_log(self) -> FoldedLog: ...
 
 
 class Followers:
-    """See the module's docstring.  One per partition that is led here and has other replicas."""
+    """See the module's docstring.  One per partition that is led here and has other replicas.
+
+    ``watched`` is the partition in each follower's fetches, by broker id: who is told when there is more to read.
+    """
 
     __slots__ = (
         "_broker",
@@ -128,12 +125,12 @@ class Followers:
         "_epoch_start_offset",
         "_in_sync",
         "_looked_at_end",
+        "_looked_at_isr",
         "_partition",
         "gone",
         "index",
-        "marked",
         "topic",
-        "waiting",
+        "watched",
     )
 
     def __init__(self, broker: LeaderBroker, partition: LedPartition, state: PartitionImage) -> None:
@@ -143,10 +140,10 @@ class Followers:
         self.topic = partition.topic
         self.index = partition.index
         self.gone = False  # nobody is led here any more
-        self.marked = False
-        self.waiting: dict[Waiting, None] = {}
+        self.watched: dict[int, Watched] = {}
         self._epoch_start_offset = self._looked_at_end = partition.log.log_end_offset
-        self._in_sync = InSyncReplicas(broker.env, partition, state, lambda: broker.isr_changer)
+        self._in_sync = InSyncReplicas(broker.env, partition, state, lambda: broker.isr_changer, broker.folded_log)
+        self._looked_at_isr = self._in_sync.committed
         self._by_id: dict[int, Follower] = {}
         self._assign(state)
 
@@ -159,6 +156,7 @@ class Followers:
             for broker_id in state.replicas
             if broker_id != self._broker.broker_id
         }
+        self.watched = {each: fetched for each, fetched in self.watched.items() if each in self._by_id}
 
     def on_state(self, state: PartitionImage) -> None:
         """The image has the partition so, under the leader epoch that it had."""
@@ -169,6 +167,20 @@ class Followers:
         """The partition has another role from now on: no ISR is asked for any more, and no answer heeded."""
         self.gone = True
         self._in_sync.give_up()
+        self._wake_fetches()
+
+    # --- who is told -----------------------------------------------------------------------------------------------
+
+    def tell_more(self) -> None:
+        """There is something new to tell of the partition, with the next answer: where it begins, what is committed."""
+        for fetched in self.watched.values():
+            if fetched.watch is not None:
+                fetched.watch.note(fetched)
+
+    def _wake_fetches(self) -> None:
+        for fetched in self.watched.values():
+            if fetched.watch is not None:
+                fetched.watch.wake(fetched)
 
     # --- the high watermark ----------------------------------------------------------------------------------------
 
@@ -186,16 +198,19 @@ class Followers:
         return len(self._in_sync.maximal) < min(log.config.min_insync_replicas, len(self._by_id) + 1)
 
     def advance_high_watermark(self, log: Log) -> bool:
-        """Move the high watermark to where it may be; whether it moved.  Who waits for the log's end is looked at."""
+        """Move the high watermark to where it may be; whether it moved.  Fetches that wait for the end are woken."""
         end_offset = log.log_end_offset
         if end_offset != self._looked_at_end:
             self._looked_at_end = end_offset
-            if self.waiting and not self.marked:
-                self._broker.mark(self)
+            self._wake_fetches()
+        if self._in_sync.committed is not self._looked_at_isr:
+            self._looked_at_isr = self._in_sync.committed
+            self.tell_more()  # who is out of it may join, who has no replica any more is told so
         committed = self._committed_end(log)
         if committed <= log.high_watermark or self.is_under_min_isr(log):
             return False
         log.update_high_watermark(committed)
+        self.tell_more()
         return True
 
     def _committed_end(self, log: Log) -> int:
@@ -219,6 +234,14 @@ class Followers:
     def knows(self, broker_id: int) -> bool:
         """Whether the broker has a replica, as far as this leader has heard."""
         return broker_id in self._by_id
+
+    def may_be_in_sync(self, broker_id: int) -> bool:
+        """Whether the high watermark waits for the broker, as one that is in the ISR or on its way into it."""
+        return broker_id in self._in_sync.maximal
+
+    def is_in_sync(self, broker_id: int) -> bool:
+        """Whether the broker is in the ISR; if not, it joins by a fetch."""
+        return broker_id in self._in_sync.committed
 
     def on_fetch(self, broker_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int) -> None:
         """A follower that is known asks for what begins at ``fetch_offset``, so that it has everything below."""

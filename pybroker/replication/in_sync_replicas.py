@@ -6,7 +6,9 @@ the controller is reached (``ports.IsrChanger``).
 
 Invariants: one change at most is on its way; while its outcome is not known, the maximal ISR holds everybody who may be
 in the ISR, so that nothing counts as committed that one of them lacks; what the controller says, and what the image
-says, counts only with a newer partition epoch than is known.
+says, counts only with a newer partition epoch than is known.  Whoever leaves counts until the image says that it has
+left: the controller may keep it eligible to lead by a ``min.insync.replicas`` that its answer does not tell, and the
+image of the change has every setting that it was decided by.
 
 Kafka counterpart: PartitionState with its pending states, Partition.submitAlterPartition and handleAlterPartitionError.
 """
@@ -23,6 +25,7 @@ from pybroker_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from pybroker.cluster.image import PartitionImage
     from pybroker.env import Cancellable, Env
+    from pybroker.folded_log import FoldedLog
     from pybroker.replication.ports import AlteredPartition, IsrChanger
 
 logger = logging.getLogger(__name__)
@@ -69,12 +72,28 @@ class _Change:
 class InSyncReplicas:
     """See the module's docstring.  ``committed`` and ``maximal`` are broker ids."""
 
-    __slots__ = ("_change", "_changer", "_env", "_partition", "_retry", "committed", "maximal", "partition_epoch")
+    __slots__ = (
+        "_change",
+        "_changer",
+        "_env",
+        "_folded_log",
+        "_partition",
+        "_retry",
+        "committed",
+        "maximal",
+        "partition_epoch",
+    )
 
     def __init__(
-        self, env: Env, partition: AlteredLeader, state: PartitionImage, changer: Callable[[], IsrChanger | None]
+        self,
+        env: Env,
+        partition: AlteredLeader,
+        state: PartitionImage,
+        changer: Callable[[], IsrChanger | None],
+        folded_log: FoldedLog,
     ) -> None:
         self._env = env
+        self._folded_log = folded_log
         self._partition = partition
         self._changer = changer
         self._change: _Change | None = None
@@ -137,7 +156,9 @@ class InSyncReplicas:
             return  # the image has settled it, or another leader epoch has begun
         if not error_code:
             assert altered is not None, "what was changed comes with its new state"
-            if altered.leader_epoch == self._partition.leader_epoch and altered.partition_epoch >= self.partition_epoch:
+            if altered.leader_epoch != self._partition.leader_epoch or altered.partition_epoch < self.partition_epoch:
+                return
+            if set(self.committed) <= set(altered.isr):
                 self._commit(altered.isr, altered.partition_epoch)
                 self._partition.on_appended()
         elif error_code in _TAKEN_BACK:
@@ -148,4 +169,5 @@ class InSyncReplicas:
             change.pause_ms = min(2 * change.pause_ms, cluster_limits.ISR_CHANGE_PAUSE_MAX_MS)
         if error_code:
             partition = self._partition
-            logger.info("the ISR of %s-%d stays, error %d", partition.topic, partition.index, error_code)
+            if self._folded_log.is_first("in-sync replicas that stay", f"error {error_code}"):
+                logger.info("the ISR of %s-%d stays, error %d", partition.topic, partition.index, error_code)

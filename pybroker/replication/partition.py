@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pybroker.replication.delayed_produce import DelayedProduce
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
-from pybroker.storage.results import TimestampOffset
+from pybroker.storage.results import NONE, AppendResult, TimestampOffset
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pybroker.replication.purgatory import Purgatory
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
-    from pybroker.storage.results import AppendResult, TransactionMarker
+    from pybroker.storage.results import TransactionMarker
 
-AppendDone = Callable[["AppendResult"], None]
+AppendDone = Callable[[AppendResult], None]
 
 # requiredAcks of a producer that wants every replica in sync to have its batch.
 ACKS_ALL = -1
@@ -142,6 +142,9 @@ class Partition:
         if len(state.replicas) > 1:
             self._begin_with_followers(state)
 
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
     @property
     def log(self) -> Log:
         """Its open log."""
@@ -162,16 +165,15 @@ class Partition:
         self._is_alone = False
         self.followers = self.replica_manager.followers_of(self, state)
 
-    def _end_followers(self) -> Followers | None:
+    def _end_followers(self) -> None:
         followers, self.followers = self.followers, None
         if followers is not None:
             followers.retire()
-        return followers
 
-    def retire(self) -> Followers | None:
-        """It has another role, or epoch, from now on; who waits for it, or for what it returns, is to be told."""
+    def retire(self) -> None:
+        """It has another role, or epoch, from now on; who waits for it is to be told."""
         self.gone, self._is_alone = True, False
-        return self._end_followers()
+        self._end_followers()
 
     # --- appending -------------------------------------------------------------------------------------------------
 
@@ -208,16 +210,28 @@ class Partition:
     def append_run(self, batches: Sequence[memoryview], required_acks: int, produce_version: int) -> list[int]:
         """Append the batches of a client as far as they are plain (``storage.log.append_run``): their base offsets.
 
-        What is not appended, be it refused or not plain, may be given to ``append``, which says what is the matter;
-        so may all of them where an acknowledgement waits for other replicas.
+        What is not appended, be it refused or not plain, may be given to ``append``, which says what is the matter.
+        Where there are other replicas, ``await_run`` says when they are acknowledged with ``ACKS_ALL``.
         """
-        if self._refusal(required_acks) or (required_acks == ACKS_ALL and self.followers is not None):
+        if self._refusal(required_acks):
             return []
         log = self.partition_log.opened or self.partition_log.open()  # see ``on_appended``
         base_offsets = log.append_run(batches, self.leader_epoch, produce_version)
         if base_offsets:
             self.on_appended()
         return base_offsets
+
+    def await_run(self, base_offset: int, timeout_ms: int, done: AppendDone) -> None:
+        """``done(result)`` once what ``append_run`` has just appended from ``base_offset`` on is acknowledged.
+
+        As of one batch that ``append`` was given with ``ACKS_ALL``; now, if nothing has to be waited for.
+        """
+        log = self.log
+        result = AppendResult(NONE, base_offset, log.log_end_offset - 1, -1, log.log_start_offset, self.leader_epoch)
+        if result.last_offset >= log.high_watermark:
+            self._delay(result, timeout_ms, done)
+        else:
+            done(result)
 
     def append_internal(self, records: bytes, done: AppendDone) -> AppendResult | None:
         """Append a batch that the broker itself built (coordinators); refused as one with ``ACKS_ALL`` is."""
@@ -231,28 +245,31 @@ class Partition:
         return result
 
     def append_end_transaction(self, batch: bytes, marker: TransactionMarker, done: AppendDone) -> AppendResult | None:
-        """Append the control batch of a marker, as with ``ACKS_ALL``; see ``Log.append_end_transaction``."""
+        """Append the control batch of a marker (see ``Log.append_end_transaction``); refused as ``append_internal``."""
         error_code = self._refusal(ACKS_ALL)
         if error_code:
             return self.log.failure(error_code, _REFUSALS[error_code])
+        result = self.log.append_end_transaction(
+            batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, self._then(done)
+        )
+        if result is not None:
+            self.on_appended()
+        return result
+
+    def end_transaction(self, batch: bytes, marker: TransactionMarker, done: AppendDone) -> AppendResult | None:
+        """Append the control batch of a marker; complete when the replicas in sync have it."""
 
         def written(result: AppendResult) -> None:
-            self.on_appended()
             if result.last_offset >= self.log.high_watermark:
                 self._delay(result, MARKER_TIMEOUT_MS, done)
             else:
                 done(result)
 
-        log = self.log
-        result = log.append_end_transaction(
-            batch, marker.coordinator_epoch, marker.transaction_version, self.leader_epoch, written
-        )
-        if result is not None:
-            self.on_appended()
-            if result.last_offset >= log.high_watermark:
-                self._delay(result, MARKER_TIMEOUT_MS, done)
-                return None
-        return result
+        result = self.append_end_transaction(batch, marker, written)
+        if result is None or result.last_offset < self.log.high_watermark:
+            return result
+        self._delay(result, MARKER_TIMEOUT_MS, done)
+        return None
 
     def _refusal(self, required_acks: int) -> int:
         """Why no batch may be appended now, whatever is in it; 0 if one may."""
@@ -359,7 +376,12 @@ class Partition:
             return ErrorCode.POLICY_VIOLATION
         if offset == TO_HIGH_WATERMARK:
             offset = log.high_watermark
-        return log.increment_log_start_offset(offset) if offset >= 0 else ErrorCode.OFFSET_OUT_OF_RANGE
+        if offset < 0:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        error_code = log.increment_log_start_offset(offset)
+        if self.followers is not None:
+            self.followers.tell_more()
+        return error_code
 
     def low_watermark(self) -> int:
         """Where the last of the live replicas begins."""

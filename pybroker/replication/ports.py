@@ -1,8 +1,9 @@
-"""What replication needs of the coordinators beside it, and of the controller.
+"""What replication needs of the coordinators beside it and of the controller, and what its parts need of each other.
 
-Owns: ``TransactionPartitions``, by which a partition asks whose transaction it belongs to, and ``IsrChanger``, by which
-a leader asks for another ISR.  Owns no implementation: the transaction coordinator and the channel to the controller
-have one each, tests have others.
+Owns: ``ReplicatingBroker``, what fetchers and quotas see of ``ReplicaManager``; ``TransactionPartitions``, by which a
+partition asks whose transaction it belongs to; ``IsrChanger``, by which a leader asks for another ISR; and ``Watcher``,
+by which a partition's followers are told that there is more.  Owns no implementation: the transaction coordinator, the
+channel to the controller and ``follower_watch`` have one each, tests have others.
 
 Counterpart in Kafka: ``AddPartitionsToTxnManager``, ``AlterPartitionManager``.
 """
@@ -10,9 +11,33 @@ Counterpart in Kafka: ``AddPartitionsToTxnManager``, ``AlterPartitionManager``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pybroker.storage.results import PartitionErrors, TopicPartition
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Env
+    from pybroker.folded_log import FoldedLog
+
+
+class ReplicatingBroker(Protocol):
+    """A broker whose replicas are copied, and that copies others': ``ReplicaManager``."""
+
+    broker_id: int
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def folded_log(self) -> FoldedLog: ...
 
 
 class TransactionPartitions(Protocol):
@@ -64,3 +89,26 @@ class IsrChanger(Protocol):
         tried again: so is NETWORK_EXCEPTION, where nobody knows whether it was done.
         """
         ...
+
+
+class Watcher(Protocol):
+    """Who is told that there may be something to say of a partition that a follower fetches: ``FollowerWatch``."""
+
+    def note(self, fetched: Any) -> None:
+        """There may be something to tell, which no fetch has to end for."""
+        ...
+
+    def wake(self, fetched: Any) -> None:
+        """There is more to read, or nobody leads the partition here any more."""
+        ...
+
+    def forget(self, fetched: Any) -> None:
+        """The follower does not ask for the partition any more."""
+        ...
+
+
+class Watched(Protocol):
+    """A partition of a follower's fetches: ``FetchPartition``."""
+
+    @property
+    def watch(self) -> Watcher | None: ...

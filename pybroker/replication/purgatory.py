@@ -4,8 +4,8 @@ Owns: when parked operations expire.  Does not own what they wait for: whoever p
 takes it out of the purgatory.
 
 Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
-never before its deadline, and keeps no other waiting if it fails then; an operation that is removed leaves nothing,
-however far away its deadline was.
+never before its deadline, and keeps no other waiting if it fails then; operations that are removed leave nothing behind
+but some ticks, however far away their deadlines were, which clients choose.
 
 Kafka counterpart: DelayedOperationPurgatory and its TimingWheel.
 """
@@ -13,8 +13,8 @@ Kafka counterpart: DelayedOperationPurgatory and its TimingWheel.
 from __future__ import annotations
 
 import logging
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pybroker import limits
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
 
 log = logging.getLogger(__name__)
+
+
+# A tick that nobody waits for any more stays when it is near: the next request is likely to want it.
+_NEAR_TICKS: Final = 2_000
+_UNUSED_TICKS_MAX: Final = 1_000
 
 
 class Expiring(Protocol):
@@ -60,6 +65,11 @@ class Purgatory:
         slot = self._slots.get(tick)
         if slot is not None:
             slot.pop(operation, None)
+            if not slot and tick > self._next_tick + _NEAR_TICKS:
+                del self._slots[tick]
+                if len(self._ticks) > 2 * len(self._slots) + _UNUSED_TICKS_MAX:
+                    self._ticks = list(self._slots)
+                    heapify(self._ticks)
 
     def close(self) -> None:
         """Forget everything that waits."""
@@ -83,7 +93,7 @@ class Purgatory:
         now_tick = self._env.clock.monotonic_ms() // limits.PURGATORY_TICK_MS
         due: list[Expiring] = []
         while self._ticks and self._ticks[0] <= now_tick:
-            due.extend(self._slots.pop(heappop(self._ticks)))
+            due.extend(self._slots.pop(heappop(self._ticks), ()))
         self._schedule()
         for operation in due:
             try:

@@ -1,8 +1,9 @@
 """Following one leader: the fetches that bring this broker's replicas up to what that broker leads.
 
 Owns: the fetches to one broker, one at a time, their session, what is done with an answer, and when a partition is
-tried again.  Does not own which partitions are followed, and whom (``replica_fetchers``), what happens in a log
-(``followed_partition``), nor the connection (``cluster.peers``).
+tried again.  Does not own which partitions are followed, and whom (``replica_roles``), what happens in a log
+(``followed_partition``), which are held back because they are throttled (``follower_throttle``), nor the connection
+(``cluster.peers``).
 
 Invariants: an answer counts for a partition only if that is still followed as it was when it was asked; what is fetched
 is appended before the next fetch; a turn of the loop appends for ``cluster_limits.REPLICA_APPEND_SLICE_MS`` and a
@@ -19,22 +20,23 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pybroker import cluster_limits
 from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.replication.fetch_session import FINAL_EPOCH
 from pybroker.replication.fetcher_session import FetcherSession
+from pybroker.replication.follower_throttle import FollowerThrottle
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
     from pybroker.cluster.peers import PeerError, Peers
-    from pybroker.config.broker import BrokerConfig
-    from pybroker.env import Cancellable, Env
+    from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
+    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
@@ -51,30 +53,16 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-class Follower(Protocol):
-    """The broker that follows."""
-
-    broker_id: int
-
-    @property
-    def env(self) -> Env: ...
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-    @property
-    def config(self) -> BrokerConfig: ...
-
-
 class ReplicaFetcher:
     """See the module's docstring."""
 
-    def __init__(self, follower: Follower, peers: Peers, leader: int) -> None:
+    def __init__(self, follower: ReplicatingBroker, peers: Peers, leader: int, quota: ReplicationQuota) -> None:
         self._follower = follower
         self._peers = peers
         self._leader = leader
         self._partitions: dict[PartitionKey, FollowedPartition] = {}
         self._session = FetcherSession()
+        self._throttle = FollowerThrottle(follower, quota, self._wait_for, self._ready)
         self._is_busy = False  # a fetch is under way, or what it brought is being appended
         self._is_parked = False  # a fetch is under way, and has not been asked to end
         self._pause: Cancellable | None = None  # after a failure of the connection
@@ -93,12 +81,14 @@ class ReplicaFetcher:
         if self._partitions.get(partition.key) is partition:
             del self._partitions[partition.key]
         self._session.drop(partition)
+        self._throttle.forget(partition)
 
     def close(self) -> None:
         """Fetch nothing more."""
         self._closed = True
         for partition in list(self._partitions.values()):
             self.remove(partition)
+        self._throttle.close()
         for timer in (self._pause, self._next):
             if timer is not None:
                 timer.cancel()
@@ -108,6 +98,7 @@ class ReplicaFetcher:
         if not partition.retired:
             partition.is_ready = True
             self._session.want(partition)
+            self._throttle.note(partition)
             self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -123,7 +114,10 @@ class ReplicaFetcher:
             return
         if self._is_parked and self._session.has_changes:
             self._end_parked_fetch()
-        if self._is_busy or self._session.is_empty:
+        if self._is_busy:
+            return
+        self._throttle.hold_back()
+        if self._session.is_empty:
             return
         config, session = self._follower.config, self._session
         topics, forgotten = session.request_of(config.get_int("replica.fetch.max.bytes"))
@@ -184,7 +178,7 @@ class ReplicaFetcher:
             self._session.begin_anew()
             if response is None or response.error_code not in _SESSION_ERRORS:
                 if response is not None:  # a failure of the connection is told by whoever has it
-                    logger.info("broker %d refuses to be followed: error %d", self._leader, response.error_code)
+                    self._tell(logging.INFO, f"it refuses to be followed: error {response.error_code}")
                 self._rest()
             else:
                 self._go_on_soon()
@@ -224,6 +218,10 @@ class ReplicaFetcher:
     def _take_one(self, partition: FollowedPartition, data: PartitionData) -> None:
         if partition.retired or not partition.is_ready or partition.asked is None:
             return  # another is in its place, or it is being tried again
+        if partition.log.queue.busy:  # its files are exchanged
+            self._wait_for(partition)
+            partition.log.queue.when_idle(lambda: self._try(partition))
+            return
         if partition.asked.fetch_offset != partition.log.log_end_offset:
             self._session.want(partition)
             return
@@ -234,27 +232,29 @@ class ReplicaFetcher:
         elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
             self._wait_for(partition)  # for the image, which the leader knows and this broker does not
         elif error_code:
-            logger.info("%s cannot be fetched from broker %d: error %d", partition, self._leader, error_code)
+            self._tell(logging.INFO, f"a partition cannot be fetched: error {error_code}", partition)
             self._put_off(partition)
         elif data.diverging_epoch.end_offset >= 0:
             cut = partition.truncate_to_divergence(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             if cut:
                 self._taken(partition)
             else:
-                logger.error("%s diverges from its leader, and there is nothing to cut", partition)
+                self._tell(logging.ERROR, "a partition diverges, and there is nothing to cut", partition)
                 self._put_off(partition)
         else:
             self._append(partition, data)
 
     def _append(self, partition: FollowedPartition, data: PartitionData) -> None:
-        error_code = partition.append(data.records or b"", data.high_watermark, data.log_start_offset)
+        records = data.records or b""
+        error_code = partition.append(records, data.high_watermark, data.log_start_offset)
         if not error_code:
+            self._throttle.fetched(partition, len(records))
             self._taken(partition)
         elif partition.log.refuses:
             logger.error("%s is not followed any more: its log takes nothing", partition)
             self._wait_for(partition)
         else:
-            logger.error("%s got from broker %d what cannot be appended: error %d", partition, self._leader, error_code)
+            self._tell(logging.ERROR, f"it sent what cannot be appended: error {error_code}", partition)
             self._put_off(partition)
 
     def _taken(self, partition: FollowedPartition) -> None:
@@ -273,6 +273,11 @@ class ReplicaFetcher:
             self._put_off(partition)  # it failed, or there is no room
         else:
             self._ready(partition)
+
+    def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
+        """Log what each answer of the leader can be, again and again: one line, then counts."""
+        if self._follower.folded_log.is_first(f"broker {self._leader}, which is followed", reason):
+            logger.log(level, "broker %d: %s%s", self._leader, reason, "" if partition is None else f" ({partition})")
 
     # --- trying again ----------------------------------------------------------------------------------------------
 
@@ -333,19 +338,20 @@ class ReplicaFetcher:
         def answered(response: Any | None, _error: PeerError | None) -> None:
             if partition.retired:
                 return
-            found = None if response is None else response.topics[0].partitions[0]
+            topics = () if response is None else response.topics
+            found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code or found.offset < 0:
                 self._put_off(partition)
             elif timestamp == _LATEST:
                 self._on_leader_end(partition, found.offset)
             else:
                 partition.begin_at_start_of_leader(found.offset)
-                self._ready(partition)
+                self._try(partition)
 
         self._ask(request, _LIST_OFFSETS_VERSION, CONTROL, answered)
 
     def _on_leader_end(self, partition: FollowedPartition, end_offset: int) -> None:
         if partition.truncate_to_end_of_leader(end_offset):
-            self._ready(partition)
+            self._try(partition)
         else:
             self._ask_for_offset(partition, _EARLIEST)

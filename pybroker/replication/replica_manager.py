@@ -9,7 +9,7 @@ Does not own the logs (``storage.manager.log_manager``), the image (``cluster``)
 Invariants: a partition object is made only for a partition that the image says this broker leads, and that has an open
 log, which stays open as long as the object is in use; when the image says otherwise the object is marked gone, its
 waiting fetches are answered, and the next request looks it up anew.  Opening a log moves its high watermark only where
-it is the only replica.
+it is the only replica, and leads.
 
 Kafka counterpart: kafka.server.ReplicaManager.
 """
@@ -20,12 +20,14 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.image import NO_LEADER, UNCHOSEN_DIRECTORIES
+from pybroker.cluster.image import NO_LEADER, RECOVERING, UNCHOSEN_DIRECTORIES
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
+from pybroker.folded_log import FoldedLog
 from pybroker.replication.fetch_session import FetchSessionCache
 from pybroker.replication.partition import Partition, advance_high_watermark
 from pybroker.replication.purgatory import Purgatory
+from pybroker.storage.manager.move_names import is_movable
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,10 +38,11 @@ if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.replication.followed_partition import FollowedPartition
-    from pybroker.replication.follower_fetch import FollowerFetchOperation
+    from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
     from pybroker.replication.followers import Followers
     from pybroker.replication.ports import IsrChanger
     from pybroker.replication.replica_roles import ReplicaRoles
+    from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
     from pybroker.storage.manager.log_manager import LogManager
@@ -51,6 +54,8 @@ TopicKey = str | bytes
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 logger = logging.getLogger(__name__)
+
+_ANY_EPOCH = -1
 
 
 class ReplicaManager:
@@ -68,13 +73,12 @@ class ReplicaManager:
         # Given before the first image to a broker that has others beside it.
         self.peers: Peers | None = None
         self.isr_changer: IsrChanger | None = None
+        self.folded_log = FoldedLog(logger, env.timers)
         self.lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
-        # Fetches of followers that wait, by broker.
-        self.waiting_fetches: dict[int, dict[FollowerFetchOperation, None]] = {}
         self._roles: ReplicaRoles | None = None  # there are none before the first replicated partition
         # Each topic's partitions twice: by its name and by its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
-        self._marked: list[Partition | Followers | FollowedPartition] = []
+        self._marked: list[Partition | FollowedPartition | FollowerWatch] = []
         self.selects_by_rack = config["replica.selector.class"] == RACK_AWARE_SELECTOR
         self.sessions = FetchSessionCache(
             config["max.incremental.fetch.session.cache.slots"], env.clock.monotonic_ms, env.random
@@ -86,6 +90,7 @@ class ReplicaManager:
     def close(self) -> None:
         """Forget every wait; nothing is answered."""
         self.purgatory.close()
+        self.folded_log.close()
         self._marked.clear()
         if self._roles is not None:
             self._roles.close()
@@ -108,12 +113,23 @@ class ReplicaManager:
         partition = partitions.get(index) if partitions is not None else None
         return partition or self._make(self._topic_image(topic), index)
 
-    def error_of(self, topic: TopicKey, index: int) -> ErrorCode:
-        """Why ``partition(topic, index)`` gave None."""
+    def error_of(self, topic: TopicKey, index: int, leader_epoch: int = _ANY_EPOCH) -> int:
+        """Why ``partition(topic, index)`` gave None; a follower first says that the client's epoch is not the leader's.
+
+        Counterpart in Kafka: ``Partition.getLocalLog``.
+        """
         image = self._topic_image(topic)
         if image is None and isinstance(topic, bytes):
             return ErrorCode.UNKNOWN_TOPIC_ID
+        followed = None if leader_epoch == _ANY_EPOCH else self.followed(topic, index)
+        if followed is not None and (error := followed.epoch_error(leader_epoch)):
+            return error
         return self._error(image, index)
+
+    def followed(self, topic: TopicKey, index: int) -> FollowedPartition | None:
+        """The partition as this broker has it of another one, which leads it; None where it follows nobody."""
+        image = self._topic_image(topic)
+        return None if image is None or self._roles is None else self._roles.followed(image.topic_id, index)
 
     def _topic_image(self, topic: TopicKey) -> TopicImage | None:
         image = self._metadata.image
@@ -127,9 +143,11 @@ class ReplicaManager:
                 fetched.answer(ErrorCode.UNKNOWN_TOPIC_ID)
                 return None
             fetched.topic = topic.name
-        partition = self.partition(fetched.topic, fetched.index) or self._followed(fetched)
+        partition: Partition | FollowedPartition | None = self.partition(fetched.topic, fetched.index)
+        if partition is None and fetched.reads_followers:
+            partition = self.followed(fetched.topic, fetched.index)
         if partition is None:
-            fetched.answer(self.error_of(fetched.topic, fetched.index))
+            fetched.answer(self.error_of(fetched.topic, fetched.index, fetched.current_leader_epoch))
         elif any(fetched.topic_id) and fetched.topic_id != partition.topic_id:
             # The topic was deleted and made anew under its name: the session's id is that of the dead one.
             known = fetched.topic_id in self._metadata.image.topics_by_id
@@ -137,11 +155,6 @@ class ReplicaManager:
             partition = None
         fetched.partition = partition
         return partition
-
-    def _followed(self, fetched: FetchPartition) -> FollowedPartition | None:
-        """The partition as a follower has it, for a consumer that may read it there."""
-        topic = self._topic_image(fetched.topic) if fetched.topic is not None and fetched.reads_followers else None
-        return None if topic is None or self._roles is None else self._roles.followed(topic.topic_id, fetched.index)
 
     def _error(self, topic: TopicImage | None, index: int) -> ErrorCode:
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -165,6 +178,9 @@ class ReplicaManager:
         self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
         if partition.followers is not None:
             partition.on_appended()  # no other replica may be in sync
+        if topic.partitions[index].leader_recovery_state == RECOVERING:
+            # There is nothing to recover: the next ISR that the leader asks for says so (KIP-704).
+            logger.info("%s-%d is led by a replica that was not in sync: records may be lost", topic.name, index)
         return partition
 
     def _open_log(self, topic: TopicImage | None, index: int) -> PartitionLog | None:
@@ -183,17 +199,37 @@ class ReplicaManager:
         log = partition_log.open()
         if log.refuses:
             return None  # opening it showed that it cannot be read: it must not look empty
-        if len(state.replicas) == 1:
+        if self._leads_alone(state):
             advance_high_watermark(log)
+        elif len(state.replicas) > 1:
+            self._cut_at_hole(log, state)
         if log.committed_end < log.log_end_offset:
             # What a process that died had only written is shown once it is synced.
             log.flushes.flush(lambda: self._on_synced(log))
         return partition_log
 
+    def _cut_at_hole(self, log: Log, state: PartitionImage) -> None:
+        """A log that may lack something in its middle must not pass for a whole one: the leader has what is cut.
+
+        Of the last replica in sync nothing is cut that may have been committed, so where acknowledgements wait for
+        syncs what follows a hole, since that was acknowledged to nobody; in a compacted log it may be none.
+        """
+        hole = self._logs.take_hole(log.topic, log.partition)
+        if hole is None:
+            return
+        may_be_committed = self.broker_id in state.isr or self.broker_id in state.elr
+        if not may_be_committed or (log.acks_wait_for_syncs and not log.config.compact):
+            logger.warning("%s-%d is cut at offset %d, where it may lack records", log.topic, log.partition, hole)
+            log.truncate_to(hole)
+
     def _on_synced(self, log: Log) -> None:
         state = self._metadata.partition(log.topic, log.partition)
-        if not self._on_moved(log) and state is not None and state.replicas == (self.broker_id,):
+        if not self._on_moved(log) and state is not None and self._leads_alone(state):
             advance_high_watermark(log)
+
+    def _leads_alone(self, state: PartitionImage) -> bool:
+        """Whether what is written here is committed: the only replica commits nothing while it is not the leader."""
+        return state.leader == self.broker_id and state.replicas == (self.broker_id,)
 
     def _on_moved(self, log: Log) -> bool:
         """The end of a log, or of what is synced of it, may have moved; whether it is that of a led partition."""
@@ -210,10 +246,35 @@ class ReplicaManager:
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC, topic), self._config)
 
+    # --- moves between log dirs ------------------------------------------------------------------------------------
+
+    def move_replica(self, name: str, index: int, path: str) -> ErrorCode:
+        """Move this broker's replica of a partition to the log dir at ``path``; that it begins is no error.
+
+        The dir of a partition that is not here is remembered (``ReplicaMoves.prefer``).
+        """
+        moves = self._logs.moves
+        if not is_movable((name, index)):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        refused = moves.log_dir_error(path)
+        if refused:
+            return ErrorCode(refused)
+        topic = self._topic_image(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            moves.prefer((name, index), path)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        state = topic.partitions[index]
+        if self.broker_id not in state.replicas:
+            moves.prefer((name, index), path)
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        log = self._open_replica(topic, index, state)
+        return ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode(moves.move(log, path))
+
     # --- appending and waiting -------------------------------------------------------------------------------------
 
-    def mark(self, waited_for: Partition | Followers | FollowedPartition) -> None:
-        """A partition has more to read: look at what waits for it once, after this turn of the loop."""
+    def mark(self, waited_for: Partition | FollowedPartition | FollowerWatch) -> None:
+        """There is more to read of a partition, or for a follower: look at what waits for that once, after this turn
+        of the loop."""
         waited_for.marked = True
         if not self._marked:
             self.env.timers.call_soon(self._wake)
@@ -223,8 +284,8 @@ class ReplicaManager:
         marked, self._marked = self._marked, []
         self._tell_waiting(marked)
 
-    def _tell_waiting(self, waited_for: Iterable[Partition | Followers | FollowedPartition]) -> None:
-        """Let whatever waits for the partitions look at them; one that fails keeps no other waiting."""
+    def _tell_waiting(self, waited_for: Iterable[Partition | FollowedPartition | FollowerWatch]) -> None:
+        """Let whatever waits look at what it waits for; one that fails keeps no other waiting."""
         for one in waited_for:
             one.marked = False
             operations: list[Any] = list(one.waiting)
@@ -232,12 +293,7 @@ class ReplicaManager:
                 try:
                     operation.try_complete(one)
                 except Exception:
-                    logger.exception("what waits for %s-%d failed", one.topic, one.index)
-
-    def end_waiting_fetches(self, broker_id: int) -> None:
-        """Answer the fetches of a follower that wait: it says that it has more to ask for."""
-        for operation in list(self.waiting_fetches.get(broker_id, ())):
-            operation.expire()
+                    logger.exception("what waits for %s failed", one)
 
     # --- the image -------------------------------------------------------------------------------------------------
 
@@ -245,13 +301,18 @@ class ReplicaManager:
         """Follow the cluster: drop deleted topics, take over leader epochs and settings."""
         for topic in delta.topics_deleted:
             self._drop_topic(topic)
+        # Before partitions hear of their replicas: fewer in sync may commit by an old minimum what a new one forbids.
+        for resource_type, name in delta.configs_changed:
+            if resource_type == TOPIC:
+                self._reconfigure(name)
         for before, after in delta.topics_changed:
             self._update_topic(before, after)
         for topic in delta.topics_created:
             self._take_roles(topic, ())
-        for resource_type, name in delta.configs_changed:
-            if resource_type == TOPIC:
-                self._reconfigure(name)
+        if self._roles is not None:
+            for broker_id in delta.brokers_changed:
+                if broker_id not in image.brokers:
+                    self._roles.watches.drop(broker_id)
 
     def on_broker_config(self) -> None:
         """The broker's own settings changed: every log's defaults may have."""
@@ -259,9 +320,10 @@ class ReplicaManager:
             self._reconfigure(topic)
 
     def _reconfigure(self, name: str) -> None:
-        topic = self._topic_image(name)
+        topic, config = self._topic_image(name), self._log_config(name)
+        if self._roles is not None:
+            self._roles.quotas.learn(name, config)
         if topic is not None:
-            config = self._log_config(name)
             for index in range(len(topic.partitions)):
                 log = self._logs.get(name, index)  # used by nobody, or by a partition
                 if log is not None:
@@ -290,8 +352,8 @@ class ReplicaManager:
         self._take_roles(after, before.partitions)
 
     def _retire(self, partition: Partition) -> None:
-        followers = partition.retire()
-        self._tell_waiting((partition,) if followers is None else (partition, followers))
+        partition.retire()
+        self._tell_waiting((partition,))
 
     # --- several replicas ------------------------------------------------------------------------------------------
 
@@ -317,6 +379,16 @@ class ReplicaManager:
 
             self._roles = ReplicaRoles(self)
         return self._roles
+
+    @property
+    def leader_quota(self) -> ReplicationQuota:
+        """What followers are sent of throttled partitions."""
+        return self._replica_roles.quotas.leader
+
+    @property
+    def follower_watches(self) -> FollowerWatches:
+        """What is to be looked at for each follower."""
+        return self._replica_roles.watches
 
     def followers_of(self, partition: Partition, state: PartitionImage) -> Followers:
         """What the leader of a replicated partition is to know of its followers."""

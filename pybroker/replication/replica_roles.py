@@ -1,8 +1,8 @@
 """What this broker's replicas of replicated partitions are: which it leads, which it follows, and whom.
 
 Owns: taking the roles that the image gives, a share of them in each turn of the loop; the partitions that are followed,
-with one fetcher for each leader; the look at the ISRs from time to time.  Does not own led partitions
-(``replica_manager``), nor what a leader knows of its followers (``followers``).
+with one fetcher for each leader; the quotas of what is copied; the look at the ISRs from time to time.  Does not own
+led partitions (``replica_manager``), nor what a leader knows of its followers (``followers``).
 
 Invariants: what is not to be followed any more, or not so, is let go at once, before anybody else hears of the image;
 what takes longer (opening logs) is decided by the image of that time, so that only the last one counts.  A partition
@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 from pybroker import cluster_limits
 from pybroker.cluster.image import NO_LEADER
 from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
-from pybroker.replication.replica_fetcher import Follower, ReplicaFetcher
+from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
+from pybroker.replication.ports import ReplicatingBroker
+from pybroker.replication.replica_fetcher import ReplicaFetcher
+from pybroker.replication.replication_quota import ReplicationQuotas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,13 +37,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Replicas(Follower, Protocol):
+class Replicas(ReplicatingBroker, Protocol):
     """The broker with its partitions: ``ReplicaManager``."""
 
     lag_time_max_ms: int
     peers: Peers | None
 
-    def mark(self, waited_for: FollowedPartition) -> None:
+    def mark(self, waited_for: FollowedPartition | FollowerWatch) -> None:
         """Look at what waits for it once, after this turn of the loop."""
         ...
 
@@ -62,6 +65,8 @@ class ReplicaRoles:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
+        self.quotas = ReplicationQuotas(replicas)
+        self.watches = FollowerWatches(replicas)
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._unsettled: deque[PartitionKey] = deque()
@@ -153,7 +158,8 @@ class ReplicaRoles:
             return
         fetcher = self._fetchers.get(state.leader)
         if fetcher is None:
-            fetcher = self._fetchers[state.leader] = ReplicaFetcher(self._replicas, peers, state.leader)
+            fetcher = ReplicaFetcher(self._replicas, peers, state.leader, self.quotas.follower)
+            self._fetchers[state.leader] = fetcher
         fetcher.add(followed)
 
     def _settle_later(self, topic: TopicImage, index: int) -> None:

@@ -130,7 +130,7 @@ class TransactionMarkers:
         if topic == GROUP_METADATA_TOPIC:
             self._end_group_transaction(index, marker, lambda code: written(key, _of_partition(code)))
             return
-        result = partition.append_end_transaction(batch, marker, lambda later: written(key, later.error_code))
+        result = partition.end_transaction(batch, marker, lambda later: written(key, later.error_code))
         if result is not None:
             written(key, result.error_code)
 

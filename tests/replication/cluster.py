@@ -50,7 +50,10 @@ class Broker:
         self.asked: list[tuple[str, Request]] = []
         self.storage = Storage(cluster.path / f"broker-{broker_id}", cluster.world, **cluster.storage_settings)
         self.metadata = MetadataCache()
-        config = BrokerConfig.load(settings=[(name, str(value)) for name, value in cluster.settings.items()])
+        self.config = config = BrokerConfig.load(
+            settings=[(name, str(value)) for name, value in cluster.settings.items()]
+        )
+        config.apply_dynamic(cluster.dynamic_settings, {})
         self.replicas = ReplicaManager(cluster.world.env, broker_id, self.metadata, self.storage.manager, config)
         self.replicas.peers = cast(Any, self)
         self.replicas.isr_changer = self
@@ -61,6 +64,7 @@ class Broker:
             config=config,
             broker_id=broker_id,
             inter_broker_listener=LISTENER,
+            quotas=None,
         )
 
     # What it knows, and has ------------------------------------------------------------------------------------------
@@ -79,7 +83,12 @@ class Broker:
                 for topic_id, topic in after.items()
                 if topic_id in before and before[topic_id] is not topic
             ),
-            brokers_changed=tuple(image.brokers),
+            brokers_changed=tuple({**known.brokers, **image.brokers}),
+            configs_changed=tuple(
+                resource
+                for resource in {**known.configs, **image.configs}
+                if known.configs.get(resource) != image.configs.get(resource)
+            ),
         )
         self.metadata.apply(image, delta)
 
@@ -192,6 +201,7 @@ class Cluster:
         replicas: tuple[int, ...] = (1, 2, 3),
         partitions: int = 1,
         min_isr: int = 1,
+        segment_bytes: int | None = None,
         storage_settings: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -201,19 +211,22 @@ class Cluster:
         self.settings = {"replica.lag.time.max.ms": LAG_MS} | {
             name.replace("_", "."): value for name, value in settings.items()
         }
+        self.dynamic_settings: dict[str, str] = {}
         self.cut: set[tuple[int, int]] = set()  # (from, to): no request gets there, and no answer comes back
         self.controller_answers = True
+        self.controller_tells = True  # brokers hear at once of what it has changed
         self.refusal = 0  # what the controller refuses ISR changes with
         self.altered: list[tuple[int, ...]] = []
         self._broker_epoch = 100
         self.brokers: dict[int, Broker] = {}
+        small = {} if segment_bytes is None else {"internal.segment.bytes": str(segment_bytes)}
         state = PartitionImage(replicas, replicas, replicas[0])
         topic = TopicImage(NAME, TOPIC_ID, (state,) * partitions)
         self.image = ClusterImage(
             epoch=1,
             topics_by_name={NAME: topic},
             topics_by_id={TOPIC_ID: topic},
-            configs={(TOPIC, NAME): {MIN_INSYNC_REPLICAS: str(min_isr)}},
+            configs={(TOPIC, NAME): {MIN_INSYNC_REPLICAS: str(min_isr)} | small},
         )
         for broker_id in replicas:
             self.start(broker_id, tell=False)
@@ -259,6 +272,23 @@ class Cluster:
         brokers[broker_id] = brokers[broker_id]._replace(fenced=fenced)
         self._change(brokers=brokers)
 
+    def unregister(self, broker_id: int) -> None:
+        """The broker is forgotten; no broker has heard of it yet."""
+        self._change(brokers={each: broker for each, broker in self.image.brokers.items() if each != broker_id})
+
+    def configure_topic(self, **settings: str) -> None:
+        """Settings of the topic over those that it has, of which no broker has heard yet; "" takes one away."""
+        overrides = {**self.image.overrides(TOPIC, NAME)}
+        overrides |= {name.replace("_", "."): value for name, value in settings.items()}
+        self._change(configs={(TOPIC, NAME): {name: value for name, value in overrides.items() if value}})
+
+    def configure_brokers(self, **settings: int) -> None:
+        """Dynamic settings of all brokers, those that start later too."""
+        self.dynamic_settings = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        for broker in self.brokers.values():
+            broker.config.apply_dynamic(self.dynamic_settings, {})
+            broker.replicas.on_broker_config()
+
     def delete_topic(self) -> None:
         self._change(topics_by_name={}, topics_by_id={})
 
@@ -293,7 +323,8 @@ class Cluster:
                 self.altered.append(self.state(index).isr)
                 state = self.state(index)
                 done(0, AlteredPartition(state.leader, state.leader_epoch, state.isr, state.partition_epoch))
-                self.tell()
+                if self.controller_tells:
+                    self.tell()
 
         self.world.timers.call_later(LATENCY_MS, decide)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.replication.cluster import Cluster
+from tests.replication.moving_cluster import MovingCluster
 from tests.storage.fake_env import FakeWorld
 
 
@@ -19,6 +20,20 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
     def make(**fields: Any) -> Cluster:
         made.append(Cluster(tmp_path, FakeWorld(), **fields))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def make_moving(tmp_path: Path) -> Iterator[Callable[..., MovingCluster]]:
+    """Makes the test's cluster, whose controller moves partitions."""
+    made: list[MovingCluster] = []
+
+    def make(**fields: Any) -> MovingCluster:
+        made.append(MovingCluster(tmp_path, FakeWorld(), **fields))
         return made[-1]
 
     yield make

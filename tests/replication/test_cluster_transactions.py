@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ class FakePeers:
     """Keeps what is asked until the test answers."""
 
     def __init__(self) -> None:
+        self.on_broken: Callable[[int], None] = lambda broker_id: None
         self.asked: list[tuple[int, Any, PeerDone]] = []
 
     def ask(

@@ -208,7 +208,26 @@ def test_too_few_replicas_by_the_time_of_the_acknowledgement_are_told(leader: Le
     assert [result.error_code for result in leader.later] == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 
-def test_a_run_of_batches_is_left_to_append_where_other_replicas_have_a_word(leader: Leader) -> None:
+def test_a_run_of_batches_waits_as_its_last_batch_does(leader: Leader, follower: Follower) -> None:
     leader.produce(acks=1)  # the first batch of a segment goes by itself
-    assert leader.partition.append_run([memoryview(batch())], ACKS_ALL, VERSION) == []
-    assert leader.partition.append_run([memoryview(batch())], 1, VERSION) == [1]
+    assert leader.partition.append_run([memoryview(batch()), memoryview(batch())], ACKS_ALL, VERSION) == [1, 2]
+    leader.partition.await_run(1, TIMEOUT_MS, leader.later.append)
+    followers = leader.partition.followers
+    assert followers is not None
+    followers.on_fetch(2, 1, 2, 0)
+    leader.rest()
+    assert not leader.later
+    follower.catch_up()
+    assert [(result.error_code, result.base_offset, result.last_offset) for result in leader.later] == [(0, 1, 2)]
+    assert not leader.is_waited_for()
+
+
+def test_a_run_that_is_committed_already_waits_for_nobody(leader: Leader) -> None:
+    leader.learn(WITHOUT_ITS_FOLLOWER)
+    leader.metadata.image.configs[TOPIC, "t"][MIN_INSYNC_REPLICAS] = "1"  # type: ignore[index]
+    leader.replicas.on_broker_config()
+    leader.world.advance(60_000)  # the follower is not waited for any more
+    leader.produce(acks=1)
+    assert leader.partition.append_run([memoryview(batch())], ACKS_ALL, VERSION) == [1]
+    leader.partition.await_run(1, TIMEOUT_MS, leader.later.append)
+    assert [(result.error_code, result.last_offset) for result in leader.later] == [(0, 1)]

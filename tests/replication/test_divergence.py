@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from pybroker import limits
 from tests.replication.cluster import Cluster
+from tests.storage.batches import parse
 
 MakeCluster = Callable[..., Cluster]
 
@@ -79,6 +81,25 @@ def test_replicas_that_lost_power_do_not_keep_different_records_at_one_offset(ma
     cluster.start(1)
     cluster.pass_ms(5_000)
     assert values(cluster, 1) == values(cluster, 2) == [b"a", b"b"]
+
+
+def test_a_replica_that_lost_the_end_of_a_segment_with_the_power_fetches_it_again(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(segment_bytes=400)
+    for number in range(20):
+        cluster.brokers[1].produce(value=b"%d" % number)
+        cluster.settle()
+    whole = values(cluster, 1)
+    log = cluster.brokers[2].log()
+    assert len(log.segments) > 2
+    path = log.segments[1].path()
+    cluster.brokers[2].kill()
+    cluster.set(isr=(1, 3))
+    *_, (_, _, lost) = parse(path.read_bytes())
+    os.truncate(path, path.stat().st_size - len(lost))
+    cluster.start(2)
+    cluster.pass_ms(5_000)
+    assert values(cluster, 2) == whole
+    assert cluster.state().isr == (1, 3, 2)
 
 
 def test_logs_diverge_over_several_fast_elections_and_agree_in_the_end(make_cluster: MakeCluster) -> None:

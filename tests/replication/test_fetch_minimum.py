@@ -67,7 +67,7 @@ class Fetch:
         )
         self.operation.start(WAIT_MS)
 
-    def _done(self) -> None:
+    def _done(self, _: object) -> None:
         self.times_done += 1
 
     def batches(self) -> float:

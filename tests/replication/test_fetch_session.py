@@ -124,11 +124,74 @@ def test_session_that_grows_too_large_ends(time: Time, monkeypatch: pytest.Monke
     monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
     cache = make_cache(time)
     session, other = created(cache, 5), created(cache, 5)
-    cache.put(session, partitions(5))
+    cache.change(session, partitions(5))
     assert cache.resume(session.session_id, 1, by_id=False) is session, "it knew them already"
-    cache.put(session, partitions(1, "another"))
+    cache.change(session, partitions(1, "another"))
     assert cache.resume(session.session_id, 2, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert cache.resume(other.session_id, 1, by_id=False) is other
+
+
+def follower_session(cache: FetchSessionCache, broker_id: int, count: int = 1) -> FetchSession:
+    session = cache.create(partitions(count), by_id=False, follower=broker_id)
+    assert session is not None
+    return session
+
+
+def is_there(cache: FetchSessionCache, session: FetchSession) -> bool:
+    return cache.resume(session.session_id, session.epoch, by_id=False) is session
+
+
+def test_a_followers_session_takes_the_place_of_the_smallest_client_and_gives_way_to_none(time: Time) -> None:
+    cache = make_cache(time, slots=2)
+    large, small = created(cache, 5), created(cache, 3)
+    first = follower_session(cache, 1)
+    assert is_there(cache, large)
+    assert not is_there(cache, small)
+    time.ms += EVICTION_MS + 1
+    assert is_there(cache, large)
+    assert is_there(cache, first)
+    created(cache, 9)
+    assert is_there(cache, first), "the client's gives way, though it is larger"
+    assert not is_there(cache, large)
+    second = follower_session(cache, 2)
+    assert cache.create(partitions(9), by_id=False) is None
+    assert cache.create(partitions(1), by_id=False, follower=3) is None, "no follower's that is as large"
+    assert follower_session(cache, 3, 2)
+    assert not is_there(cache, first)
+    assert is_there(cache, second)
+
+
+def test_a_followers_new_session_ends_its_former_one(time: Time) -> None:
+    cache = make_cache(time)
+    former, others = follower_session(cache, 1), follower_session(cache, 2)
+    follower_session(cache, 1)
+    assert not is_there(cache, former)
+    assert is_there(cache, others)
+    assert len(cache) == 2
+
+
+def test_clients_give_way_to_a_followers_session_that_grows(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
+    cache = make_cache(time)
+    follower, client = follower_session(cache, 1, 6), created(cache, 4)
+    cache.change(follower, partitions(1, "another"))
+    assert is_there(cache, follower)
+    assert not is_there(cache, client)
+    cache.change(follower, partitions(4, "and another"))
+    assert not is_there(cache, follower), "it is too large by itself"
+
+
+def test_what_a_session_forgets_is_room_for_others(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
+    cache = make_cache(time)
+    session = created(cache, 10)
+    assert cache.create(partitions(5), by_id=False) is None
+    cache.change(session, [], [("t", index) for index in range(5)])
+    other = created(cache, 5)
+    cache.remove(other.session_id)
+    cache.remove(other.session_id)
+    created(cache, 5)
+    assert cache.create(partitions(1), by_id=False) is None
 
 
 def test_no_slots_means_no_sessions(time: Time) -> None:

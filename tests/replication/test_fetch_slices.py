@@ -54,7 +54,7 @@ class Fetch:
         )
         self.operation.start(wait_ms)
 
-    def _done(self) -> None:
+    def _done(self, _: object) -> None:
         self.times_done += 1
 
     def sizes(self) -> list[int]:

@@ -182,8 +182,9 @@ def test_a_fetch_that_waits_is_answered_when_its_leader_is_deposed(quiet: Cluste
     waiting = fetch(quiet, request_of(2, epoch_of(quiet, 2), 1, wait_ms=5_000))
     quiet.elect(2)
     quiet.tell([1])
-    assert answer(waiting.response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert not quiet.brokers[1].replicas.waiting_fetches[2]
+    quiet.pass_ms(1)
+    assert answer(waiting.response).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert not quiet.brokers[1].replicas.follower_watches._by_broker[2].waiting
 
 
 def test_an_empty_fetch_ends_those_of_its_broker_that_wait_and_no_other(quiet: Cluster) -> None:

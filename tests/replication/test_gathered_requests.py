@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ class Peers:
     """Requests are lists of items here; a test answers them one after another."""
 
     def __init__(self) -> None:
+        self.on_broken: Callable[[int], None] = lambda broker_id: None
         self.requests: list[tuple[int, list[str]]] = []
         self._waiting: list[PeerDone] = []
 

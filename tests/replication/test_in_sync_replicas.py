@@ -148,6 +148,42 @@ def test_who_is_to_leave_counts_until_the_controller_has_answered(cluster: Clust
     assert cluster.brokers[1].log().high_watermark == 1
 
 
+def test_who_has_left_counts_until_the_image_says_so_which_has_the_minimum_that_it_may_still_lead_by(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(replicas=(1, 2))
+    cluster.settle()
+    cluster.isolate(2)
+    cluster.controller_tells = False
+    cluster.configure_topic(min_insync_replicas="2")  # so 2 stays eligible to lead when it leaves (KIP-966)
+    cluster.brokers[1].produce()
+    cluster.pass_ms(3 * LAG_MS)
+    assert cluster.state().isr == (1,)
+    assert is_changing(cluster)
+    assert cluster.brokers[1].log().high_watermark == 0
+    cluster.tell()
+    cluster.pass_ms(3 * LAG_MS)
+    assert cluster.brokers[1].log().high_watermark == 0
+    cluster.heal()
+    cluster.controller_tells = True
+    cluster.pass_ms(60_000)
+    assert cluster.state().isr == (1, 2)
+    assert cluster.brokers[1].log().high_watermark == 1
+
+
+def test_a_higher_minimum_counts_before_the_replicas_that_leave_in_the_same_image(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(replicas=(1, 2))
+    cluster.settle()
+    cluster.isolate(2)
+    cluster.controller_answers = False
+    cluster.brokers[1].produce(acks=1)
+    cluster.pass_ms(3 * LAG_MS)
+    cluster.configure_topic(min_insync_replicas="2")
+    cluster.set(isr=(1,), elr=(2,))
+    cluster.tell()
+    assert cluster.brokers[1].log().high_watermark == 0
+
+
 def test_the_minimum_in_sync_is_of_those_that_are_certainly_in_sync(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(min_isr=3)
     cluster.settle()

@@ -142,6 +142,17 @@ def test_removed_operation_neither_expires_nor_stays_in_memory() -> None:
     purgatory.remove(waiting, tick)  # too late, and no harm
 
 
+def test_deadlines_that_clients_choose_leave_nothing_when_their_operations_are_done() -> None:
+    time, purgatory = make_purgatory()
+    operation, last, chance = Waiting(time), Waiting(time), Random(3)
+    for _ in range(20_000):
+        purgatory.remove(operation, purgatory.add(operation, chance.randrange(1, 1 << 31)))
+    assert len(purgatory._slots) + len(purgatory._ticks) < 4_000
+    purgatory.add(last, 1 << 30)
+    time.advance(1 << 31)
+    assert (operation.expired_at, len(last.expired_at)) == ([], 1)
+
+
 def test_operation_that_fails_as_it_expires_keeps_nobody_else_waiting(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Waiting):
         def expire(self) -> None:

@@ -2,77 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import pytest
-
-from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
-from pybroker.cluster.decisions.reassignments import ReassignmentRules, alter_reassignments
-from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import InSyncChange, Reassignment
-from pybroker.replication.ports import AlteredPartition
 from pybroker_protocol.errors import ErrorCode
-from tests.replication.cluster import LATENCY_MS, NAME, Broker, Cluster
-from tests.steps import end_of
-from tests.storage.fake_env import FakeWorld
-from tests.storage.logs import TOPIC_ID
+from tests.replication.cluster import NAME, Cluster
+from tests.replication.moving_cluster import MovingCluster
 
-
-class MovingCluster(Cluster):
-    """A cluster whose controller has the real rules."""
-
-    def move(self, *replicas: int) -> None:
-        """Begin to move the partition; no broker has heard of it yet."""
-        wanted = [(NAME, [Reassignment(0, replicas or None)])]
-        results = self._decide(lambda builder: end_of(alter_reassignments(builder, wanted, ReassignmentRules(False))))
-        assert [result.error_code for _, of_topic in results.topics for result in of_topic] == [0]
-
-    def _decide(self, decide: Callable[[ImageBuilder], Any]) -> Any:
-        builder = ImageBuilder(self.image)
-        answer = decide(builder)
-        self.image, _ = builder.build(self.image.epoch + 1)
-        return answer
-
-    def alter_partition(
-        self,
-        broker: Broker,
-        index: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        new_isr: tuple[tuple[int, int], ...],
-        done: Callable[[int, AlteredPartition | None], None],
-    ) -> None:
-        change = InSyncChange(TOPIC_ID, index, leader_epoch, partition_epoch, new_isr)
-
-        def decide() -> None:
-            if not self.controller_answers:
-                return
-            (result,) = self._decide(lambda builder: end_of(alter_partitions(builder, broker.broker_id, [change])))
-            state = result.state
-            done(
-                result.error_code,
-                None
-                if state is None
-                else AlteredPartition(state.leader, state.leader_epoch, state.isr, state.partition_epoch),
-            )
-            self.tell()
-
-        self.world.timers.call_later(LATENCY_MS, decide)
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., MovingCluster]]:
-    made: list[MovingCluster] = []
-
-    def make(**fields: Any) -> MovingCluster:
-        made.append(MovingCluster(tmp_path, FakeWorld(), **fields))
-        return made[-1]
-
-    yield make
-    for cluster in made:
-        cluster.close()
+MakeMoving = Callable[..., MovingCluster]
 
 
 def produce(cluster: Cluster, count: int) -> None:
@@ -85,8 +21,10 @@ def has_files(cluster: Cluster, broker_id: int) -> bool:
     return any(path.name == f"{NAME}-0" for path in folder.rglob("*") if path.is_dir())
 
 
-def test_a_partition_moves_to_a_broker_that_had_nothing_and_is_led_there(make: Callable[..., MovingCluster]) -> None:
-    cluster = make(replicas=(1, 2))
+def test_a_partition_moves_to_a_broker_that_had_nothing_and_is_led_there(
+    make_moving: MakeMoving,
+) -> None:
+    cluster = make_moving(replicas=(1, 2))
     produce(cluster, 5)
     cluster.settle()
     before = cluster.brokers[1].contents()
@@ -106,9 +44,9 @@ def test_a_partition_moves_to_a_broker_that_had_nothing_and_is_led_there(make: C
 
 
 def test_a_partition_of_one_replica_gets_others_and_loses_them_under_the_same_leader(
-    make: Callable[..., MovingCluster],
+    make_moving: MakeMoving,
 ) -> None:
-    cluster = make(replicas=(1,))
+    cluster = make_moving(replicas=(1,))
     produce(cluster, 3)
     for broker_id in (2, 3):
         cluster.start(broker_id)
@@ -131,8 +69,8 @@ def test_a_partition_of_one_replica_gets_others_and_loses_them_under_the_same_le
     assert not has_files(cluster, 3)
 
 
-def test_nothing_goes_while_the_new_replica_is_not_there(make: Callable[..., MovingCluster]) -> None:
-    cluster = make(replicas=(1, 2, 3))
+def test_nothing_goes_while_the_new_replica_is_not_there(make_moving: MakeMoving) -> None:
+    cluster = make_moving(replicas=(1, 2, 3))
     cluster.settle()
     cluster.move(1, 2)
     cluster.tell()
@@ -152,8 +90,8 @@ def test_nothing_goes_while_the_new_replica_is_not_there(make: Callable[..., Mov
     assert not has_files(cluster, 2)
 
 
-def test_a_move_that_is_taken_back_leaves_nothing_where_it_went(make: Callable[..., MovingCluster]) -> None:
-    cluster = make(replicas=(1, 2))
+def test_a_move_that_is_taken_back_leaves_nothing_where_it_went(make_moving: MakeMoving) -> None:
+    cluster = make_moving(replicas=(1, 2))
     produce(cluster, 3)
     cluster.settle()
     cluster.start(3)

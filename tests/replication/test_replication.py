@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from pybroker import cluster_limits
+from pybroker.cluster.image import NO_LEADER
 from pybroker.cluster.peers import CONTROL, REPLICATION
+from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest
@@ -68,13 +70,32 @@ def test_the_marker_of_a_transaction_waits_for_the_replicas_in_sync(cluster: Clu
     results: list[int] = []
     marker = TransactionMarker(7, 0, 0, True, 1)
     leader.partition().log.producers.update(7, 0, 0, 0, 0, 0, False)
-    later = leader.partition().append_end_transaction(
+    later = leader.partition().end_transaction(
         bytes(end_marker(7, 0, True, 0)), marker, lambda result: results.append(result.error_code)
     )
     assert (later, results) == (None, [])
     cluster.pass_ms(20)
     assert results == [0]
     assert {broker.log().log_end_offset for broker in cluster.brokers.values()} == {1}
+
+
+def test_a_coordinator_goes_on_while_its_marker_waits_for_the_replicas_in_sync(cluster: Cluster) -> None:
+    """What comes behind it would wait as long: every commit, and each list of groups."""
+    leader = cluster.brokers[1]
+    cluster.settle()
+    cluster.cut.add((3, 1))
+    leader.partition().log.producers.update(7, 0, 0, 0, 0, 0, False)
+    written: list[tuple[int, int]] = []
+    partitions = CoordinatorPartitions(leader.replicas, leader.metadata, 1, NAME)
+    partitions.append_end_transaction(
+        NAME,
+        0,
+        bytes(end_marker(7, 0, True, 0)),
+        TransactionMarker(7, 0, 0, True, 1),
+        lambda error_code, last_offset: written.append((error_code, last_offset)),
+    )
+    assert written == [(0, 0)]
+    assert leader.log().high_watermark == 0
 
 
 def test_a_leader_whose_log_has_grown_answers_the_fetches_of_followers_that_wait(cluster: Cluster) -> None:
@@ -303,3 +324,43 @@ def test_where_acknowledgements_wait_for_syncs_a_follower_tells_of_nothing_that_
         assert results == []
     cluster.pass_ms(700)
     assert [result.error_code for result in results] == [0]
+
+
+def test_nothing_is_written_behind_a_cut_that_is_not_synced(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure would bring back what was cut off, below the high watermark of what is in its place."""
+    cluster = make_cluster()
+    cluster.settle()
+    cluster.isolate(1)
+    former = cluster.brokers[1]
+    former.produce(acks=1)
+    former.log().flushes.flush()
+    cluster.elect(2)
+    cluster.tell()
+    (flusher,) = (each for name, each in cluster.world.executors.items() if name.endswith("-flusher-broker-1"))
+    with monkeypatch.context() as held:
+        held.setattr(flusher, "run", lambda: False)
+        for _ in range(3):
+            cluster.brokers[2].produce(acks=1)
+        cluster.heal()
+        cluster.pass_ms(5_000)
+        assert former.log().log_end_offset == 0
+    cluster.settle()
+    assert former.contents() == cluster.brokers[2].contents()
+    assert former.offsets() == (0, 3, 3)
+
+
+def test_the_only_replica_of_a_partition_without_a_leader_commits_nothing(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(replicas=(1,), storage_settings={"pybroker_fsync_before_ack": True})
+    cluster.brokers[1].produce()
+    log = cluster.brokers[1].log()
+    assert log.committed_end == 0, "it is not synced yet"
+    cluster.elect(NO_LEADER)
+    cluster.tell()
+    assert cluster.brokers[1].replicas.open_replica(cluster.image.topics_by_name[NAME], 0) is not None
+    cluster.settle()
+    assert (log.committed_end, log.high_watermark) == (1, 0)
+    cluster.elect(1)
+    cluster.tell()
+    assert cluster.brokers[1].partition().upper_bound(read_committed=False) == 1
