@@ -14,44 +14,6 @@ from typing import NamedTuple
 from pybroker import limits
 
 
-class AclOperation(IntEnum):
-    """AclOperation, with Kafka's numbers."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class Resource(IntEnum):
-    """ResourceType of ACLs, with Kafka's numbers."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-# The name of the one resource of type CLUSTER.
-CLUSTER_NAME = "kafka-cluster"
-
-
 class Route(IntEnum):
     """Which broker a client sends the request to."""
 
@@ -95,6 +57,7 @@ APIS: tuple[Api, ...] = (
     Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, elements_max=WHOLE),
     Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP),
     Api(16, "ListGroups", (0, 5), "list_groups", ANY, elements_max=WHOLE),
+    Api(17, "SaslHandshake", (0, 1), "sasl_handshake"),
     Api(18, "ApiVersions", (0, 4), "api_versions"),
     Api(19, "CreateTopics", (2, 7), "create_topics", CONTROLLER, elements_max=ADMIN),
     Api(20, "DeleteTopics", (1, 6), "delete_topics", CONTROLLER, elements_max=ADMIN),
@@ -106,9 +69,14 @@ APIS: tuple[Api, ...] = (
     Api(26, "EndTxn", (0, 5), "end_txn", TRANSACTION),
     Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, elements_max=ADMIN),
     Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP),
+    Api(29, "DescribeAcls", (1, 3), "describe_acls", ANY),
+    Api(30, "CreateAcls", (1, 3), "create_acls", CONTROLLER, elements_max=ADMIN),
+    Api(31, "DeleteAcls", (1, 3), "delete_acls", CONTROLLER, elements_max=ADMIN),
     Api(32, "DescribeConfigs", (1, 4), "describe_configs", ANY),
     Api(33, "AlterConfigs", (0, 2), "alter_configs", CONTROLLER, elements_max=ADMIN),
+    Api(34, "AlterReplicaLogDirs", (1, 2), "alter_replica_log_dirs", elements_max=ADMIN),
     Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, elements_max=ADMIN),
+    Api(36, "SaslAuthenticate", (0, 2), "sasl_authenticate"),
     Api(37, "CreatePartitions", (0, 3), "create_partitions", CONTROLLER, elements_max=ADMIN),
     Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP),
     Api(43, "ElectLeaders", (0, 2), "elect_leaders", CONTROLLER, elements_max=WHOLE),
@@ -116,6 +84,11 @@ APIS: tuple[Api, ...] = (
     Api(45, "AlterPartitionReassignments", (0, 1), "alter_partition_reassignments", CONTROLLER, elements_max=ADMIN),
     Api(46, "ListPartitionReassignments", (0, 0), "list_partition_reassignments", CONTROLLER, elements_max=ADMIN),
     Api(47, "OffsetDelete", (0, 0), "offset_delete", GROUP),
+    Api(48, "DescribeClientQuotas", (0, 1), "describe_client_quotas", ANY, elements_max=WHOLE),
+    Api(49, "AlterClientQuotas", (0, 1), "alter_client_quotas", CONTROLLER, elements_max=ADMIN),
+    Api(50, "DescribeUserScramCredentials", (0, 0), "describe_user_scram_credentials", elements_max=ADMIN),
+    Api(51, "AlterUserScramCredentials", (0, 0), "alter_user_scram_credentials", CONTROLLER, elements_max=ADMIN),
+    Api(55, "DescribeQuorum", (0, 2), "describe_quorum", CONTROLLER, elements_max=ADMIN),
     Api(57, "UpdateFeatures", (0, 2), "update_features", CONTROLLER, elements_max=WHOLE),
     Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY),
     Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER),
@@ -128,12 +101,6 @@ APIS: tuple[Api, ...] = (
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, elements_max=WHOLE),
     Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, elements_max=ADMIN),
-)
-
-# By which a connection of the inter-broker listener proves that it is another broker's.
-LOGIN_APIS: tuple[Api, ...] = (
-    Api(17, "SaslHandshake", (0, 1), "sasl_handshake"),
-    Api(36, "SaslAuthenticate", (0, 2), "sasl_authenticate"),
 )
 
 # What brokers ask of each other, once that is proved; Kafka serves these on controllers.

@@ -16,6 +16,10 @@ ISR_CHANGES_AT_ONCE = 500
 # leader may hear of it some milliseconds later than its followers.
 REPLICA_FETCH_PAUSE_MIN_MS = 50
 
+# A leader looks at all partitions of a follower's session so often at least (or four times in
+# ``replica.lag.time.max.ms``); between two such looks at those alone that something has happened to.
+FOLLOWER_LOOK_MS = 5_000
+
 # Followers append, and partitions take their roles, for so long in one turn of the loop.
 REPLICA_APPEND_SLICE_MS = 10
 REPLICA_ROLES_SLICE_MS = 10
@@ -58,14 +62,37 @@ STORE_RETRY_MS = 200
 # Brokers tell each other that they live so often; a tenth of a second is a fifth of the time-out by default.
 LIVENESS_INTERVAL_MS = 100
 
+# A broker that was not heard for so long is asked whether it takes connections: a datagram is half an interval overdue.
+LIVENESS_DOUBT_MS = 150
+
+# How long an answer that names leaders waits for certainty at most: an election takes some 50 ms.
+DOUBT_HOLD_MS = 500
+
+# How long a broker that was fenced is named in Metadata: clients whose connection to it broke ask again
+# for a second or two.
+DEPARTED_NAMED_MS = 2_000
+
+# A broker that is silent, while its machine takes connections for it, is stopped or overloaded rather than dead, and
+# has so many times the time-out.
+LIVENESS_PATIENCE = 3
+
+# How long that may take; it is asked of by connecting.
+LIVENESS_KNOCK_MS = 500
+
+# Until it is asked again, where a datagram came while it refused.
+LIVENESS_KNOCK_AGAIN_MS = 20
+
 # Datagrams that wait to be sent; those of one interval in the largest cluster.
 DATAGRAMS_WAITING_MAX = 1_000
 
-# How long the address of a broker's host name is taken for known.
+# How long the address of a broker's host name is taken for known, and until one that was not found is looked for again.
 NAME_LOOKUP_MS = 30_000
+NAME_LOOKUP_RETRY_MS = 1_000
 
 # Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
 REGISTRATION_RETRY_MS = 10
+# Until the log tells why a broker is not registered: at a start nobody may be the controller for a moment.
+REGISTRATION_TOLD_MS = 2_000
 
 # How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
 CONTROLLED_SHUTDOWN_MS = 15_000

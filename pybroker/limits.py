@@ -45,6 +45,22 @@ SHORTAGE_LOOK_MS = 250
 # Places go to small frames first, but after so long the largest of its kind goes before any that has just come.
 FRAME_PATIENCE_MS = 20_000
 
+# --- logins --------------------------------------------------------------------------------------------------------
+
+# Connections that are in a TLS handshake or not authenticated, and for how long one may be.  A login takes two or three
+# round trips; ten thousand clients that come back at once are served in some seconds.
+HALF_OPEN_MAX = 5_000
+HALF_OPEN_MS = 30_000
+
+# What is read at once of a connection that is not authenticated: a login's requests have some hundred bytes.
+LOGIN_READ_BYTES = 16 << 10
+
+# What is read at once of encrypted bytes, for all connections with TLS together: sixteen of its records.
+TLS_READ_BYTES = 256 << 10
+
+# Who it is where nobody asks (KafkaPrincipal.ANONYMOUS).
+ANONYMOUS = "User:ANONYMOUS"
+
 # --- serving -----------------------------------------------------------------------------------------------------
 
 # A connection's turn, and what those with long ones have of each turn of the loop: so long everybody else waits for
@@ -153,9 +169,18 @@ UNSENT_REPLIES_BYTES = 128 << 20
 SLOW_REPLY_BYTES_PER_S = 32 << 10
 SLOW_REPLY_MS = 20_000
 
-# Lines of log that peers cause are folded for so long, and so many kinds of them are told apart.
+# Lines of log that peers cause are folded for so long, and so many kinds of them are told apart, of one source a fifth:
+# nobody hides what others do.
 FOLDED_LOG_MS = 10_000
 FOLDED_LOG_KINDS = 100
+FOLDED_LOG_KINDS_OF_ONE = 20
+
+# Decisions that an authorizer remembers, some 400 bytes each; what is asked for is the client's to choose, so it begins
+# anew when they are too many.
+AUTHORIZER_DECISIONS = 20_000
+
+# ACLs that one request creates, or removes: MAX_RECORDS_PER_USER_OP of Kafka's controller.
+ACLS_PER_REQUEST = 10_000
 
 # How often idle and stalled connections are looked for.
 SWEEP_INTERVAL_MS = 2_000
@@ -298,6 +323,9 @@ TELEMETRY_PAYLOAD_BYTES = 16 << 20
 # Files have one of so many parts of the process's descriptors, and connections the others: neither takes the other's.
 DESCRIPTOR_PARTS = 4
 
+# Where other brokers come by a listener of their own, clients leave them one of so many parts of the connections.
+CONNECTION_PARTS = 16
+
 # Open segments hold two descriptors and a map each.
 SEGMENTS_OPEN_MAX = 16_384
 
@@ -348,6 +376,9 @@ RECORD_ERRORS_MAX = 1_000
 
 # Where the last batches of producers are looked for when a log is opened: what a producer can have had in flight.
 PRODUCERS_TAIL_BYTES = 256 << 10
+
+# How far from a log's end transactions are looked for that were decided and not replicated when it was closed.
+UNREPLICATED_TRANSACTIONS_BYTES = 8 << 20
 
 # Producers per partition whose first batch found no room and is waited for: they come back within their time-outs.
 UNWRITTEN_PRODUCERS_MAX = 10_000
@@ -409,6 +440,26 @@ LOGS_SYNCED_ONE_BY_ONE_MAX = 100
 # ``flush.ms`` only: its own default would mean never.
 FLUSH_CHECK_INTERVAL_MS = 1_000
 
+# --- moves between log directories --------------------------------------------------------------------------------
+
+# A thread that copies lets others have their turn after a piece of this size: it takes a fraction of a millisecond.
+MOVE_PIECE_BYTES = 256 << 10
+
+# A segment is copied in steps of this size, and the kernel asked to begin to write each: more dirty pages, and it
+# throttles all writers.  Under a throttle a step is what a tenth of a second allows.
+MOVE_STEP_BYTES = 8 << 20
+MOVE_STEPS_PER_SECOND_THROTTLED = 10
+
+# What the two logs may differ by when the exchange begins: so much is copied, and synced, while appends wait.
+MOVE_TAIL_BYTES_MAX = 1 << 20
+
+# A move that cannot go on now (no room, no descriptor, a compaction that has not ended) tries again after so long.
+MOVE_RETRY_MS = 1_000
+MOVE_COMMIT_RETRY_MS = 100
+
+# Log dirs that are remembered for partitions which are not here yet; past that the oldest is forgotten.
+PREFERRED_LOG_DIRS_MAX = 10_000
+
 # --- cleaning ----------------------------------------------------------------------------------------------------
 
 # Segments that are cleaned into one at a time: swapping them is a few renames for each, on the loop.
@@ -439,3 +490,9 @@ RESERVED_ROOM_BYTES_MIN = 1 << 20
 
 # Transactions of the metadata after which that room is made to fit the store again.
 RESERVED_ROOM_COMMITS = 64
+
+# Clients of which what they use of their quotas is kept, and for how long after their last request (Kafka:
+# ClientQuotaManager.InactiveSensorExpirationTimeSeconds); the longest not seen goes first.  One costs some 3 KB.
+QUOTA_CLIENTS = 10_000
+QUOTA_CLIENT_IDLE_MS = 3_600_000
+QUOTA_LOOK_MS = 60_000

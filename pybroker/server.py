@@ -21,18 +21,30 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Endpoint
+from pybroker.cluster.departures import Departures
+from pybroker.cluster.image import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ClusterImage,
+    Endpoint,
+    ImageDelta,
+    first_delta,
+)
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.moved_replicas import MovedReplicas
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.listeners import inter_broker_listener, listeners_of
+from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
+from pybroker.net.doors import Doors, ImageUsers
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.security.mechanisms import ClusterLogin, Surroundings
+from pybroker.security.standard_authorizer import AuthorizerSettings, StandardAuthorizer
 from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -47,6 +59,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
+    from pybroker.quotas.client_quotas import ClientQuotas
     from pybroker.replication.ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
@@ -91,6 +104,8 @@ class BrokerServer:
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
+        self._open_doors: Doors | None = None
+        self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
         # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
         self._broker_epoch = -1
@@ -110,13 +125,14 @@ class BrokerServer:
         self._broker_epoch = logs.clean_broker_epoch()
         metadata = MetadataCache()
         listener_of_brokers = inter_broker_listener(config, listeners)
+        protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
         self._membership = membership = open_membership(
             env,
             config,
             metadata,
             str(logs.metadata_dir),
             logs.partition_count,
-            lambda follower, node_id, secret: self._connect(env, follower, node_id, listener_of_brokers, secret),
+            lambda follower, node_id, secret: self._connect(env, follower, node_id, protocol_of_brokers, secret),
         )
         membership.load()
         check_nothing_is_lost(config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
@@ -130,33 +146,105 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = membership.controller
+        self._authorize(env, metadata)
         channel = membership.channel
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
-        endpoints: dict[str, Endpoint] = {}
-        for listener in listeners:
-            bound = await sockets.listen(listener.name, listener.host, listener.port)
-            host, port = listener.advertised(bound.port)
-            endpoints[listener.name] = Endpoint(host, port)
-            self.endpoints.append(AdvertisedListener(listener.name, host, port))
+        doors = self._doors(env, listeners, membership, metadata, listener_of_brokers)
+        endpoints = await self._listen(sockets, listeners, doors)
+        # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
+        services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
+        services.configs.subscribe(self._on_config_change)
+        services.configs.checks.append(doors.check)
+        services.configs.subscribe(lambda names: doors.update(config))
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
         if not membership.is_alone:
             self._replicate(env, self._replicas, membership.channel)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
-        services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
-        services.configs.subscribe(self._on_config_change)
+        logs.on_replica_moved = self._moved_replicas(env, membership).tell
         rack, log_dirs, clean_epoch = config["broker.rack"], logs.directory_ids(), logs.clean_broker_epoch()
         if membership.is_alone:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
         else:
             hearing = await self._hearing(listener_of_brokers)
             await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found)
-        logs.on_directory_failed = channel.take_directory_offline
+            membership.doubt_itself(sockets.processor.gate)
+            services.doubts, services.liveness = membership.doubts, membership.liveness
+            services.departures = departures = Departures(env, metadata.image)
+            self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
+        logs.on_directory_failed = membership.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_what_is_built_later()
+        self._hold_clients_to_quotas(metadata)
         await sockets.accept()
         self._is_serving = True
+
+    def _authorize(self, env: Env, metadata: MetadataCache) -> None:
+        """Ask the authorizer that is configured; the first image tells it of all ACLs, before anybody is served."""
+        settings = AuthorizerSettings.of_config(self.config)
+        if settings is None:
+            return
+        self.services.authorizer = authorizer = StandardAuthorizer(settings, env.timers)
+        metadata.subscribe(lambda image, delta: authorizer.on_acls(image.acls, delta.acls_changed))
+        self._close_what_was_built.append(authorizer.close)
+
+    async def _listen(self, sockets: SocketServer, listeners: list[Listener], doors: Doors) -> dict[str, Endpoint]:
+        """Bind all listeners: what clients of each are told."""
+        endpoints: dict[str, Endpoint] = {}
+        for listener in listeners:
+            bound = await sockets.listen(listener.name, listener.host, listener.port, doors[listener.name])
+            host, port = listener.advertised(bound.port)
+            endpoints[listener.name] = Endpoint(host, port, listener.security_protocol_id)
+            self.endpoints.append(AdvertisedListener(listener.name, host, port))
+        return endpoints
+
+    def _doors(
+        self,
+        env: Env,
+        listeners: list[Listener],
+        membership: Standalone | ClusterMember,
+        metadata: MetadataCache,
+        listener_of_brokers: str,
+    ) -> Doors:
+        """What stands behind the listeners."""
+        cluster = None if membership.is_alone else ClusterLogin(membership.secret, env.random)
+        around = Surroundings(ImageUsers(metadata), env.random, membership.secret, cluster)
+        self._open_doors = Doors(self.config, listeners, around, None if cluster is None else listener_of_brokers)
+        return self._open_doors
+
+    def _hold_clients_to_quotas(self, metadata: MetadataCache) -> None:
+        self._close_what_was_built.append(metadata.subscribe(self._follow_client_quotas))
+        self._follow_client_quotas(metadata.image, first_delta(metadata.image))
+
+    def _follow_client_quotas(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Hold clients to quotas while any is set."""
+        if not delta.quotas_changed:
+            return
+        services = self.services
+        quotas = self._client_quotas
+        if quotas is None:
+            from pybroker.quotas.client_quotas import ClientQuotas
+
+            quotas = self._client_quotas = ClientQuotas(services.env, self.config)
+            self._close_what_was_built.append(quotas.close)
+        services.quotas = quotas if quotas.on_image(image) else None
+        assert self._sockets is not None
+        self._sockets.processor.measure(services.quotas)
+
+    def _moved_replicas(self, env: Env, membership: Standalone | ClusterMember) -> MovedReplicas:
+        """Who tells the controller of replicas that lie in another log dir than before."""
+        services = self.services
+
+        def assign_here(found: FoundReplicas, done: Callable[[int], None]) -> None:
+            broker_epoch = services.metadata.image.brokers[services.broker_id].epoch
+            services.controller.assign_replicas(
+                services.broker_id, broker_epoch, found, lambda assignments: done(assignments.error_code)
+            )
+
+        moved = MovedReplicas(env.timers, assign_here if membership.is_alone else membership.channel.assign_replicas)
+        self._close_what_was_built.append(moved.close)
+        return moved
 
     async def _join(
         self,
@@ -181,11 +269,12 @@ class BrokerServer:
             return None
         from pybroker.cluster.cluster_member import Hearing
         from pybroker.net.datagrams import DatagramSocket
+        from pybroker.net.knocker import TcpKnocker
 
         assert self._sockets is not None
         (bound,) = [each for each in self._sockets.listeners if each.name == listener]
         try:
-            return Hearing(await DatagramSocket.bind(bound.host, bound.port), listener)
+            return Hearing(await DatagramSocket.bind(bound.host, bound.port), TcpKnocker(), listener)
         except OSError as error:
             log.warning("no datagrams from other brokers: %s; their sessions alone say who is alive", error)
             return None
@@ -198,16 +287,28 @@ class BrokerServer:
 
         await outcome_of(begin)
 
-    def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: str, secret: bytes) -> Peers:
+    def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: Listener, secret: bytes) -> Peers:
         """The way to the other brokers of a cluster."""
         from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         reply_bytes_max = self.config.get_int("socket.request.max.bytes")
-        self._peers = peers = PeerClient(env, follower, node_id, listener, reply_bytes_max, secret)
+        over_sasl = listener.asks_who_it_is
+        name = listener.name
+        peers = PeerClient(
+            env,
+            follower,
+            node_id,
+            name,
+            reply_bytes_max,
+            secret,
+            over_sasl=over_sasl,
+            tls=lambda: None if self._open_doors is None else self._open_doors[name].tls,
+        )
+        self._peers = peers
         self.services.peers = peers
         self.services.forwarder = Forwarder(self.services)
-        self.services.inter_broker_listener = listener
+        self.services.inter_broker_listener = listener.name
         self.services.cluster_secret = secret
         return peers
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.apis import APIS, BY_KEY, INTER_BROKER_APIS, LOGIN_APIS, Api, Route
+from pybroker.apis import APIS, BY_KEY, INTER_BROKER_APIS, Api, Route
 from pybroker.testing import Broker
 from pybroker_protocol import messages
 from pybroker_protocol.api_keys import NAMES
@@ -31,14 +31,14 @@ OPEN_TO_ALL = {
 # What is merely told of permissions is not a question whether the request is allowed.
 NO_GATES = {"context", "services", "authorized_operations"}
 
-each_api = pytest.mark.parametrize("api", [*APIS, *LOGIN_APIS, *INTER_BROKER_APIS], ids=lambda api: api.name)
+each_api = pytest.mark.parametrize("api", [*APIS, *INTER_BROKER_APIS], ids=lambda api: api.name)
 
 
 def test_keys_are_unique_and_in_order() -> None:
-    for apis in (APIS, LOGIN_APIS, INTER_BROKER_APIS):
+    for apis in (APIS, INTER_BROKER_APIS):
         keys = [api.key for api in apis]
         assert keys == sorted(set(keys))
-    assert not set(BY_KEY) & {api.key for api in (*LOGIN_APIS, *INTER_BROKER_APIS)}
+    assert not set(BY_KEY) & {api.key for api in INTER_BROKER_APIS}
 
 
 @each_api
@@ -82,7 +82,7 @@ def asks(handler: str) -> bool:
 
 
 def test_every_handler_asks_for_permission_but_those_that_are_listed() -> None:
-    assert {api.handler for api in (*APIS, *LOGIN_APIS, *INTER_BROKER_APIS) if not asks(api.handler)} == OPEN_TO_ALL
+    assert {api.handler for api in (*APIS, *INTER_BROKER_APIS) if not asks(api.handler)} == OPEN_TO_ALL
 
 
 @pytest.mark.parametrize("api", [api for api in APIS if api.routed_to is Route.CONTROLLER], ids=lambda api: api.name)

@@ -11,18 +11,19 @@ from tests.source_tree import BROKER, ROOT, WIRE, Import, imports, python_files,
 
 # Which part may import which others of the project, besides itself and what everybody may import.
 EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "folded_log", "limits", "cluster_limits"}
-SERVICES = {"coordinators", "replication", "cluster", "telemetry"}
-BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", *SERVICES}
+SERVICES = {"coordinators", "replication", "cluster", "telemetry", "quotas"}
+BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", "security", *SERVICES}
 ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {"server", "testing", *BELOW_THE_SERVER},
     "testing": {"server", *BELOW_THE_SERVER},
     "server": BELOW_THE_SERVER,
     # The fronts append to a partition, and commit offsets, that a handler has found before.
-    "net": {"apis", "handlers", "coordinators", "replication", "cluster", "storage"},
-    "handlers": {"apis", "storage", *SERVICES},
-    **{service: {"storage", "cluster"} for service in SERVICES},
+    "net": {"apis", "handlers", "coordinators", "replication", "quotas", "cluster", "storage", "security"},
+    "handlers": {"apis", "storage", "security", *SERVICES},
+    **{service: {"storage", "cluster", "security"} for service in SERVICES},
     "storage": set(),
+    "security": set(),
     "apis": set(),
     "pipeline": set(),
     "env": set(),
@@ -43,6 +44,7 @@ PURE_PARTS = (
     "pybroker/coordinators/transaction/",
     "pybroker/coordinators/regular_expressions.py",
     "pybroker/cluster/decisions/",
+    "pybroker/security/",
     "pybroker/storage/rules/",
     "pybroker/handlers/",
     "pybroker/apis.py",

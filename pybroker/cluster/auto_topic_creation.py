@@ -89,7 +89,7 @@ class AutoTopicCreation:
             self._env.timers.call_soon(self._begin_some)
 
     def _create(self, name: str) -> None:
-        topic = creatable_topic(name, self._config, len(self._cache.image.brokers))
+        topic = creatable_topic(name, self._config)
         self._create_topics([topic], lambda results: self._created(name, results[0]))
 
     def _created(self, name: str, result: TopicCreation) -> None:

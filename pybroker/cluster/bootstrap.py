@@ -53,13 +53,19 @@ def open_membership(
 
     meta = read_meta_properties(Path(metadata_dir)) or {}
     node_id = _node_id(meta, config)
+
+    def found() -> Founding:
+        if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
+            _check_nothing_is_left_behind(config, metadata_dir, url, partition_count)
+        return _found(env, metadata_dir, meta, node_id)
+
     return ClusterMember(
         env,
         config,
         cache,
         shared_store(url, env, config, cache, node_id),
         node_id,
-        lambda: new_cluster(meta.get("cluster.id") or new_cluster_id(env.new_uuid)),
+        found,
         lambda follower, secret: connect(follower, node_id, secret),
         config.get_int("pybroker.metadata.session.timeout.ms"),
         meta.get("cluster.id"),
@@ -156,6 +162,18 @@ def _check_nothing_is_forgotten(config: BrokerConfig, metadata_dir: str, partiti
             f"the log dirs hold {partition_count} partitions, but {metadata_dir} has no metadata that knows them: "
             "set metadata.log.dir to where it lies, or move the partitions away"
         )
+
+
+def _check_nothing_is_left_behind(config: BrokerConfig, metadata_dir: str, url: str, partition_count: int) -> None:
+    """The same of a store that brokers share and that is new."""
+    if not partition_count or config.get_bool("pybroker.accept.lost.metadata"):
+        return
+    alone = Path(metadata_dir).absolute() / sqlite_store.FILE_NAME
+    known = f" ({SQLITE_URL}{alone} is that of the broker that was alone here)" if alone.exists() else ""
+    raise StoreError(
+        f"the log dirs hold {partition_count} partitions, but the metadata store {url} is new and knows none of them: "
+        f"name the store that knows them{known}, or go on without them by --accept-lost-metadata"
+    )
 
 
 def _found(env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int) -> Founding:

@@ -24,7 +24,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster_limits import REGISTRATION_RETRY_MS, STORE_RETRY_MS
+from pybroker.cluster_limits import REGISTRATION_RETRY_MS, REGISTRATION_TOLD_MS, STORE_RETRY_MS
+from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.live_brokers import LiveBrokers
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.operations import Heartbeat, Registration
-    from pybroker.env import Env
+    from pybroker.env import Cancellable, Env
 
 log = logging.getLogger(__name__)
 
@@ -79,16 +80,21 @@ class BrokerLifecycle:
         self._finish_leaving: Callable[[], None] | None = None
         self._patience_ms = 0
         self._pause_ms = REGISTRATION_RETRY_MS
+        self._refused_since_ms: int | None = None
+        self._obstacle = "nobody has answered"  # what keeps it from being registered, as far as is known
+        self._folded_log = FoldedLog(log, env.timers)
+        self._timeout: Cancellable | None = None
         self._closed = False
 
-    def start(self, patience_ms: int, done: Callable[[str | None], None]) -> None:
+    def start(self, patience_ms: int, timeout_ms: int, done: Callable[[str | None], None]) -> None:
         """Enter and register; ``done(None)`` when the image has it, ``done(why)`` when it cannot come about.
 
         Another process with this broker's id is waited for as long as ``patience_ms``: it may be dead, and its session
-        not over.
+        not over.  A controller, and the store, are waited for as long as ``timeout_ms``.
         """
         self._started = done
         self._patience_ms = self._env.clock.monotonic_ms() + patience_ms
+        self._timeout = self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms)
         self._follower.listeners.append(self._look)
         self._enter()
 
@@ -97,6 +103,13 @@ class BrokerLifecycle:
         self._closed = True
         self._turn += 1
         self._started = None
+        self._folded_log.close()
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+    def _give_up(self, timeout_ms: int) -> None:
+        if self.broker_epoch < 0:
+            self._finish_start(f"this broker could not be registered within {timeout_ms} ms: {self._obstacle}")
 
     def on_session_lost(self) -> None:
         """The store has forgotten this process: everybody takes it for dead."""
@@ -107,6 +120,11 @@ class BrokerLifecycle:
         self._entered = self._registering = False
         self._turn += 1
         self._enter()
+
+    def lose_directory(self, directory: bytes) -> None:
+        """A log dir failed: for the rest of the process's life it is no place for replicas."""
+        log_dirs = tuple(each for each in self._registration.log_dirs if each != directory)
+        self._registration = self._registration._replace(log_dirs=log_dirs)
 
     def _enter(self) -> None:
         turn = self._turn
@@ -123,7 +141,7 @@ class BrokerLifecycle:
         elif self._started is not None and self._env.clock.monotonic_ms() >= self._patience_ms:
             self._finish_start(why)
         else:
-            log.debug("not alive for the others yet: %s", why)
+            self._note_obstacle(why)
             self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._enter)
 
     def _retry(self, turn: int, what: Callable[[], None]) -> None:
@@ -147,15 +165,26 @@ class BrokerLifecycle:
         if fatal is not None and self._started is not None:
             self._finish_start(fatal)
         elif answer.error_code:
+            self._note_obstacle(f"the controller's answer is {ErrorCode(answer.error_code).name}")
             self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
             self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
             self.broker_epoch = answer.broker_epoch
             self._registering = False
             self._pause_ms = REGISTRATION_RETRY_MS
+            self._refused_since_ms = None
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
             self._look()
+
+    def _note_obstacle(self, why: str) -> None:
+        """Tell what stands in the way, once it does for longer than at each start."""
+        self._obstacle = why
+        now_ms = self._env.clock.monotonic_ms()
+        if self._refused_since_ms is None:
+            self._refused_since_ms = now_ms
+        if now_ms - self._refused_since_ms >= REGISTRATION_TOLD_MS:
+            self._folded_log.warning("the registration", why, "this broker is not registered yet: %s", why)
 
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""

@@ -22,20 +22,24 @@ from pybroker.cluster.broker_lifecycle import BrokerLifecycle
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.controller_channel import ControllerChannel
 from pybroker.cluster.controller_election import ControllerElection
+from pybroker.cluster.features import unsupported_level
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.leader_balancing import LeaderBalancing
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_follower import MetadataFollower
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.decisions.brokers import FoundReplicas
+    from pybroker.cluster.doubts import Doubts
     from pybroker.cluster.founding import Founding
-    from pybroker.cluster.liveness import Datagrams, Liveness
+    from pybroker.cluster.liveness import Datagrams, Knocker, Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+    from pybroker.cluster.standstill import Gate
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
 
@@ -46,9 +50,11 @@ SESSION_MARGIN_MS = 2_000
 
 
 class Hearing(NamedTuple):
-    """A socket for datagrams at the address of the inter-broker listener, and that listener's name."""
+    """By what other brokers are heard: a socket for datagrams at the address of the inter-broker listener, connections
+    to that of others, and that listener's name."""
 
     datagrams: Datagrams
+    knocker: Knocker
     listener: str
 
 
@@ -75,6 +81,8 @@ class ClusterMember:
         self.node_id = node_id
         self.cluster_id = ""  # known from ``load`` on
         self.loaded_revision = 0  # the store's, at ``load``
+        self.doubts: Doubts | None = None  # this and the next: from ``join`` on, where other brokers are heard
+        self.liveness: Liveness | None = None
         self._env = env
         self._config = config
         self._cache = cache
@@ -104,8 +112,10 @@ class ClusterMember:
                 f"the data directory belongs to the cluster {self._known_cluster_id}, "
                 f"and the metadata store is that of the cluster {image.cluster_id}"
             )
+        if why := unsupported_level(image.features):
+            raise StoreError(why)
         self.cluster_id = image.cluster_id
-        self._secret = store_codec.decode_secret(entries[store_codec.SECRET].value)
+        self.secret = store_codec.decode_secret(entries[store_codec.SECRET].value)
         self._wire(_at_revision(image, self.loaded_revision))
 
     def _load_exactly(self) -> dict[str, Entry]:
@@ -129,7 +139,7 @@ class ClusterMember:
     def _wire(self, image: ClusterImage) -> None:
         env, store = self._env, self._store
         self.follower = MetadataFollower(env, store, self._cache, image)
-        self.peers = self._connect(self.follower, self._secret)
+        self.peers = self._connect(self.follower, self.secret)
         self.controller = Controller(env, self._config, self.node_id, store, self.follower)
         balancing = LeaderBalancing(env, self._config, self.controller)
         self.channel = ControllerChannel(env, self.node_id, self.controller, self.follower, self.peers)
@@ -156,7 +166,7 @@ class ClusterMember:
         the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
         replicas lie for which ``loaded_image`` names another log dir, or none.
         """
-        liveness = None if hearing is None else self._liveness(hearing)
+        self.liveness = liveness = None if hearing is None else self._listen(hearing)
         incarnation_id = self._env.new_uuid()
         registration = BrokerRegistration(
             self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
@@ -192,30 +202,50 @@ class ClusterMember:
                 liveness.start()
             done(why)
 
-        lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, started)
+        timeout_ms = self._config.get_int("initial.broker.registration.timeout.ms")
+        lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
 
-    def _liveness(self, hearing: Hearing) -> Liveness:
+    def _listen(self, hearing: Hearing) -> Liveness:
+        from pybroker.cluster.doubts import Doubts
         from pybroker.cluster.liveness import Liveness
 
         def image() -> ClusterImage:
             return self.follower.image
 
+        self.doubts = doubts = Doubts(self._env)
         liveness = Liveness(
             self._env,
             self.node_id,
             image,
-            self._secret,
+            self.secret,
             hearing.datagrams,
+            hearing.knocker,
             hearing.listener,
+            doubts,
             self._config.get_int("pybroker.liveness.timeout.ms"),
         )
-        self._closers.append(liveness.close)
+        self.peers.on_broken = liveness.doubt
+        self._closers += [self._cache.subscribe(doubts.on_image), doubts.close, liveness.close]
         return liveness
+
+    def doubt_itself(self, gate: Gate) -> None:
+        """Have clients wait at the gate whenever this broker has stood still for so long that others may lead."""
+        from pybroker.cluster.standstill import Standstill
+
+        liveness_ms = self._config.get_int("pybroker.liveness.timeout.ms")
+        patience_ms = min(self._session_timeout_ms, liveness_ms or self._session_timeout_ms)
+        bound_ms = max(patience_ms - LIVENESS_INTERVAL_MS, 2 * LIVENESS_INTERVAL_MS)
+        self._closers.append(Standstill(self._env, self._store, self.follower, gate, bound_ms).close)
 
     @property
     def broker_epoch(self) -> int:
         """As last registered."""
         return self._lifecycle.broker_epoch
+
+    def take_directory_offline(self, directory: bytes) -> None:
+        """A log dir of this broker failed: the controller is told, now and when the broker registers anew."""
+        self._lifecycle.lose_directory(directory)
+        self.channel.take_directory_offline(directory)
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""

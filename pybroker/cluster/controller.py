@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Final
 
 from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.decisions.acls import create_acls, delete_acls
 from pybroker.cluster.decisions.brokers import (
     FoundReplicas,
     assign_replicas,
@@ -27,15 +28,19 @@ from pybroker.cluster.decisions.brokers import (
     take_directories_offline,
     unregister_broker,
 )
+from pybroker.cluster.decisions.client_quotas import alter_client_quotas
 from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.decisions.elections import WantedElections, balance_leaders, elect_leaders, elect_uncleanly
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
+from pybroker.cluster.decisions.scram import alter_scram_credentials
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
-from pybroker.cluster.image import BrokerRegistration, ImageBuilder
+from pybroker.cluster.image import BrokerRegistration, ImageBuilder, ScramKey
 from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.operations import (
+    AclDeletion,
+    Allows,
     Assignments,
     FeatureUpdate,
     Heartbeat,
@@ -47,9 +52,13 @@ from pybroker.cluster.operations import (
     Outcome,
     PartitionResults,
     ProducerIdBlock,
+    QuotaAlteration,
+    QuotaResult,
     Registration,
+    ScramUpsertion,
     TopicCreation,
     TopicDeletion,
+    anything,
     refused_partitions,
 )
 from pybroker.cluster.write_queue import Images, WriteOperation, WriteQueue
@@ -57,6 +66,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION, ConfigChange
 from pybroker.env import Env
+from pybroker.security.acls import Acl, AclFilter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
@@ -81,6 +91,7 @@ class Controller:
         self._store = store
         self._images = images
         self._queue: WriteQueue | None = None  # while it is active
+        self.epoch = 0  # of its present or last activity; greater than that of all controllers before
         self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
@@ -98,6 +109,7 @@ class Controller:
         ``on_deposed()`` is called when a transaction did not come about for the key's sake, or nobody knows whether it
         did: whoever activated deactivates, and finds out.  Without it the store's failures are the operation's alone.
         """
+        self.epoch = key_version + 1  # so often the key was taken
         self._queue = WriteQueue(self._env, self._store, self._images, key_version, on_deposed)
         for listener in self.activity_listeners:
             listener(True)
@@ -141,7 +153,10 @@ class Controller:
             before = image.brokers.get(registration.broker_id)
             if eligible_replicas.are_tracked(image):
                 eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())
-            clean = before is None or previous_broker_epoch == before.epoch
+            # Of one that was unregistered nobody knows how it stopped.  A process that asks again has its log whole.
+            clean = before is not None and (
+                before.epoch == previous_broker_epoch or before.incarnation_id == registration.incarnation_id
+            )
             missing = register_broker(builder, registration, found, clean_shutdown=clean)
             tell_missing(registration.broker_id, missing)
             yield from self._elect_uncleanly(builder)
@@ -149,11 +164,14 @@ class Controller:
 
         self._submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
-    def fence_brokers(self, broker_ids: Collection[int], done: Callable[[list[int]], None]) -> None:
-        """Brokers have died, or nobody hears of them: others lead in their place.  Tells who was not fenced before."""
+    def fence_brokers(self, dead: Mapping[int, int], done: Callable[[list[int]], None]) -> None:
+        """Brokers have died, or nobody hears of them: others lead in their place.  Tells who was not fenced before.
+
+        ``dead`` has the epochs under which they died: who has registered anew since lives.
+        """
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[int]]:
-            fenced = yield from fence_brokers(builder, broker_ids)
+            fenced = yield from fence_brokers(builder, dead)
             yield from self._elect_uncleanly(builder)
             return fenced
 
@@ -242,6 +260,7 @@ class Controller:
         done: Callable[[list[TopicCreation]], None],
         *,
         validate_only: bool = False,
+        allows: Allows = anything,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Create the valid ones; one answer per name, in the order asked."""
@@ -250,7 +269,7 @@ class Controller:
             return [TopicCreation(name, code, message) for name in dict.fromkeys(topic.name for topic in topics)]
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[TopicCreation]]:
-            return create_topics(builder, topics, self._rules)
+            return create_topics(builder, topics, self._rules, allows)
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
@@ -259,6 +278,7 @@ class Controller:
         topics: Sequence[str | bytes],
         done: Callable[[list[TopicDeletion]], None],
         *,
+        allows: Allows = anything,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Delete topics by name (str) or by id (bytes); one answer per name or id."""
@@ -271,7 +291,7 @@ class Controller:
                 for topic in dict.fromkeys(topics)
             ]
 
-        self._submit(lambda builder: delete_topics(builder, topics), refuse, done, timeout_ms=timeout_ms)
+        self._submit(lambda builder: delete_topics(builder, topics, allows), refuse, done, timeout_ms=timeout_ms)
 
     def create_partitions(
         self,
@@ -279,13 +299,14 @@ class Controller:
         done: Callable[[list[NamedResult]], None],
         *,
         validate_only: bool = False,
+        allows: Allows = anything,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Grow topics; one answer per name."""
         refuse = _refuse_named([topic.name for topic in topics])
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[NamedResult]]:
-            return create_partitions(builder, topics, self._env.random)
+            return create_partitions(builder, topics, self._env.random, allows)
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
@@ -335,8 +356,7 @@ class Controller:
 
         self._submit(decide, refuse, done, timeout_ms=timeout_ms)
 
-    # ------------------------------------------------------------------ configs, features, producer ids
-
+    # ------------------------------------------------------------------ configs, quotas, features, producer ids
     def alter_configs(
         self,
         changes: Sequence[ConfigChange],
@@ -357,6 +377,34 @@ class Controller:
 
         self._submit(decide, refuse, done, validate_only=validate_only)
 
+    def alter_scram_credentials(
+        self,
+        deletions: Sequence[ScramKey],
+        upsertions: Sequence[ScramUpsertion],
+        done: Callable[[list[NamedResult]], None],
+    ) -> None:
+        """Delete and set what is known of users' passwords; one answer per user."""
+        users = dict.fromkeys((*(user for _, user in deletions), *(upsertion.user for upsertion in upsertions)))
+
+        def decide(builder: ImageBuilder) -> list[NamedResult]:
+            return alter_scram_credentials(builder, deletions, upsertions)
+
+        self._submit(decide, _refuse_named(list(users)), done, timeout_ms=REQUEST_TIMEOUT_MS)
+
+    def alter_client_quotas(
+        self,
+        alterations: Sequence[QuotaAlteration],
+        done: Callable[[list[QuotaResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set and remove quotas; one answer per entity."""
+
+        def refuse(code: int, message: str | None) -> list[QuotaResult]:
+            return [QuotaResult(entity, code, message) for entity in {each.entity: 0 for each in alterations}]
+
+        self._submit(lambda b: alter_client_quotas(b, alterations), refuse, done, validate_only=validate_only)
+
     def update_features(
         self,
         updates: Sequence[FeatureUpdate],
@@ -372,6 +420,28 @@ class Controller:
             return update_features(builder, updates, self._static_min_insync_replicas())
 
         self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+
+    def create_acls(self, acls: Sequence[Acl], done: Callable[[list[Outcome]], None]) -> None:
+        """Add ACLs; one answer each, in the order asked."""
+
+        def refuse(code: int, message: str | None) -> list[Outcome]:
+            return [Outcome(code, message)] * len(acls)
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, list[Outcome]]:
+            return create_acls(builder, acls)
+
+        self._submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
+
+    def delete_acls(self, filters: Sequence[AclFilter], done: Callable[[list[AclDeletion]], None]) -> None:
+        """Remove the ACLs that the filters match; one answer each, in the order asked."""
+
+        def refuse(code: int, message: str | None) -> list[AclDeletion]:
+            return [AclDeletion((), code, message)] * len(filters)
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, list[AclDeletion]]:
+            return delete_acls(builder, filters)
+
+        self._submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def _elect_uncleanly(self, builder: ImageBuilder) -> Generator[None, None, None]:
         return elect_uncleanly(builder, self._config.get_bool(UNCLEAN_LEADER_ELECTION))

@@ -207,10 +207,10 @@ class ControllerChannel:
         self._ask(request, _ASSIGNMENT, answer)
 
     def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed; told until the controller knows."""
+        """A log dir of this broker failed; told until the controller knows, also of a broker that registers anew."""
 
         def done(heartbeat: Heartbeat) -> None:
-            if heartbeat.error_code and heartbeat.error_code != ErrorCode.STALE_BROKER_EPOCH:
+            if heartbeat.error_code:
                 self._env.timers.call_later(STORE_RETRY_MS, self.take_directory_offline, directory)
 
         self.heartbeat(done, offline_directories=(directory,))
@@ -218,12 +218,16 @@ class ControllerChannel:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def alter_partitions(self, changes: Sequence[InSyncChange], done: Callable[[InSyncResults], None]) -> None:
-        """Ask for other in-sync replicas of partitions that this broker leads; see ``Controller.alter_partitions``."""
+        """Ask for other in-sync replicas of partitions that this broker leads; see ``Controller.alter_partitions``.
+
+        One answer each, in the order asked, or none where all are refused.
+        """
         if self._controller.is_active:
             self._controller.alter_partitions(self._broker_id, self._broker_epoch(), changes, done)
             return
         topics: dict[bytes, list[AlterPartitionRequestPartitionData]] = {}
-        for change in changes:
+        places_by_topic: dict[bytes, list[int]] = {}
+        for place, change in enumerate(changes):
             asked = AlterPartitionRequestPartitionData(
                 partition_index=change.partition_index,
                 leader_epoch=change.leader_epoch,
@@ -234,6 +238,7 @@ class ControllerChannel:
                 partition_epoch=change.partition_epoch,
             )
             topics.setdefault(change.topic_id, []).append(asked)
+            places_by_topic.setdefault(change.topic_id, []).append(place)
         request = AlterPartitionRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch(),
@@ -243,11 +248,15 @@ class ControllerChannel:
             ],
         )
 
+        # Request and response have the partitions of a topic together; whoever asked has them in another order.
+        asked_order = [place for places in places_by_topic.values() for place in places]
+
         def answer(response: Any | None, error_code: int) -> None:
             if response is None:
                 done(InSyncResults([], error_code))
-            else:
-                done(InSyncResults(_results_of(response), response.error_code))
+                return
+            by_place = dict(zip(asked_order, _results_of(response), strict=False))
+            done(InSyncResults([by_place[place] for place in sorted(by_place)], response.error_code))
 
         self._ask(request, _ALTER_PARTITION, answer)
 

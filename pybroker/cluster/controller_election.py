@@ -64,7 +64,8 @@ class ControllerElection:
         self._liveness = liveness
         self._term = 0  # grows whenever what is under way is to come to nothing
         self._taking = False
-        self._fencing: frozenset[int] = frozenset()
+        self._wanted_ms: int | None = None  # since when, while the key is to be taken
+        self._fencing: dict[int, int] = {}  # broker epochs by broker id
         self._closed = False
 
     def start(self) -> None:
@@ -101,6 +102,8 @@ class ControllerElection:
                 self._fence_the_dead()
         elif self._broker_id in self._live.brokers and (holder == self._broker_id or self._is_gone(holder)):
             self._take()
+        else:
+            self._wanted_ms = None
 
     def _is_gone(self, broker_id: int) -> bool:
         """Whether a broker's session is over, or nobody hears of it."""
@@ -115,6 +118,8 @@ class ControllerElection:
         if self._taking:
             return
         self._taking = True
+        if self._wanted_ms is None:
+            self._wanted_ms = self._env.clock.monotonic_ms()
         self._term += 1
         term = self._term
         self._store.read(store_codec.CONTROLLER, lambda snapshot, error: self._on_read(term, snapshot, error))
@@ -170,8 +175,11 @@ class ControllerElection:
         if term != self._term:
             return
         self._taking = False
-        log.info("broker %d is the active controller, epoch %d", self._broker_id, key.controller_epoch)
-        self._fencing = frozenset()
+        taken_ms = 0 if self._wanted_ms is None else self._env.clock.monotonic_ms() - self._wanted_ms
+        self._wanted_ms = None
+        line = "broker %d is the active controller, epoch %d; to take the key took %d ms"
+        log.info(line, self._broker_id, key.controller_epoch, taken_ms)
+        self._fencing = {}
         self._controller.activate(version, self.step_down)
         self._look()
 
@@ -184,22 +192,28 @@ class ControllerElection:
 
     def _fence_the_dead(self) -> None:
         """Brokers whose process is gone, or is another one than the one that registered, lead nothing any more."""
-        dead = frozenset(
-            broker_id
+        dead = {
+            broker_id: broker.epoch
             for broker_id, broker in self._follower.image.brokers.items()
             if not broker.fenced
             and (not self._live.is_live(broker_id, broker.incarnation_id) or self._is_silent(broker_id))
-        )
+        }
         if not dead or dead == self._fencing:
             return
         self._fencing = dead
         term = self._term
-        log.info("fencing brokers that are gone: %s", ", ".join(map(str, sorted(dead))))
+        log.info("fencing brokers that are gone: %s", ", ".join(map(self._obituary, sorted(dead))))
         self._controller.fence_brokers(dead, lambda _: self._on_fenced(term))
+
+    def _obituary(self, broker_id: int) -> str:
+        """A broker, and how it is known to be dead."""
+        if self._liveness is not None and self._liveness.is_silent(broker_id):
+            return f"{broker_id} ({self._liveness.reason(broker_id)})"
+        return f"{broker_id} (the session of its process is over)"
 
     def _on_fenced(self, term: int) -> None:
         if term == self._term:
-            self._fencing = frozenset()
+            self._fencing = {}
             self._env.timers.call_soon(self._look)
 
 

@@ -46,3 +46,15 @@ INITIAL_LEVELS: Final[Mapping[str, int]] = {
 DEPENDENCIES: Final[Mapping[tuple[str, int], Mapping[str, int]]] = {
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): {METADATA_VERSION: 23},  # 4.0-IV1
 }
+
+
+def unsupported_level(levels: Mapping[str, int]) -> str | None:
+    """Why this broker cannot be of a cluster with these finalized levels; None where it can."""
+    for name, level in levels.items():
+        known = SUPPORTED.get(name, VersionRange(0, 0))
+        if not known.min_version <= level <= known.max_version:
+            return (
+                f"the cluster has finalized {name} at level {level}, and this pybroker knows the levels "
+                f"{known.min_version} to {known.max_version}: it is too old, or too new, for this cluster"
+            )
+    return None

@@ -15,10 +15,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
+from pybroker.security.acls import Acl
+
+if TYPE_CHECKING:
+    from pybroker.security.scram import ScramCredential
 
 NO_LEADER: Final = -1
 NO_BROKER: Final = -1
+
+# What a partition's leader has yet to recover from: nothing, or an unclean election (KIP-704).
+RECOVERED, RECOVERING = 0, 1
 
 # Kafka's reserved directory ids (KIP-858): nobody has said yet where a replica lies (before and since the broker may be
 # asked to choose), and a replica whose log dir is lost for good.
@@ -33,6 +42,8 @@ TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
+# Number of the SCRAM mechanism (``security.scram``) and name of the user.
+ScramKey = tuple[int, str]
 # Resource type (``config.resources``) and name; the name of the broker default, which holds for all brokers, is "".
 ConfigKey = tuple[int, str]
 Overrides = Mapping[str, str]
@@ -73,7 +84,8 @@ class PartitionImage(NamedTuple):
     """The state of one partition.  ``leader_epoch`` grows with each leader, ``partition_epoch`` with each change.
 
     ``directories`` has one log-dir id per replica, in the order of ``replicas``; ``elr`` and ``last_known_elr`` are
-    KIP-966's eligible leader replicas; ``adding_replicas`` and ``removing_replicas`` are KIP-455's.
+    KIP-966's eligible leader replicas; ``adding_replicas`` and ``removing_replicas`` are KIP-455's;
+    ``leader_recovery_state`` is KIP-704's: RECOVERING from an unclean election until the leader says RECOVERED.
     """
 
     replicas: tuple[int, ...]
@@ -86,7 +98,7 @@ class PartitionImage(NamedTuple):
     last_known_elr: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
-    leader_recovery_state: int = 0
+    leader_recovery_state: int = RECOVERED
 
     def directory(self, broker_id: int) -> bytes:
         """The log dir in which a broker's replica lies; ValueError if it has none."""
@@ -112,6 +124,7 @@ class ClusterImage:
     """The whole cluster at one epoch.  Read it, keep it, never change it."""
 
     __slots__ = (
+        "acls",
         "brokers",
         "cluster_id",
         "configs",
@@ -119,6 +132,8 @@ class ClusterImage:
         "epoch",
         "features",
         "next_producer_id",
+        "quotas",
+        "scram_credentials",
         "topics_by_id",
         "topics_by_name",
     )
@@ -135,6 +150,9 @@ class ClusterImage:
         configs: Mapping[ConfigKey, Overrides] | None = None,
         features: Mapping[str, int] | None = None,
         next_producer_id: int = 0,
+        acls: Mapping[bytes, Acl] | None = None,
+        scram_credentials: Mapping[ScramKey, ScramCredential] | None = None,
+        quotas: Mapping[QuotaEntity, QuotaValues] | None = None,
     ) -> None:
         self.epoch = epoch
         self.cluster_id = cluster_id
@@ -145,6 +163,11 @@ class ClusterImage:
         self.configs: Mapping[ConfigKey, Overrides] = {} if configs is None else configs
         self.features: Mapping[str, int] = {} if features is None else features
         self.next_producer_id = next_producer_id
+        self.acls: Mapping[bytes, Acl] = {} if acls is None else acls  # by ``Acl.acl_id``
+        self.scram_credentials: Mapping[ScramKey, ScramCredential] = (
+            {} if scram_credentials is None else scram_credentials
+        )
+        self.quotas: Mapping[QuotaEntity, QuotaValues] = {} if quotas is None else quotas
 
     def overrides(self, resource_type: int, name: str) -> Overrides:
         """The settings overridden for one resource (empty when there are none)."""
@@ -178,7 +201,7 @@ class ImageDelta(NamedTuple):
 
     A topic that was deleted and created anew appears in both ``topics_deleted`` and ``topics_created`` (with
     different ids).  ``topics_changed`` holds pairs (before, after) of the same topic id.
-    ``configs_changed`` names resources; read the new overrides from the image.
+    ``configs_changed`` names resources, ``acls_changed`` has ids; read what they are now from the image.
     """
 
     topics_created: tuple[TopicImage, ...] = ()
@@ -186,8 +209,11 @@ class ImageDelta(NamedTuple):
     topics_changed: tuple[tuple[TopicImage, TopicImage], ...] = ()
     configs_changed: tuple[ConfigKey, ...] = ()
     brokers_changed: tuple[int, ...] = ()
+    acls_changed: tuple[bytes, ...] = ()
     features_changed: bool = False
     controller_changed: bool = False
+    scram_changed: tuple[ScramKey, ...] = ()
+    quotas_changed: tuple[QuotaEntity, ...] = ()
 
 
 def first_delta(image: ClusterImage) -> ImageDelta:
@@ -196,8 +222,11 @@ def first_delta(image: ClusterImage) -> ImageDelta:
         topics_created=tuple(image.topics_by_name.values()),
         configs_changed=tuple(image.configs),
         brokers_changed=tuple(image.brokers),
+        acls_changed=tuple(image.acls),
         features_changed=True,
         controller_changed=True,
+        scram_changed=tuple(image.scram_credentials),
+        quotas_changed=tuple(image.quotas),
     )
 
 
@@ -255,11 +284,28 @@ class ImageBuilder:
         else:
             configs.pop(resource, None)
 
+    def put_quotas(self, entity: QuotaEntity, values: QuotaValues) -> None:
+        """Set all quotas of one entity; none removes the entity."""
+        quotas = self._own("quotas", entity)
+        if values:
+            quotas[entity] = values
+        else:
+            quotas.pop(entity, None)
+
     def put_broker(self, broker: BrokerRegistration) -> None:
         self._own("brokers", broker.broker_id)[broker.broker_id] = broker
 
     def remove_broker(self, broker_id: int) -> None:
         self._own("brokers", broker_id).pop(broker_id, None)
+
+    def put_acl(self, acl: Acl) -> None:
+        """Add an ACL, or keep the one that says the same."""
+        acl_id = acl.acl_id()
+        if acl_id not in self._fields.get("acls", self._base.acls):
+            self._own("acls", acl_id)[acl_id] = acl
+
+    def remove_acl(self, acl_id: bytes) -> None:
+        self._own("acls", acl_id).pop(acl_id, None)
 
     def set_features(self, levels: Mapping[str, int]) -> None:
         """Finalize these, and no others."""
@@ -274,6 +320,13 @@ class ImageBuilder:
 
     def remove_feature(self, name: str) -> None:
         self._own("features", name).pop(name, None)
+
+    def put_scram_credential(self, key: ScramKey, credential: ScramCredential) -> None:
+        """Set what one mechanism knows of a user."""
+        self._own("scram_credentials", key)[key] = credential
+
+    def remove_scram_credential(self, key: ScramKey) -> None:
+        self._own("scram_credentials", key).pop(key, None)
 
     def set_controller(self, controller_id: int) -> None:
         self._fields["controller_id"] = controller_id
@@ -295,13 +348,26 @@ class ImageBuilder:
         for resource in {**now.configs, **target.configs}:
             if now.configs.get(resource) != target.configs.get(resource):
                 self.put_overrides(resource, target.configs.get(resource, {}))
+        for entity in {**now.quotas, **target.quotas}:
+            if now.quotas.get(entity) != target.quotas.get(entity):
+                self.put_quotas(entity, target.quotas.get(entity, {}))
         for broker_id in set(now.brokers) - set(target.brokers):
             self.remove_broker(broker_id)
         for broker_id, broker in target.brokers.items():
             if now.brokers.get(broker_id) != broker:
                 self.put_broker(broker)
+        for acl_id in set(now.acls) - set(target.acls):
+            self.remove_acl(acl_id)
+        for acl_id, acl in target.acls.items():
+            if acl_id not in now.acls:
+                self.put_acl(acl)
         if now.features != target.features:
             self.set_features(target.features)
+        for key in set(now.scram_credentials) - set(target.scram_credentials):
+            self.remove_scram_credential(key)
+        for key, credential in target.scram_credentials.items():
+            if now.scram_credentials.get(key) != credential:
+                self.put_scram_credential(key, credential)
         if now.controller_id != target.controller_id:
             self.set_controller(target.controller_id)
         if now.next_producer_id != target.next_producer_id:
@@ -319,7 +385,7 @@ class ImageBuilder:
         return self._image(self._base.epoch)
 
     def touched_count(self) -> int:
-        """How many things were written so far: topics (twice), brokers, resources, features."""
+        """How many things were written so far: topics (twice), brokers, resources, ACLs, features."""
         return sum(map(len, self._touched.values()))
 
     def delta(self) -> ImageDelta:
@@ -328,8 +394,11 @@ class ImageBuilder:
             *self._topic_changes(),
             configs_changed=tuple(self._changed_keys("configs")),
             brokers_changed=tuple(self._changed_keys("brokers")),
+            acls_changed=tuple(self._changed_keys("acls")),
             features_changed=bool(self._changed_keys("features")),
             controller_changed="controller_id" in self._fields,
+            scram_changed=tuple(self._changed_keys("scram_credentials")),
+            quotas_changed=tuple(self._changed_keys("quotas")),
         )
 
     def build(self, epoch: int) -> tuple[ClusterImage, ImageDelta]:

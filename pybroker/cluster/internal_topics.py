@@ -11,21 +11,20 @@ from pybroker.cluster.operations import NewTopic
 from pybroker.config.broker import BrokerConfig
 
 
-def creatable_topic(name: str, config: BrokerConfig, registered_brokers: int) -> NewTopic:
+def creatable_topic(name: str, config: BrokerConfig) -> NewTopic:
     """The topic to create under ``name``; what is not one of Kafka's own gets the broker's defaults."""
     if name == GROUP_METADATA_TOPIC:
-        return _consumer_offsets(config, registered_brokers)
+        return _consumer_offsets(config)
     if name == TRANSACTION_STATE_TOPIC:
-        return _transaction_state(config, registered_brokers)
+        return _transaction_state(config)
     return NewTopic(name)
 
 
-def _consumer_offsets(config: BrokerConfig, registered_brokers: int) -> NewTopic:
-    setting = "offsets.topic.replication.factor"
+def _consumer_offsets(config: BrokerConfig) -> NewTopic:
     return NewTopic(
         GROUP_METADATA_TOPIC,
         config.get_int("offsets.topic.num.partitions"),
-        config.replication_factor_of_internal_topic(setting, registered_brokers),
+        config.replication_factor_of_internal_topic("offsets.topic.replication.factor"),
         (),
         (
             ("cleanup.policy", "compact"),
@@ -35,9 +34,8 @@ def _consumer_offsets(config: BrokerConfig, registered_brokers: int) -> NewTopic
     )
 
 
-def _transaction_state(config: BrokerConfig, registered_brokers: int) -> NewTopic:
-    setting = "transaction.state.log.replication.factor"
-    replication_factor = config.replication_factor_of_internal_topic(setting, registered_brokers)
+def _transaction_state(config: BrokerConfig) -> NewTopic:
+    replication_factor = config.replication_factor_of_internal_topic("transaction.state.log.replication.factor")
     min_isr = min(config.get_int("transaction.state.log.min.isr"), replication_factor)
     return NewTopic(
         TRANSACTION_STATE_TOPIC,

@@ -1,9 +1,9 @@
 """Taking over the metadata of an Apache Kafka node (KRaft, one node, broker and controller in one).
 
 Owns: replaying Kafka's metadata records into a ``Founding``: topics with their ids, partitions, configs, the next
-producer id, finalized features.  What is not served yet (quotas, ACLs, SCRAM credentials, delegation tokens, features,
-kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none dropped.  The
-first start of a version that serves it applies it (``apply_retained``).
+producer id, finalized features, ACLs, users of SCRAM, quotas of clients.  What is not served yet (delegation tokens,
+features, kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none
+dropped.  The first start of a version that serves it applies it (``apply_retained``).
 Not owned: reading the files (``kraft_log``), and the partitions' logs, which are Kafka's own format anyway.
 
 Invariants: records of a transaction count when its end is there (KIP-868); a record that refers to something unknown
@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from pybroker.cluster.client_quotas import ENTITY_TYPES, QuotaEntity, entity_of
 from pybroker.cluster.features import METADATA_VERSION, SUPPORTED
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
@@ -27,11 +28,14 @@ from pybroker.cluster.image import (
     ClusterImage,
     ImageBuilder,
     PartitionImage,
+    ScramKey,
     TopicImage,
 )
 from pybroker.cluster.kraft_log import read_values
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.resources import TOPIC
+from pybroker.security.acls import Acl
+from pybroker.security.scram import ScramCredential
 from pybroker_protocol.data_records import decode_metadata_record
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.messages import records_metadata as kraft
@@ -105,9 +109,13 @@ class KraftReplay:
         self._partitions: dict[bytes, dict[int, PartitionImage]] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self._features: dict[str, int] = {}
+        self._acls: dict[bytes, Acl] = {}  # by Kafka's own ids
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._registration: BrokerRegistration | None = None
         self._next_producer_id = 0
+        self._scram: dict[ScramKey, ScramCredential] = {}
         self._retained: dict[Any, bytes] = {}
+        self._unknown_count = 0
         self._apply: dict[type[DataRecord], Callable[[Any], None]] = {
             kraft.TopicRecord: self._topic,
             kraft.RemoveTopicRecord: self._remove_topic,
@@ -117,6 +125,10 @@ class KraftReplay:
             kraft.ConfigRecord: self._config,
             kraft.ProducerIdsRecord: self._producer_ids,
             kraft.RegisterBrokerRecord: self._register_broker,
+            kraft.AccessControlEntryRecord: self._acl,
+            kraft.RemoveAccessControlEntryRecord: self._remove_acl,
+            kraft.UserScramCredentialRecord: self._scram_credential,
+            kraft.RemoveUserScramCredentialRecord: self._remove_scram_credential,
         }
 
     def apply(self, value: bytes) -> None:
@@ -124,6 +136,8 @@ class KraftReplay:
         record, _ = decode_metadata_record(value)
         if isinstance(record, kraft.FeatureLevelRecord):
             self._feature(record, value)
+        elif isinstance(record, kraft.ClientQuotaRecord):
+            self._quota(record, value)
         elif (apply := self._apply.get(type(record))) is not None:  # type: ignore[arg-type]
             apply(record)
         elif not isinstance(record, (*_MEANINGLESS, *_OF_BROKERS)):
@@ -146,10 +160,16 @@ class KraftReplay:
             builder.put_topic(self._topic_image(name, topic_id))
         for resource, overrides in self._configs.items():
             builder.put_overrides(resource, overrides)
+        for acl in self._acls.values():
+            builder.put_acl(acl)
+        for entity, quotas in self._quotas.items():
+            builder.put_quotas(entity, quotas)
         for feature, level in self._features.items():
             builder.put_feature(feature, level)
         if self._registration is not None:
             builder.put_broker(self._registration)
+        for key, credential in self._scram.items():
+            builder.put_scram_credential(key, credential)
         if self._next_producer_id:
             builder.set_next_producer_id(self._next_producer_id)
 
@@ -240,8 +260,41 @@ class KraftReplay:
         else:
             overrides[record.name] = record.value
 
+    def _acl(self, record: kraft.AccessControlEntryRecord) -> None:
+        self._acls[record.id] = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+
+    def _remove_acl(self, record: kraft.RemoveAccessControlEntryRecord) -> None:
+        if self._acls.pop(record.id, None) is None:
+            raise StoreError("the metadata log removes an ACL that is not there")
+
+    def _quota(self, record: kraft.ClientQuotaRecord, value: bytes) -> None:
+        """One of a type of entity that nobody here knows is kept as it is."""
+        if any(part.entity_type not in ENTITY_TYPES for part in record.entity):
+            self._retain(record, value)
+            return
+        quotas = self._quotas.setdefault(entity_of((part.entity_type, part.entity_name) for part in record.entity), {})
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+
     def _producer_ids(self, record: kraft.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
+
+    def _scram_credential(self, record: kraft.UserScramCredentialRecord) -> None:
+        credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+        self._scram[record.mechanism, record.name] = credential
+
+    def _remove_scram_credential(self, record: kraft.RemoveUserScramCredentialRecord) -> None:
+        self._scram.pop((record.mechanism, record.name), None)
 
     def _register_broker(self, record: kraft.RegisterBrokerRecord) -> None:
         """Only this node's epoch counts: it registers anew in a moment, under the next one."""
@@ -267,7 +320,8 @@ class KraftReplay:
         """Keep the newest record of each thing; what nobody here knows is kept one by one."""
         identity, removed = _identity(record)
         if identity is None:
-            identity = ("unknown", len(self._retained), value)
+            self._unknown_count += 1
+            identity = ("unknown", self._unknown_count)
         self._retained.pop(identity, None)
         if not removed:
             self._retained[identity] = value
@@ -284,11 +338,6 @@ _OF_BROKERS: Final = (
 def _identity(record: DataRecord | None) -> tuple[Any, bool]:
     """What a retained record is about, and whether it says that the thing is gone."""
     match record:
-        case kraft.AccessControlEntryRecord() | kraft.RemoveAccessControlEntryRecord():
-            return ("acl", record.id), isinstance(record, kraft.RemoveAccessControlEntryRecord)
-        case kraft.UserScramCredentialRecord() | kraft.RemoveUserScramCredentialRecord():
-            removed = isinstance(record, kraft.RemoveUserScramCredentialRecord)
-            return ("scram", record.name, record.mechanism), removed
         case kraft.DelegationTokenRecord() | kraft.RemoveDelegationTokenRecord():
             return ("token", record.token_id), isinstance(record, kraft.RemoveDelegationTokenRecord)
         case kraft.ClientQuotaRecord():

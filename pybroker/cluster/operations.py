@@ -9,9 +9,12 @@ change configs is ``config.resources.ConfigChange``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from pybroker.cluster.client_quotas import QuotaEntity
+from pybroker.cluster.image import RECOVERED
+from pybroker.security.acls import Acl
 from pybroker_protocol.uuids import ZERO_UUID
 
 
@@ -23,6 +26,15 @@ class NewTopic(NamedTuple):
     replication_factor: int = -1
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
+
+
+# Whether a client may make, or delete, so many partitions now, which counts them (KIP-599).
+Allows = Callable[[int], bool]
+
+
+def anything(_partitions: int) -> bool:
+    """Where no quota holds."""
+    return True
 
 
 class TopicCreation(NamedTuple):
@@ -54,6 +66,19 @@ class MorePartitions(NamedTuple):
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
+class ScramUpsertion(NamedTuple):
+    """Set what a mechanism knows of a user: the password, salted and iterated by whoever asks."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"ScramUpsertion({self.user!r}, [hidden])"
+
+
 class FeatureUpdate(NamedTuple):
     """Finalize ``name`` at ``max_version_level`` (0 removes it); lowering needs ``upgrade_type`` 2 (safe) or 3."""
 
@@ -65,6 +90,14 @@ class FeatureUpdate(NamedTuple):
 class Outcome(NamedTuple):
     """The answer to a request for one thing alone."""
 
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class AclDeletion(NamedTuple):
+    """The answer for one filter of ACLs to delete: those that it matched, or why nothing was deleted."""
+
+    deleted: Sequence[Acl] = ()
     error_code: int = 0
     error_message: str | None = None
 
@@ -109,6 +142,21 @@ class Reassignment(NamedTuple):
     replicas: tuple[int, ...] | None
 
 
+class QuotaAlteration(NamedTuple):
+    """Set quotas of an entity to these values; None removes one."""
+
+    entity: QuotaEntity
+    operations: tuple[tuple[str, float | None], ...]
+
+
+class QuotaResult(NamedTuple):
+    """The answer for one entity."""
+
+    entity: QuotaEntity
+    error_code: int = 0
+    error_message: str | None = None
+
+
 class ProducerIdBlock(NamedTuple):
     """Producer ids ``first_producer_id`` up to ``first_producer_id + size`` exclusive belong to the asking broker."""
 
@@ -127,7 +175,7 @@ class InSyncChange(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     in_sync: tuple[tuple[int, int], ...]
-    leader_recovery_state: int = 0
+    leader_recovery_state: int = RECOVERED
 
 
 class InSyncState(NamedTuple):
@@ -137,7 +185,7 @@ class InSyncState(NamedTuple):
     leader_epoch: int
     isr: tuple[int, ...]
     partition_epoch: int
-    leader_recovery_state: int = 0
+    leader_recovery_state: int = RECOVERED
 
 
 class InSyncResult(NamedTuple):

@@ -57,7 +57,12 @@ PeerDone = Callable[[Any | None, PeerError | None], None]
 
 
 class Peers(Protocol):
-    """The other brokers of the cluster, by their ids; see the module's docstring for when ``done`` runs."""
+    """The other brokers of the cluster, by their ids; see the module's docstring for when ``done`` runs.
+
+    ``on_broken(broker_id)`` is called when a connection to a broker broke, or could not be made.
+    """
+
+    on_broken: Callable[[int], None]
 
     def ask(
         self,

@@ -19,6 +19,7 @@ from pybroker.cluster import store_codec
 from pybroker.cluster.controller import Controller, static_min_insync_replicas, tell_missing
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.brokers import FoundReplicas, register_broker
+from pybroker.cluster.features import unsupported_level
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder, first_delta
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -58,11 +59,16 @@ class Standalone:
         self._first_puts: Mapping[str, bytes] = {}
         self._retained: Mapping[str, bytes] = {}
         self._holder: Entry | None = None
+        self.secret = b""  # known from ``load`` on
 
     @property
     def channel(self) -> Controller:
         """The way to the active controller: it is here."""
         return self.controller
+
+    def take_directory_offline(self, directory: bytes) -> None:
+        """A log dir of this broker failed."""
+        self.controller.take_directory_offline(directory)
 
     def load(self) -> None:
         """Open and read the store, or find the cluster that a new one will hold; nothing is written yet.
@@ -80,6 +86,13 @@ class Standalone:
             founding = self._found()
             self._loaded = image = founding.image
             self._first_puts = store_codec.encode_founding(founding)
+        if store_codec.SECRET in entries:
+            self.secret = store_codec.decode_secret(entries[store_codec.SECRET].value)
+        else:
+            self.secret = self._env.new_secret()
+            self._first_puts = {**self._first_puts, store_codec.SECRET: store_codec.encode_secret(self.secret)}
+        if why := unsupported_level(image.features):
+            raise StoreError(why)
         self.cluster_id = image.cluster_id
 
     @property

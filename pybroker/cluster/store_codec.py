@@ -12,6 +12,7 @@ Keys::
     /features                         finalized levels by name
     /producer-ids                     {"next": ...}
     /configs/<resource type>/<name>   overrides by name; names are percent-encoded
+    /scram/<mechanism>/<user>         what is known of a user's password; names are percent-encoded
     /topics/<name>                    {"id": ...}
     /partitions/<topic id>/<index>    the state of one partition
     /retained/<number>                a record of Kafka's metadata log whose kind is not served yet, framed as there
@@ -28,8 +29,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
@@ -42,11 +42,17 @@ from pybroker.cluster.image import (
     ImageBuilder,
     ImageDelta,
     PartitionImage,
+    ScramKey,
     TopicImage,
     first_delta,
 )
 from pybroker.cluster.metadata_store import Changes, Entry, StoreError
+from pybroker.cluster.store_names import QUOTAS, entity_of_key, quota_key, quoted, unquoted
+from pybroker.security.acls import Acl
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
+
+if TYPE_CHECKING:
+    from pybroker.security.scram import ScramCredential
 
 CLUSTER: Final = "/cluster"
 SECRET: Final = "/secret"
@@ -55,8 +61,10 @@ BROKERS: Final = "/brokers/"
 FEATURES: Final = "/features"
 PRODUCER_IDS: Final = "/producer-ids"
 CONFIGS: Final = "/configs/"
+SCRAM: Final = "/scram/"
 TOPICS: Final = "/topics/"
 PARTITIONS: Final = "/partitions/"
+ACLS: Final = "/acls/"
 RETAINED: Final = "/retained/"
 LIVE: Final = "/live/"
 # What an image is made of; other keys of the store are not.
@@ -78,9 +86,18 @@ def partition_key(topic_id: bytes, index: int) -> str:
     return f"{PARTITIONS}{uuid_text(topic_id)}/{index}"
 
 
+def acl_key(acl_id: bytes) -> str:
+    return ACLS + uuid_text(acl_id)
+
+
 def config_key(resource: ConfigKey) -> str:
     resource_type, name = resource
-    return f"{CONFIGS}{resource_type}/{_quoted(name)}"
+    return f"{CONFIGS}{resource_type}/{quoted(name)}"
+
+
+def scram_key(key: ScramKey) -> str:
+    mechanism, user = key
+    return f"{SCRAM}{mechanism}/{quoted(user)}"
 
 
 def encode_secret(secret: bytes) -> bytes:
@@ -199,6 +216,24 @@ def _put_others(
             deletes.append(f"{BROKERS}{broker_id}")
         else:
             puts[f"{BROKERS}{broker_id}"] = _to_json(_broker_fields(broker)).encode()
+    for acl_id in delta.acls_changed:
+        acl = after.acls.get(acl_id)
+        if acl is None:
+            deletes.append(acl_key(acl_id))
+        else:
+            puts[acl_key(acl_id)] = _to_json(_acl_fields(acl)).encode()
+    for scram in delta.scram_changed:
+        credential = after.scram_credentials.get(scram)
+        if credential is None:
+            deletes.append(scram_key(scram))
+        else:
+            puts[scram_key(scram)] = _to_json(_credential_fields(credential)).encode()
+    for entity in delta.quotas_changed:
+        values = after.quotas.get(entity)
+        if values is None:
+            deletes.append(quota_key(entity))
+        else:
+            puts[quota_key(entity)] = _to_json(dict(values)).encode()
     if delta.features_changed:
         puts[FEATURES] = _to_json(dict(after.features)).encode()
     if before.next_producer_id != after.next_producer_id:
@@ -237,6 +272,18 @@ def _partition_fields(partition: PartitionImage) -> dict[str, Any]:
     return fields
 
 
+def _acl_fields(acl: Acl) -> dict[str, Any]:
+    return {
+        "resourceType": acl.resource_type,
+        "resourceName": acl.resource_name,
+        "patternType": acl.pattern_type,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permissionType": acl.permission_type,
+    }
+
+
 def _broker_fields(broker: BrokerRegistration) -> dict[str, Any]:
     return {
         "epoch": broker.epoch,
@@ -257,7 +304,9 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
     key = ""
     topics: dict[str, bytes] = {}
     partitions: dict[bytes, dict[int, PartitionImage]] = {}
-    image: dict[str, Any] = {"brokers": {}, "configs": {}, "features": {}, "controller_id": NO_BROKER}
+    kinds = ("brokers", "configs", "features", "acls", "scram_credentials", "quotas")
+    image: dict[str, Any] = {kind: {} for kind in kinds}
+    image["controller_id"] = NO_BROKER
     try:
         for key, entry in entries.items():
             if key.startswith(PARTITIONS):
@@ -278,9 +327,16 @@ def _decode_other(key: str, value: bytes, image: dict[str, Any]) -> None:
     fields = _from_json(value)
     if key.startswith(CONFIGS):
         image["configs"][_resource(key)] = fields
+    elif key.startswith(SCRAM):
+        image["scram_credentials"][_scram(key)] = _credential(fields)
+    elif key.startswith(QUOTAS):
+        image["quotas"][entity_of_key(key)] = fields
     elif key.startswith(BROKERS):
         broker_id = int(key[len(BROKERS) :])
         image["brokers"][broker_id] = _broker(broker_id, fields)
+    elif key.startswith(ACLS):
+        acl = _acl(fields)
+        image["acls"][acl.acl_id()] = acl
     elif key == FEATURES:
         image["features"] = fields
     elif key == PRODUCER_IDS:
@@ -331,17 +387,29 @@ def _apply_delete(builder: ImageBuilder, key: str) -> None:
             builder.remove_topic(topic.topic_id)
     elif key.startswith(CONFIGS):
         builder.put_overrides(_resource(key), {})
+    elif key.startswith(SCRAM):
+        builder.remove_scram_credential(_scram(key))
+    elif key.startswith(QUOTAS):
+        builder.put_quotas(entity_of_key(key), {})
     elif key.startswith(BROKERS):
         builder.remove_broker(int(key[len(BROKERS) :]))
+    elif key.startswith(ACLS):
+        builder.remove_acl(uuid_bytes(key[len(ACLS) :]))
 
 
 def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
     fields = _from_json(value)
     if key.startswith(CONFIGS):
         builder.put_overrides(_resource(key), fields)
+    elif key.startswith(SCRAM):
+        builder.put_scram_credential(_scram(key), _credential(fields))
+    elif key.startswith(QUOTAS):
+        builder.put_quotas(entity_of_key(key), fields)
     elif key.startswith(BROKERS):
         broker_id = int(key[len(BROKERS) :])
         builder.put_broker(_broker(broker_id, fields))
+    elif key.startswith(ACLS):
+        builder.put_acl(_acl(fields))
     elif key == FEATURES:
         builder.set_features(fields)
     elif key == PRODUCER_IDS:
@@ -354,7 +422,28 @@ def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
 
 def _resource(key: str) -> ConfigKey:
     resource_type, name = key[len(CONFIGS) :].split("/")
-    return int(resource_type), _unquoted(name)
+    return int(resource_type), unquoted(name)
+
+
+def _scram(key: str) -> ScramKey:
+    mechanism, user = key[len(SCRAM) :].split("/")
+    return int(mechanism), unquoted(user)
+
+
+def _credential_fields(credential: ScramCredential) -> dict[str, Any]:
+    return {
+        "salt": credential.salt.hex(),
+        "storedKey": credential.stored_key.hex(),
+        "serverKey": credential.server_key.hex(),
+        "iterations": credential.iterations,
+    }
+
+
+def _credential(fields: dict[str, Any]) -> ScramCredential:
+    from pybroker.security.scram import ScramCredential  # a start without users does without
+
+    salt, stored_key, server_key = (bytes.fromhex(fields[name]) for name in ("salt", "storedKey", "serverKey"))
+    return ScramCredential(salt, stored_key, server_key, fields["iterations"])
 
 
 def _topic(name: str, topic_id: bytes, partitions: dict[int, PartitionImage]) -> TopicImage:
@@ -378,6 +467,18 @@ def _partition(fields: dict[str, Any]) -> PartitionImage:
     )
 
 
+def _acl(fields: dict[str, Any]) -> Acl:
+    return Acl(
+        fields["resourceType"],
+        fields["resourceName"],
+        fields["patternType"],
+        fields["principal"],
+        fields["host"],
+        fields["operation"],
+        fields["permissionType"],
+    )
+
+
 def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
     return BrokerRegistration(
         broker_id,
@@ -389,12 +490,3 @@ def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
         fields["inControlledShutdown"],
         tuple(uuid_bytes(text) for text in fields["logDirs"]),
     )
-
-
-def _quoted(name: str) -> str:
-    """Percent-encoding of everything that might not please a path; "" becomes "%", which nothing else encodes to."""
-    return quote(name, safe="").replace("~", "%7E") or "%"
-
-
-def _unquoted(text: str) -> str:
-    return "" if text == "%" else unquote(text, errors="strict")

@@ -118,8 +118,16 @@ def change_client_metrics(alteration: Alteration, current: Overrides) -> ConfigC
     return ConfigChange(CLIENT_METRICS, alteration.resource_name, updates, alteration.replace)
 
 
-def change_broker(alteration: Alteration, broker_id: int, current: Overrides, config: BrokerConfig) -> ConfigChange:
+def change_broker(
+    alteration: Alteration,
+    broker_id: int,
+    current: Overrides,
+    config: BrokerConfig,
+    checks: Sequence[Callable[[BrokerConfig], None]] = (),
+) -> ConfigChange:
     """New dynamic settings of this broker, or, where the resource has no name, of all brokers.
+
+    Each of ``checks`` raises ConfigError for settings that the broker could not follow.
 
     Those of another broker are taken where that has judged them: what may stand beside its own settings it alone knows.
     """
@@ -144,7 +152,10 @@ def change_broker(alteration: Alteration, broker_id: int, current: Overrides, co
         _validate_dynamic(merged, per_broker)
         if not (per_broker and alteration.is_judged):
             layers = (config.cluster_default, merged) if per_broker else (merged, config.per_broker)
-            check_change(config, config.with_dynamic(*layers))
+            after = config.with_dynamic(*layers)
+            check_change(config, after)
+            for check in checks:
+                check(after)
     except ConfigError as error:
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, str(error)) from error
     # The name as the broker itself writes it: "01" means broker 1, too.

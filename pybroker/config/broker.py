@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS, REQUIRED_BY_KAFKA
-from pybroker.config.names import base_name
+from pybroker.config.names import LISTENER_PREFIX, OF_THE_AUTHORIZER, base_name
 from pybroker.config.properties import parse_properties
 from pybroker.config.rules import broken_rule, check_together
 from pybroker.config.schema import ConfigError, Setting
@@ -34,11 +34,13 @@ log = logging.getLogger("pybroker.config")
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
-_DEFAULTS: Final[dict[str, Any]] = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+_DEFAULTS: Final[dict[str, Any]] = {
+    name: setting.default for name, setting in {**BROKER_SETTINGS, **DYNAMIC_ONLY_SETTINGS}.items()
+}
 
 
 class OverriddenDefault(NamedTuple):
-    """A default that differs from Kafka's, for the table of docs/reference.md; ``when`` is "always" or "--dev"."""
+    """A default that differs from Kafka's, for the table of docs/reference.md; ``when`` is "always" or a condition."""
 
     names: str
     default: str
@@ -46,11 +48,13 @@ class OverriddenDefault(NamedTuple):
     reason: str
 
 
+INTERNAL_TOPIC_FACTORS: Final = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+
 OVERRIDDEN_DEFAULTS: Final = (
     OverriddenDefault(
-        "offsets.topic.replication.factor, transaction.state.log.replication.factor",
-        "min(3, registered brokers)",
-        "always",
+        ", ".join(INTERNAL_TOPIC_FACTORS),
+        "1",
+        "without `pybroker.metadata`",
         "one broker alone serves groups without a setting",
     ),
     OverriddenDefault("node.id", "1", "always", "Kafka has no default; a single broker needs none"),
@@ -86,6 +90,11 @@ DEV_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "pybroker.fsync.enable": "false",
     }
 )
+
+
+def internal_topic_factors(brokers: int) -> dict[str, str]:
+    """What to set where it is known how many brokers a cluster is to have: Kafka's default, or their number if less."""
+    return {name: str(min(brokers, _DEFAULTS[name])) for name in INTERNAL_TOPIC_FACTORS}
 
 
 class BrokerConfig:
@@ -213,10 +222,13 @@ class BrokerConfig:
         defaults["retention.ms"] = max(defaults["retention.ms"], -1)
         return defaults
 
-    def replication_factor_of_internal_topic(self, name: str, registered_brokers: int) -> int:
-        """``name`` is ``offsets.topic.replication.factor`` or a sister; its default shrinks to the cluster's size."""
-        factor = self.get_int(name)
-        return factor if self.is_set(name) else max(1, min(factor, registered_brokers))
+    def replication_factor_of_internal_topic(self, name: str) -> int:
+        """``name`` is ``offsets.topic.replication.factor`` or a sister, whose default is 1 for a broker that is alone.
+
+        Among several Kafka's default holds, however few have come yet: what the topic begins with it keeps for good.
+        """
+        is_alone = self["pybroker.metadata"] is None
+        return 1 if is_alone and not self.is_set(name) else self.get_int(name)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
@@ -227,12 +239,18 @@ class BrokerConfig:
 
     def apply_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
         """Replace both dynamic layers; returns the names whose value changed.  Effective at once."""
-        before = self._values
+        before, own_before = self._values, self.per_broker
         self.cluster_default = cluster_default
         self.per_broker = per_broker
         self._values = self._combine()
         self._log_config = None
-        return frozenset(name for name, value in self._values.items() if before[name] != value)
+        of_listeners = (name for name in {**own_before, **per_broker} if name.startswith(LISTENER_PREFIX))
+        return frozenset(
+            (
+                *(name for name, value in self._values.items() if before[name] != value),
+                *(name for name in of_listeners if own_before.get(name) != per_broker.get(name)),
+            )
+        )
 
     def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
         """What the settings would be with these dynamic layers; raises ``ConfigError`` when they do not go together."""
@@ -265,8 +283,9 @@ class BrokerConfig:
         values = dict(static)
         for layer in (self.cluster_default, self.per_broker):
             for name, text in layer.items():
-                if name in BROKER_SETTINGS:
-                    values[name] = _parse_dynamic(BROKER_SETTINGS[name], text, values[name])
+                setting = BROKER_SETTINGS.get(name) or DYNAMIC_ONLY_SETTINGS.get(name)
+                if setting is not None:
+                    values[name] = _parse_dynamic(setting, text, values[name])
         return values
 
 
@@ -300,7 +319,7 @@ def _read_file(path: str) -> dict[str, str]:
         raise ConfigError(f"{path}: {error}") from error
     except OSError as error:
         raise ConfigError(f"the file of settings cannot be read: {path}: {error.strerror}") from error
-    unknown = sorted(name for name in settings if base_name(name) is None)
+    unknown = sorted(name for name in settings if base_name(name) is None and name not in OF_THE_AUTHORIZER)
     if unknown:
         log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))
     return settings
@@ -309,15 +328,15 @@ def _read_file(path: str) -> dict[str, str]:
 def _require_text(settings: Mapping[str, str]) -> None:
     """Names of directories may be any bytes; everything else is told to clients."""
     for name, value in settings.items():
-        if name in BROKER_SETTINGS and name not in _DIRECTORIES:
+        if name not in _DIRECTORIES and base_name(name) is not None:
             try:
                 value.encode()
-            except UnicodeEncodeError as error:
-                raise ConfigError(f"the value of {name} is not UTF-8: {value!r}") from error
+            except UnicodeEncodeError:
+                raise ConfigError(f"the value of {name} is not UTF-8") from None
 
 
 def _require_known(name: str) -> None:
-    if base_name(name) is not None:
+    if base_name(name) is not None or name in OF_THE_AUTHORIZER:
         return
     if name in DYNAMIC_ONLY_SETTINGS:
         raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")

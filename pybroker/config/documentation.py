@@ -67,7 +67,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "socket.connection.setup.timeout.ms": "How long the broker's own connections may take to be made.",
     "socket.connection.setup.timeout.max.ms": "Upper bound of that time as it grows with failures.",
     "config.providers": "Sources from which placeholders in settings are filled.",
-    "authorizer.class.name": "Class that decides who may do what.",
+    "authorizer.class.name": "Class that decides who may do what: Kafka's StandardAuthorizer, or none.",
     "early.start.listeners": "Listeners that open before the broker is authorized.",
     "broker.rack": "Where the broker stands, for rack-aware replica placement and fetching from the nearest.",
     "controlled.shutdown.enable": "Whether a broker hands its leaderships over before it stops.",
@@ -151,7 +151,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "group.coordinator.append.linger.ms": "How long group records wait to be one batch with others; here none waits.",
     "offsets.commit.timeout.ms": "How long a commit waits for the replicas.",
     "offsets.load.buffer.size": "Bytes read at once while group state is loaded.",
-    "offsets.topic.replication.factor": "Replicas of __consumer_offsets, by default no more than brokers.",
+    "offsets.topic.replication.factor": "Replicas of __consumer_offsets, 1 by default of a lone broker.",
     "offsets.topic.num.partitions": "Partitions of __consumer_offsets, fixed once it exists.",
     "offsets.topic.segment.bytes": "Segment size of __consumer_offsets.",
     "offsets.topic.compression.codec": "Codec of __consumer_offsets, by Kafka's number; 0 is none.",
@@ -281,7 +281,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     # --- Transactions and producer ids -----------------------------------------------------------------------------
     "transaction.state.log.min.isr": "In-sync replicas that __transaction_state needs.",
     "transaction.state.log.load.buffer.size": "Bytes read at once while transaction state is loaded.",
-    "transaction.state.log.replication.factor": "Replicas of __transaction_state, by default no more than brokers.",
+    "transaction.state.log.replication.factor": "Replicas of __transaction_state, 1 by default of a lone broker.",
     "transaction.state.log.num.partitions": "Partitions of __transaction_state, fixed once it exists.",
     "transaction.state.log.segment.bytes": "Segment size of __transaction_state.",
     "transaction.partition.verification.enable": "Whether transactional writes are checked first.",
@@ -418,8 +418,9 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
     "pybroker.liveness.timeout.ms": (
-        "Silence after which brokers, which hear of each other by datagrams, take one for dead; 0 sends none, "
-        "and leaves it to the session with the metadata store."
+        "Silence after which brokers, which hear of each other by datagrams, take one for dead whose machine does not "
+        "answer; one whose machine takes connections for it has three times as long, one that refuses them none. "
+        "0 sends no datagrams, and leaves it to the session with the metadata store."
     ),
     "pybroker.metadata": (
         "The metadata store that the brokers of a cluster share: sqlite:///PATH on one machine, or "

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from pybroker.config.schema import ConfigError
 
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
-SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+# In the order of their numbers on the wire (org.apache.kafka.common.security.auth.SecurityProtocol).
 KNOWN_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LOOPBACK: Final = "127.0.0.1"
 _PORT_MAX: Final = 65_535
@@ -37,6 +37,21 @@ class Listener(NamedTuple):
     security_protocol: str
     advertised_host: str
     advertised_port: int
+
+    @property
+    def asks_who_it_is(self) -> bool:
+        """Whether nothing is served before a SASL login."""
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def security_protocol_id(self) -> int:
+        """Its number in Kafka's requests."""
+        return KNOWN_PROTOCOLS.index(self.security_protocol)
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
         """Host and port that clients are told."""
@@ -62,7 +77,7 @@ class _Endpoint(NamedTuple):
 
 
 def listeners_of(config: Settings) -> list[Listener]:
-    """The client listeners, in the order configured, all PLAINTEXT; raises ``ConfigError``."""
+    """The client listeners, in the order configured; raises ``ConfigError``."""
     controllers = {name.upper() for name in config.get_list("controller.listener.names")}
     protocols = _security_protocols(config.get_str("listener.security.protocol.map"))
     endpoints = [e for e in _endpoints("listeners", config.get_list("listeners")) if e.name not in controllers]
@@ -124,11 +139,6 @@ def _listener(endpoint: _Endpoint, advertised: _Endpoint | None, protocols: Mapp
     protocol = protocols.get(endpoint.name)
     if protocol is None:
         raise ConfigError(f"No security protocol defined for listener {endpoint.name}")
-    if protocol not in SERVED_PROTOCOLS:
-        raise ConfigError(
-            f"listener {endpoint.name} asks for security protocol {protocol}, "
-            f"but only {', '.join(SERVED_PROTOCOLS)} is served"
-        )
     if advertised is None:
         host = canonical_host_name() if endpoint.host in WILDCARDS else endpoint.host
         return Listener(*endpoint, protocol, host, -1)

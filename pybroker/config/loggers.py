@@ -1,7 +1,8 @@
 """The broker's loggers as a config resource: levels that can be read and set while it runs (KIP-412).
 
-Owns: the mapping between Kafka's level names and Python's, and which loggers belong to the broker.  The logger
-``root`` is the parent of the broker's own loggers, ``pybroker``, never Python's root: that is the host's.
+Owns: the mapping between Kafka's level names and Python's, and which loggers belong to the broker: its own,
+and the authorizer's audit log.  The logger ``root`` is the parent of the broker's own loggers, ``pybroker``, never
+Python's root: that is the host's.
 
 Levels are not persisted, as in Kafka.
 
@@ -27,6 +28,7 @@ from pybroker_protocol.errors import ErrorCode
 
 ROOT: Final = "root"
 _ROOT_LOGGER: Final = "pybroker"
+AUDIT_LOGGER: Final = "kafka.authorizer.logger"
 _LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 
 
@@ -72,7 +74,7 @@ def _loggers() -> dict[str, logging.Logger]:
     loggers = {
         name: logger
         for name, logger in logging.Logger.manager.loggerDict.items()
-        if isinstance(logger, logging.Logger) and name.startswith(f"{_ROOT_LOGGER}.")
+        if isinstance(logger, logging.Logger) and (name.startswith(f"{_ROOT_LOGGER}.") or name == AUDIT_LOGGER)
     }
     loggers[ROOT] = logging.getLogger(_ROOT_LOGGER)
     return loggers

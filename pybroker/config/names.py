@@ -1,7 +1,7 @@
 """Names of broker settings, also under a listener's prefix.
 
-Owns: ``base_name`` and ``synonym_names``.  A setting may be given for one listener alone, with
-``listener.name.<listener>.`` (and, for SASL, ``<mechanism>.``) in front.
+Owns: ``base_name`` and ``synonym_names``, and which names are a plug-in's.  A setting may be given for one listener
+alone, with ``listener.name.<listener>.`` (and, for SASL, ``<mechanism>.``) in front.
 
 Counterpart in Kafka: ``DynamicBrokerConfig.brokerConfigSynonyms``.
 """
@@ -14,6 +14,9 @@ from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTIN
 from pybroker.config.schema import Setting
 
 LISTENER_PREFIX: Final = "listener.name."
+
+# What Kafka hands to its authorizer: settings of no type and no default, that have no row.
+OF_THE_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 
 # Settings in several units; the first that is set wins.
 _UNITS: Final = (

@@ -100,6 +100,8 @@ class ConfigService:
         if broker_id != config.node_id:
             config.adopt_node_id(broker_id)
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
+        # Each raises ConfigError for settings of this broker that its parts could not follow.
+        self.checks: list[Callable[[BrokerConfig], None]] = []
         self._waiting: deque[_Request] = deque()
         self._writing = False
         metadata.subscribe(self.on_image)
@@ -271,7 +273,7 @@ class ConfigService:
             exists = name in self._metadata.image.topics_by_name
             return alter.change_topic(alteration, current, self._config, exists)
         if resource_type == BROKER:
-            return alter.change_broker(alteration, self._broker_id, current, self._config)
+            return alter.change_broker(alteration, self._broker_id, current, self._config, self.checks)
         if resource_type == CLIENT_METRICS:
             return alter.change_client_metrics(alteration, current)
         if resource_type == GROUP:

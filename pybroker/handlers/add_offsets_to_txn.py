@@ -6,9 +6,9 @@ that TxnOffsetCommit may write there.  From 2 a fenced producer hears PRODUCER_F
 
 from __future__ import annotations
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import GROUP_METADATA_TOPIC
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pybroker.apis import AclOperation
 from pybroker.config.resources import Alteration, AlterConfigOp
 from pybroker.handlers.config_requests import alter, refusal, refused
 from pybroker.handlers.config_requests import split as split_configs
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker.security.acls import AclOperation
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_configs import (
     AlterConfigsRequest,

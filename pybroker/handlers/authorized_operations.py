@@ -6,8 +6,8 @@ Bit n stands for the operation with the number n.  A resource lists the operatio
 
 from __future__ import annotations
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import RequestContext
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 
 NOT_ASKED = -0x80000000
 
@@ -43,4 +43,15 @@ _OPERATIONS = {
 
 def authorized_operations(ctx: RequestContext, resource: Resource, name: str) -> int:
     """The operations on one resource that the request's principal may do."""
-    return sum(1 << operation for operation in _OPERATIONS[resource] if ctx.authorize(operation, resource, name))
+    return sum(
+        1 << operation
+        for operation in _OPERATIONS[resource]
+        if ctx.authorize(operation, resource, name, log_if_denied=False)
+    )
+
+
+def cluster_operations(ctx: RequestContext) -> int:
+    """Those on the cluster: none for who may not describe it."""
+    if not ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return 0
+    return authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME)

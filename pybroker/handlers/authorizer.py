@@ -1,6 +1,7 @@
 """Who may do what: the port that security is plugged into.
 
 Owns: what an authorizer is asked, and what of a request it may look at.  Without one everybody may do everything.
+``security/standard_authorizer`` implements it.
 
 Counterpart in Kafka: ``Authorizer`` and ``AuthorizableRequestContext`` in ``org.apache.kafka.server.authorizer``.
 """
@@ -21,10 +22,28 @@ class AuthorizableRequestContext(Protocol):
     listener: str
     principal: str
 
+    @property
+    def is_brokers(self) -> bool: ...
+
 
 class Authorizer(Protocol):
     """``Services.authorizer``."""
 
-    def allows(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the request's principal may do ``operation`` on the resource, from where it is connected."""
+    def allows(
+        self,
+        ctx: AuthorizableRequestContext,
+        operation: int,
+        resource_type: int,
+        name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        """Whether the request's principal may do ``operation`` on the resource, from where it is connected.
+
+        ``log_if_denied`` is false where nobody is refused anything: what is left out of a list, or allowed otherwise.
+        """
+        ...
+
+    def allows_by_resource_type(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int) -> bool:
+        """Whether the principal may do ``operation`` on any resource of that type."""
         ...

@@ -6,9 +6,9 @@ Not done: being alive, which its session in the metadata store says, and asking 
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.operations import Heartbeat
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

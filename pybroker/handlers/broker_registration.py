@@ -1,16 +1,18 @@
 """BrokerRegistration (key 62), versions 0 to 4.
 
-Behaviour: a broker takes its place in the cluster, under the next broker epoch; it is not fenced then, because it asks
-when it is ready to serve.  Only the active controller registers.
+Behaviour: a broker takes its place in the cluster, under the next broker epoch, and is not fenced from then on.  It
+asks when its logs are open, and accepts connections once its own image has the registration: clients that hear of it
+sooner are refused for that moment, and try again.  Kafka's brokers register fenced, and are unfenced by a heartbeat.
+Only the active controller registers.
 Not done: features of single brokers; all brokers of a cluster support the same.
 """
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.image import BrokerRegistration, Endpoint
 from pybroker.cluster.operations import Registration
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 

@@ -14,7 +14,6 @@ from copy import copy
 from itertools import chain, repeat
 from typing import Any, Final
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.config.resources import (
     BROKER,
@@ -28,6 +27,7 @@ from pybroker.config.resources import (
 )
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions, too_many
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 
 _GUARDS: Final = {

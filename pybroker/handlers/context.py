@@ -22,8 +22,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from pybroker.cluster.scram import ScramServer
     from pybroker.handlers.services import Services
+    from pybroker.security.login import Login, Session
 
 
 class CloseConnection(Exception):
@@ -41,10 +41,18 @@ class RequestChannel(Protocol):
 
     client_software: tuple[str, str]  # name and version, as ApiVersions told them; empty before
     is_broker: bool  # it has proved that it is another broker's of this cluster
-    login: ScramServer | None  # the proof that is under way
+    login: Login | None  # by which it is said who it is; None where nobody asks
 
-    def become_broker(self) -> None:
-        """It is proved: what brokers ask of each other is served from now on."""
+    def login_began(self) -> None:
+        """The next thing to be served is the exchange."""
+        ...
+
+    def logged_in(self, session: Session) -> None:
+        """It is known who it is, once the request is answered."""
+        ...
+
+    def login_failed(self, response: Any, reason: str) -> Parked:
+        """Answer so, after a while, and close the connection, with ``reason`` in the log."""
         ...
 
     def hold_request(self) -> HeldRequest:
@@ -137,11 +145,23 @@ class RequestContext:
     client_id: str | None
     client_host: str  # as Kafka prints it in DescribeGroups: "/127.0.0.1"
     listener: str  # the name of the listener the request came in on, e.g. "PLAINTEXT"
-    principal: str  # "User:ANONYMOUS" until security is served
+    principal: str  # who it is, as Kafka prints it: "User:alice", or "User:ANONYMOUS" where nobody asks
     connection: RequestChannel
     is_forwarded: ClassVar[bool] = False  # by another broker, which has judged what each broker judges for itself
 
-    def authorize(self, operation: int, resource_type: int, name: str) -> bool:
+    def authorize(self, operation: int, resource_type: int, name: str, *, log_if_denied: bool = True) -> bool:
         """Whether the principal may do ``operation`` on the resource; without an authorizer it may do everything."""
         authorizer = self.services.authorizer
-        return authorizer is None or authorizer.allows(self, operation, resource_type, name)
+        return authorizer is None or authorizer.allows(
+            self, operation, resource_type, name, log_if_denied=log_if_denied
+        )
+
+    def authorize_by_resource_type(self, operation: int, resource_type: int) -> bool:
+        """Whether the principal may do ``operation`` on any resource of the type."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows_by_resource_type(self, operation, resource_type)
+
+    @property
+    def is_brokers(self) -> bool:
+        """Whether another broker of this cluster asks by itself, and has proved that it is one."""
+        return self.connection.is_broker and not self.is_forwarded

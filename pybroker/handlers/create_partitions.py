@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.operations import MorePartitions, NamedResult
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import too_many
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -19,10 +20,13 @@ from pybroker_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+_STRICT_QUOTA_SINCE = 3  # KIP-599
+
 
 def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Steps:
     """Grow the topics; the reply waits for the commit."""
     refused = too_many(request.topics)
+    mutations = Mutations(ctx, _STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[MorePartitions] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
@@ -38,12 +42,16 @@ def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Steps:
     if refused is None:
         grown = Parked()
         ctx.services.controller.create_partitions(
-            wanted, grown.complete, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+            wanted,
+            grown.complete,
+            validate_only=request.validate_only,
+            allows=mutations.allows,
+            timeout_ms=request.timeout_ms,
         )
         for result in (yield grown):
             results[result.name] = _result(result)
             yield
-    return CreatePartitionsResponse(throttle_time_ms=0, results=list(results.values()))
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_time_ms, results=list(results.values()))
 
 
 def refuse(ctx: RequestContext, request: CreatePartitionsRequest, error: ErrorCode) -> CreatePartitionsResponse:

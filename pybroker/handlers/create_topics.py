@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.operations import NewTopic, TopicCreation
 from pybroker.config.describe import topic_entries
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import too_many
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import (
     CreatableTopic,
@@ -23,6 +24,7 @@ from pybroker_protocol.messages.create_topics import (
 )
 
 _CONFIGS_SINCE = 5
+_STRICT_QUOTA_SINCE = 6  # KIP-599
 _NOT_TOLD = -1
 _NOT_AUTHORIZED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed."
 
@@ -30,7 +32,8 @@ _NOT_AUTHORIZED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization fail
 def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
     """Create the topics; the reply waits for the commit."""
     refused = too_many(request.topics)
-    may_create_any = ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+    may_create_any = ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False)
+    mutations = Mutations(ctx, _STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     results: dict[str, CreatableTopicResult] = {}
@@ -47,12 +50,16 @@ def handle(ctx: RequestContext, request: CreateTopicsRequest) -> Steps:
     if refused is None:
         created = Parked()
         ctx.services.controller.create_topics(
-            wanted, created.complete, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+            wanted,
+            created.complete,
+            validate_only=request.validate_only,
+            allows=mutations.allows,
+            timeout_ms=request.timeout_ms,
         )
         for creation in (yield created):
             results[creation.name] = _result(ctx, creation)
             yield
-    return CreateTopicsResponse(throttle_time_ms=0, topics=list(results.values()))
+    return CreateTopicsResponse(throttle_time_ms=mutations.throttle_time_ms, topics=list(results.values()))
 
 
 def refuse(ctx: RequestContext, request: CreateTopicsRequest, error: ErrorCode) -> CreateTopicsResponse:
@@ -84,7 +91,7 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
     )
     if creation.error_code or ctx.api_version < _CONFIGS_SINCE:
         return result
-    if not ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.TOPIC, creation.name):
+    if not ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.TOPIC, creation.name, log_if_denied=False):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions = result.replication_factor = _NOT_TOLD
     else:

@@ -6,10 +6,10 @@ name that is given twice is deleted once.
 
 from __future__ import annotations
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.responses import delete_error
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 

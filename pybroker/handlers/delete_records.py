@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -63,13 +63,14 @@ def _delete(
     """What is there at once of the answer; the rest comes with what is put into ``waiting``."""
     replicas = ctx.services.replicas
     partition = replicas.partition(topic, asked.partition_index)
-    if partition is None:
-        return _result(asked, replicas.error_of(topic, asked.partition_index))
-    if topic in INTERNAL_TOPICS:
-        return _result(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    error = partition.delete_records(asked.offset)
-    if error:
+    error = ErrorCode.NONE if partition is not None else replicas.error_of(topic, asked.partition_index)
+    if topic in INTERNAL_TOPICS and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION  # also where another broker leads it
+    if partition is None or error:
         return _result(asked, error)
+    refusal = partition.delete_records(asked.offset)
+    if refusal:
+        return _result(asked, refusal)
     start_offset = partition.log.log_start_offset
     parked = Parked()
     result = _result(asked, ErrorCode.NONE, start_offset)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 
 from pybroker import limits
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import portions
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -26,6 +27,7 @@ from pybroker_protocol.uuids import ZERO_UUID
 REPEATABLE = False  # somebody may have made a topic of that name anew meanwhile
 _DISABLED_SINCE = 3
 _STATES_SINCE = 6
+_STRICT_QUOTA_SINCE = 5  # KIP-599
 
 
 def handle(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse | Steps:
@@ -56,7 +58,8 @@ def _delete(
 ) -> Steps:
     """Some at a time: each of a topic's partitions has files to put aside."""
     counts = Counter(topics)
-    if not ctx.authorize(AclOperation.DELETE, Resource.CLUSTER, CLUSTER_NAME):
+    mutations = Mutations(ctx, _STRICT_QUOTA_SINCE)
+    if not ctx.authorize(AclOperation.DELETE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False):
         for topic in list(counts):
             # What comes twice is refused as such, without a word of permissions.
             refused = _unauthorized(ctx, topic) if counts[topic] == 1 else None
@@ -70,11 +73,11 @@ def _delete(
         deleted = Parked()
         # What comes twice is refused however often it comes.
         named = [topic for topic in portion for _ in range(min(counts[topic], 2))]
-        ctx.services.controller.delete_topics(named, deleted.complete, timeout_ms=timeout_ms)
+        ctx.services.controller.delete_topics(named, deleted.complete, allows=mutations.allows, timeout_ms=timeout_ms)
         results: list[TopicDeletion] = yield deleted
         responses += [_response(result) for result in results]
         yield
-    return DeleteTopicsResponse(throttle_time_ms=0, responses=responses)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_time_ms, responses=responses)
 
 
 def _unauthorized(ctx: RequestContext, topic: str | bytes) -> DeletableTopicResult | None:

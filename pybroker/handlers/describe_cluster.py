@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.apis import CLUSTER_NAME, Resource
-from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations
+from pybroker.handlers.authorized_operations import NOT_ASKED, cluster_operations
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_cluster import (
@@ -31,7 +30,7 @@ def handle(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClus
     view = metadata.view(ctx.listener)
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME)
+        operations = cluster_operations(ctx)
     brokers = view.registered if request.include_fenced_brokers else tuple(view.live.values())
     controller_id = metadata.image.controller_id
     return DescribeClusterResponse(

@@ -2,15 +2,16 @@
 
 Behaviour: every log dir with the partitions asked for (null means all), their sizes, and from 4 the volume's size and
 free space (KIP-827); a directory that is offline, or cannot be read, is answered with KAFKA_STORAGE_ERROR.
-Not done: cordoned directories (KIP-1066) and moves between directories, so no replica is a future one.
+A replica that is being moved stands twice, in its target as a future one.
+Not done: cordoned directories (KIP-1066).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -55,7 +56,7 @@ def _result(directory: LogDirDescription) -> Steps:
                 partition_index=partition.index,
                 partition_size=partition.size_bytes,
                 offset_lag=partition.offset_lag,
-                is_future_key=False,
+                is_future_key=partition.is_future,
             )
         )
         yield

@@ -1,14 +1,14 @@
 """DescribeProducers (key 61), version 0.
 
-Behaviour: what the partitions led here remember of their producers: epoch, last sequence, where an open transaction
-began.  With it hanging transactions are found (KIP-664).
+Behaviour: what the partitions that are led or followed here remember of their producers: epoch, last sequence, where an
+open transaction began.  With it hanging transactions are found (KIP-664).
 """
 
 from __future__ import annotations
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -37,7 +37,7 @@ def _refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, str | None]:
     if reason is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
     if not ctx.authorize(AclOperation.READ, Resource.TOPIC, topic):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.message
     if topic not in ctx.services.metadata.image.topics_by_name:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}."
     return ErrorCode.NONE, None
@@ -45,7 +45,7 @@ def _refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, str | None]:
 
 def _describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     replicas = ctx.services.replicas
-    partition = replicas.partition(topic, index)
+    partition = replicas.partition(topic, index) or replicas.followed(topic, index)
     if partition is None:
         return _failed(index, replicas.error_of(topic, index), None)
     producers = [
@@ -64,5 +64,5 @@ def _describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     )
 
 
-def _failed(index: int, error: ErrorCode, message: str | None) -> PartitionResponse:
+def _failed(index: int, error: int, message: str | None) -> PartitionResponse:
     return PartitionResponse(partition_index=index, error_code=error, error_message=message, active_producers=[])

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

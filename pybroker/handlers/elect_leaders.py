@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.decisions.elections import PREFERRED, WantedElections
 from pybroker.cluster.operations import PartitionResult, PartitionResults, refused_partitions
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import elect_leaders as messages
 from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ReplicaElectionResult

@@ -13,9 +13,9 @@ NOT_LEADER_OR_FOLLOWER, and neither moves anything.  Before 15 no epoch is told,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.leader_hints import leader_hint
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
@@ -24,10 +24,12 @@ from pybroker.replication.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     INVALID_SESSION_ID,
+    NO_FOLLOWER,
     FetchPartition,
     FetchSession,
     PartitionKey,
 )
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import (
     AbortedTransaction,
@@ -41,6 +43,9 @@ from pybroker_protocol.messages.fetch import (
     PartitionData,
 )
 
+if TYPE_CHECKING:
+    from pybroker.quotas.client_quotas import ClientShare
+
 _BY_ID = 13
 _RACKS = 11
 _REPLICA_EPOCH = 15
@@ -49,7 +54,8 @@ _LEADER_HINTS = 16
 _WRONG_LEADER = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 _READ_COMMITTED = 1
 
-Done = Callable[[], None]
+# What is told of the partitions that were read.
+Done = Callable[[list[FetchPartition]], None]
 
 
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked | Steps:
@@ -64,15 +70,29 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         return _fetch_many(ctx, request, by_id)
     # Whoever is older than KIP-392 does not know that another than the leader may answer.
     reads_followers = replica_id < 0 and ctx.api_version >= _RACKS
-    session, partitions, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id, reads_followers))
+    session, named, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id, reads_followers))
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
     parked, epoch = Parked(), request.session_epoch
+    if replica_id >= 0:
+        return _start_follower(
+            ctx,
+            request,
+            session,
+            named,
+            parked,
+            lambda looked_at: parked.complete(_response(ctx, session, _topics(_news_of_follower(looked_at), by_id))),
+        )
+    partitions = _all(session, named)
+    share = _share(ctx)
 
-    def done() -> None:
+    def done(_: object) -> None:
+        if share is not None and (throttle_ms := share.fetched(_size(partitions))):
+            parked.complete(_throttled(ctx, session, partitions, epoch, throttle_ms))
+            return
         parked.complete(_response(ctx, session, _topics(_news(session, partitions, epoch), by_id)))
 
-    permitted = partitions if ctx.services.authorizer is None or replica_id >= 0 else _permitted(ctx, partitions)
+    permitted = partitions if ctx.services.authorizer is None else _permitted(ctx, partitions)
     return _start(ctx, request, permitted, parked, done)
 
 
@@ -83,25 +103,56 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
     for topics_asked in portions_of_topics(request.topics, "partitions"):
         asked += _asked(ctx, topics_asked, by_id, ctx.api_version >= _RACKS and not is_follower)
         yield
-    session, partitions, error = _session(ctx, request, by_id, asked)
+    session, named, error = _session(ctx, request, by_id, asked)
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
-    permitted = partitions
-    if ctx.services.authorizer is not None and not is_follower:
-        permitted = []
-        for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
-            permitted += _permitted(ctx, some)
-            yield
     is_read = Parked()
-    yield _start(ctx, request, permitted, is_read, lambda: is_read.complete(True))
+    if is_follower:
+        news = _news_of_follower((yield _start_follower(ctx, request, session, named, is_read, is_read.complete)))
+    else:
+        partitions = permitted = _all(session, named)
+        if ctx.services.authorizer is not None:
+            permitted = []
+            for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
+                permitted += _permitted(ctx, some)
+                yield
+        yield _start(ctx, request, permitted, is_read, is_read.complete)
+        share = _share(ctx)
+        if share is not None and (throttle_ms := share.fetched(_size(partitions))):
+            return _throttled(ctx, session, partitions, request.session_epoch, throttle_ms)
+        news = _news(session, partitions, request.session_epoch)
     topics: list[FetchableTopicResponse] = []
-    for some in portions(_news(session, partitions, request.session_epoch), limits.PARTITIONS_AT_ONCE):
+    for some in portions(news, limits.PARTITIONS_AT_ONCE):
         following = _topics(some, by_id)
         if topics and (topics[-1].topic, topics[-1].topic_id) == (following[0].topic, following[0].topic_id):
             topics[-1].partitions.extend(following.pop(0).partitions)
         topics += following
         yield
     return _response(ctx, session, topics)
+
+
+def _share(ctx: RequestContext) -> ClientShare | None:
+    """What holds of quotas for the client; other brokers are held to none."""
+    quotas = ctx.services.quotas
+    return None if quotas is None or ctx.connection.is_broker else quotas.share(ctx.principal, ctx.client_id)
+
+
+def _size(partitions: list[FetchPartition]) -> int:
+    """What a reply would bring of records; what else is in it hardly counts."""
+    return sum(len(fetched.records) for fetched in partitions)
+
+
+def _throttled(
+    ctx: RequestContext, session: FetchSession | None, partitions: list[FetchPartition], epoch: int, throttle_ms: int
+) -> FetchResponse:
+    """Nothing of what was read, and nothing counts as told; a client whose session just began begins anew (KIP-219)."""
+    for fetched in partitions:
+        fetched.records = b""
+    if session is not None and epoch == INITIAL_EPOCH:
+        ctx.services.replicas.sessions.remove(session.session_id)
+        session = None
+    session_id = INVALID_SESSION_ID if session is None else session.session_id
+    return FetchResponse(throttle_time_ms=throttle_ms, session_id=session_id, responses=[])
 
 
 def refusal_of_follower(ctx: RequestContext, broker_id: int, broker_epoch: int) -> int:
@@ -123,12 +174,12 @@ def refusal_of_follower(ctx: RequestContext, broker_id: int, broker_epoch: int) 
 def _start(
     ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], parked: Parked, done: Done
 ) -> Parked:
-    """Read; ``done()`` completes ``parked`` once enough is there."""
-    if ctx.api_version >= _REPLICA_EPOCH and request.replica_state.replica_id >= 0:
-        return _start_follower(ctx, request, partitions, parked, done)
+    """Read; ``done`` completes ``parked`` once enough is there."""
     max_bytes = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
     if 0 <= request.max_bytes < max_bytes:
         max_bytes = request.max_bytes
+    if ctx.services.quotas is not None and (share := _share(ctx)) is not None:
+        max_bytes = min(max_bytes, share.fetch_bytes_max)
     operation = FetchOperation(
         ctx.services.replicas,
         partitions,
@@ -144,17 +195,25 @@ def _start(
 
 
 def _start_follower(
-    ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], parked: Parked, done: Done
+    ctx: RequestContext,
+    request: FetchRequest,
+    session: FetchSession | None,
+    named: list[FetchPartition],
+    parked: Parked,
+    done: Done,
 ) -> Parked:
+    """Read what is due for the follower; one that asks for nothing has its fetch answered that waits."""
     from pybroker.replication.follower_fetch import FollowerFetchOperation
 
-    if not partitions:
-        ctx.services.replicas.end_waiting_fetches(request.replica_state.replica_id)
+    broker_id, watches = request.replica_state.replica_id, ctx.services.replicas.follower_watches
+    if session is None and not named:
+        watches.end_waiting(broker_id)
+        done([])
+        return parked
     max_bytes = min(request.max_bytes, limits.FETCH_REPLY_BYTES)
     operation = FollowerFetchOperation(
         ctx.services.replicas,
-        partitions,
-        broker_id=request.replica_state.replica_id,
+        watches.of(broker_id, session, named),
         broker_epoch=request.replica_state.replica_epoch,
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
@@ -168,23 +227,28 @@ def _start_follower(
 def _session(
     ctx: RequestContext, request: FetchRequest, by_id: bool, asked: list[FetchPartition]
 ) -> tuple[FetchSession | None, list[FetchPartition], int]:
-    """The session that the request starts, continues or does without, and the partitions to read."""
+    """The session that the request starts, continues or does without, and the partitions that it names."""
     sessions = ctx.services.replicas.sessions
     epoch = request.session_epoch if ctx.api_version >= _SESSIONS else FINAL_EPOCH
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != INVALID_SESSION_ID:
             sessions.remove(request.session_id)
-        session = sessions.create(asked, by_id) if epoch == INITIAL_EPOCH and asked else None
-        return session, list(session.partitions.values()) if session else asked, 0
+        if epoch == FINAL_EPOCH or not asked:
+            return None, asked, 0
+        follower = request.replica_state.replica_id if ctx.api_version >= _REPLICA_EPOCH else NO_FOLLOWER
+        return sessions.create(asked, by_id, max(follower, NO_FOLLOWER)), asked, 0
     resumed = sessions.resume(request.session_id, epoch, by_id)
     if not isinstance(resumed, FetchSession):
         return None, [], resumed
-    sessions.put(resumed, asked)
-    resumed.forget(_forgotten(request, by_id))
+    named = sessions.change(resumed, asked, _forgotten(request, by_id))
     if not resumed.partitions:
         sessions.remove(resumed.session_id)
         return None, [], 0
-    return resumed, list(resumed.partitions.values()), 0
+    return resumed, named, 0
+
+
+def _all(session: FetchSession | None, named: list[FetchPartition]) -> list[FetchPartition]:
+    return named if session is None else list(session.partitions.values())
 
 
 def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_followers: bool) -> list[FetchPartition]:
@@ -239,6 +303,11 @@ def _news(session: FetchSession | None, partitions: list[FetchPartition], epoch:
     told = [fetched for fetched in partitions if fetched.has_news()]
     session.rotate([fetched for fetched in told if len(fetched.records)])
     return told if epoch != INITIAL_EPOCH else partitions
+
+
+def _news_of_follower(looked_at: Sequence[FetchPartition]) -> list[FetchPartition]:
+    """The news of what was looked at; of a new session that is everything."""
+    return [fetched for fetched in looked_at if fetched.has_news()]
 
 
 def _topics(news: Sequence[FetchPartition], by_id: bool) -> list[FetchableTopicResponse]:

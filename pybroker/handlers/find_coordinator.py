@@ -3,7 +3,8 @@
 Behaviour: the broker that coordinates a group (key type 0) or a transactional id (key type 1): the leader of its
 partition of ``__consumer_offsets`` or ``__transaction_state``, by the listener that the request came in on.  The topic
 comes into being at the first request that needs it, and the reply is parked until it is there, where Kafka answers
-COORDINATOR_NOT_AVAILABLE at once and lets the client come back.  From 4 several keys at once (KIP-699).
+COORDINATOR_NOT_AVAILABLE at once and lets the client come back.  So is a reply while a broker's death is in doubt.
+From 4 several keys at once (KIP-699).
 
 Not served: share groups (key type 2), INVALID_REQUEST as in a Kafka without them.
 """
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -61,6 +63,8 @@ def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
         created = Parked()
         ctx.services.auto_topic_creation.ensure(kind.topic, created.complete)
         yield created
+    if (certain := certainty(ctx)) is not None:
+        yield certain
     coordinators = []
     for key in keys:
         coordinators.append(_find(ctx, request.key_type, key))

@@ -10,8 +10,8 @@ Not served: 6, two-phase commit (KIP-939), which Kafka does not serve either unl
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -22,7 +22,10 @@ def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerI
     """Ask the coordinator, or take the next id of the broker's block."""
     transactional_id = request.transactional_id
     if transactional_id is None:
-        allowed = ctx.authorize(AclOperation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+        # Who may write to any topic may do so idempotently (KIP-679).
+        allowed = ctx.authorize(
+            AclOperation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False
+        ) or ctx.authorize_by_resource_type(AclOperation.WRITE, Resource.TOPIC)
     else:
         allowed = ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     if not allowed:

@@ -6,20 +6,21 @@ their type and filtered by it (KIP-848).  A filter that names nothing known find
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import visible
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps:
     """List what the client may see: everything with DESCRIBE on the cluster, else group by group."""
-    sees_all = ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+    sees_all = ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False)
     listed = Parked()
     ctx.services.groups.list_groups(request, listed.complete)
     response: ListGroupsResponse = yield listed
     if not sees_all:
         response.groups = yield from visible(
-            response.groups, lambda group: ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group.group_id)
+            response.groups,
+            lambda group: ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group.group_id, log_if_denied=False),
         )
     return response

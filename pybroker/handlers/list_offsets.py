@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.replication.partition import (
     EARLIEST,
@@ -21,6 +20,7 @@ from pybroker.replication.partition import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
+from pybroker.security.acls import AclOperation, Resource
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import TimestampOffset
 from pybroker_protocol.errors import ErrorCode
@@ -76,7 +76,7 @@ def _answer(
     replicas = ctx.services.replicas
     partition = replicas.partition(topic, asked.partition_index)
     if partition is None:
-        return _failed(asked, replicas.error_of(topic, asked.partition_index))
+        return _failed(asked, replicas.error_of(topic, asked.partition_index, asked.current_leader_epoch))
     error = partition.epoch_error(asked.current_leader_epoch)
     if not error and asked.timestamp < 0 and _SINCE.get(asked.timestamp, _NEVER) > ctx.api_version:
         error = ErrorCode.UNSUPPORTED_VERSION

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.decisions.reassignments import Ongoing, ongoing_reassignments
 from pybroker.cluster.image import ClusterImage
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -7,9 +7,9 @@ Names that are no state's are told.
 
 from __future__ import annotations
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import visible
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 

@@ -17,13 +17,14 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
-from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations
-from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations
+from pybroker.handlers.certainty import certainty
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import portions
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -43,6 +44,7 @@ _OPERATIONS_SINCE: Final = 8
 _CLUSTER_OPERATIONS_LAST: Final = 10
 _FLEXIBLE_SINCE: Final = 9
 _ERROR_CODE_SINCE: Final = 13
+_THROTTLE_TIME_SINCE: Final = 3
 
 
 class AssembledResponse(NamedTuple):
@@ -52,10 +54,22 @@ class AssembledResponse(NamedTuple):
     topic_count: int
     topics: list[bytes]
     after_topics: bytes
+    throttle_time_ms: int = 0  # in place of that in ``before_topics``, which is 0
 
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
-    """Answer from the image, and begin to create what is missing."""
+    """Answer from the image, and begin to create what is missing; while a death is in doubt wait for certainty."""
+    certain = certainty(ctx)
+    return _answer(ctx, request) if certain is None else _answer_after(certain, ctx, request)
+
+
+def _answer_after(certain: Parked, ctx: RequestContext, request: MetadataRequest) -> Steps:
+    yield certain
+    answer = _answer(ctx, request)
+    return answer if isinstance(answer, AssembledResponse) else (yield from answer)
+
+
+def _answer(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         topics = ctx.services.metadata.image.topics_by_name
         if len(topics) <= limits.PARTITIONS_AT_ONCE:
@@ -117,8 +131,8 @@ def _is_bad_before_ids(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_UUID
 
 
-def _may_see(ctx: RequestContext, name: str) -> bool:
-    return ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name)
+def _may_see(ctx: RequestContext, name: str, *, is_named: bool = True) -> bool:
+    return ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name, log_if_denied=is_named)
 
 
 def _answer_by_id(ctx: RequestContext, request: MetadataRequest, topic_ids: Sequence[bytes]) -> AssembledResponse:
@@ -143,7 +157,7 @@ def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequen
     missing = [name for name in names if name not in by_name]
     errors = {name: _missing_error(name) for name in missing}
     if missing and request.allow_auto_topic_creation and services.config.get_bool("auto.create.topics.enable"):
-        may_create_any = ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+        may_create_any = ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False)
         for name in missing:
             if not may_create_any and not ctx.authorize(AclOperation.CREATE, Resource.TOPIC, name):
                 errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -189,7 +203,7 @@ def _respond_named(
 def _respond_known(ctx: RequestContext, request: MetadataRequest, topics: Sequence[TopicImage]) -> AssembledResponse:
     """All topics, but those that are not for the client to see."""
     if ctx.services.authorizer is not None:
-        topics = [topic for topic in topics if _may_see(ctx, topic.name)]
+        topics = [topic for topic in topics if _may_see(ctx, topic.name, is_named=False)]
     return _respond(ctx, request, topics, [])
 
 
@@ -221,14 +235,28 @@ def _frame(
 ) -> tuple[bytes, bytes]:
     """What stands before and after the topics."""
     if request.include_cluster_authorized_operations:
-        may_describe = ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-        operations = authorized_operations(ctx, Resource.CLUSTER, CLUSTER_NAME) if may_describe else 0
-        return _encode_frame(_without_topics(image, view, operations), ctx.api_version)
+        return _encode_frame(_without_topics(image, view, cluster_operations(ctx)), ctx.api_version)
+    if departed := _departed(ctx, view):
+        response = _without_topics(image, view, NOT_ASKED)
+        response.brokers += departed
+        return _encode_frame(response, ctx.api_version)
     frame = view.metadata_frames.get(ctx.api_version)
     if frame is None:
         frame = _encode_frame(_without_topics(image, view, NOT_ASKED), ctx.api_version)
         view.metadata_frames[ctx.api_version] = frame
     return frame
+
+
+def _departed(ctx: RequestContext, view: ListenerView) -> list[MetadataResponseBroker]:
+    """Brokers that were fenced a moment ago: see ``cluster/departures``."""
+    departures = ctx.services.departures
+    if departures is None or not departures.broker_ids:
+        return []
+    return [
+        MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
+        for broker in view.registered
+        if broker.broker_id in departures.broker_ids and broker.broker_id not in view.live
+    ]
 
 
 def _without_topics(image: ClusterImage, view: ListenerView, operations: int) -> MetadataResponse:
@@ -311,7 +339,9 @@ def encoder(version: int) -> Callable[[AssembledResponse, list[Any]], None]:
     """The encoder of this handler's responses; dispatch takes it instead of the codec's."""
 
     def encode(response: AssembledResponse, parts: list[Any]) -> None:
-        before, topic_count, topics, after = response
+        before, topic_count, topics, after, throttle_time_ms = response
+        if throttle_time_ms and version >= _THROTTLE_TIME_SINCE:
+            before = throttle_time_ms.to_bytes(4) + before[4:]
         parts.append(b"".join((before, _count_bytes(topic_count, version), *topics, after)))
 
     return encode

@@ -16,10 +16,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.group.offset_operations import offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,

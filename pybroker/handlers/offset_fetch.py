@@ -14,12 +14,12 @@ from copy import copy
 from operator import attrgetter
 from typing import Any
 
-from pybroker.apis import AclOperation, Resource
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.offset_operations import no_offset
 from pybroker.coordinators.group.responses import fetch_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, merge_topics, portions_of_topics
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequest,

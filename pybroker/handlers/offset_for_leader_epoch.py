@@ -6,8 +6,8 @@ Not done: followers are not told apart from consumers.
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -21,7 +21,8 @@ from pybroker_protocol.messages.offset_for_leader_epoch import (
 def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps:
     """Answer every partition from the log's leader-epoch cache."""
     topics = []
-    sees_all = ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)  # as followers may
+    # As followers may.
+    sees_all = ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False)
     for topic in request.topics:
         may_see = sees_all or ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.topic)
         partitions = []
@@ -38,7 +39,7 @@ def _answer(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) ->
     replicas = ctx.services.replicas
     partition = replicas.partition(topic, asked.partition)
     if partition is None:
-        return _failed(asked, replicas.error_of(topic, asked.partition))
+        return _failed(asked, replicas.error_of(topic, asked.partition, asked.current_leader_epoch))
     error = partition.epoch_error(asked.current_leader_epoch)
     if error:
         return _failed(asked, error)

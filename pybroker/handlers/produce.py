@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pybroker import limits
-from pybroker.apis import AclOperation, Resource
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.handlers.produce_appends import ProduceAppends
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     PartitionProduceResponse,
@@ -89,7 +89,7 @@ def append_run(
     if (
         _refusal_of_request(ctx, required_acks)
         or _refusal_of_topic(ctx, partition.topic)
-        or _refusal_of_partition(ctx, partition)
+        or _refusal_of_partition(ctx, partition.topic)
     ):
         return []
     return partition.append_run(batches, required_acks, ctx.api_version)
@@ -191,7 +191,8 @@ def _place_batches(
     for topic in topics:
         replies: list[PartitionProduceResponse] = []
         key = topic.topic_id if by_id else topic.name
-        refusal = request_refusal or _refusal_of_topic(ctx, _name_of(ctx, topic) if by_id else topic.name)
+        name = _name_of(ctx, topic) if by_id else topic.name
+        refusal = request_refusal or _refusal_of_topic(ctx, name)
         for data in topic.partition_data:
             reply = PartitionProduceResponse(index=data.index, error_code=_NONE, base_offset=-1)
             replies.append(reply)
@@ -201,11 +202,13 @@ def _place_batches(
                 continue
             partition = replicas.partition(key, data.index)
             if partition is not None:
-                reply.error_code = _refusal_of_partition(ctx, partition)
+                reply.error_code = _refusal_of_partition(ctx, partition.topic)
                 if not reply.error_code:
                     place(partition, cast(memoryview, data.records) if data.records is not None else _NO_RECORDS, reply)
                 continue
             reply.error_code = replicas.error_of(key, data.index)
+            if name is not None and reply.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                reply.error_code = _refusal_of_partition(ctx, name) or reply.error_code
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 has_other_leader = True
         if replies:
@@ -247,9 +250,9 @@ def _refusal_of_topic(ctx: RequestContext, name: str | None) -> int:
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _refusal_of_partition(ctx: RequestContext, partition: Partition) -> int:
-    """The error of a batch for a partition that is led here, or 0, whatever is in it."""
-    if partition.topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
+def _refusal_of_partition(ctx: RequestContext, topic: str) -> int:
+    """The error of a batch for a partition that there is, or 0, whatever is in it and whoever leads the partition."""
+    if topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
         # What a client wrote there, a coordinator would replay as its own state.
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return 0

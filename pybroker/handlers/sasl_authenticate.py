@@ -1,37 +1,37 @@
 """SaslAuthenticate (key 36), versions 0 to 2.
 
-Behaviour: one step of what SaslHandshake began.  With the second step the connection is a broker's of this cluster, and
-is served what brokers ask of each other; who fails begins anew.
+Behaviour: one step of what SaslHandshake began.  With the last one the connection is its user's, or another broker's of
+this cluster; whoever fails is answered after ``connection.failed.authentication.delay.ms``, and the connection ends.
+Version notes: from 1 the last answer says how long the session lasts (KIP-368).
 """
 
 from __future__ import annotations
 
-from pybroker.cluster.scram import ScramError
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.login import LoginFailed
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 
-def handle(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+def handle(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | Parked:
     """Go on with the exchange."""
     connection = ctx.connection
     login = connection.login
-    if login is None:
-        return _refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+    if login is None or not login.is_in_exchange:
+        return _refused(
+            ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
+        )
     try:
-        if not login.has_begun:
-            return _answer(login.first(bytes(request.auth_bytes)))
-        connection.login = None
-        answer = _answer(login.final(bytes(request.auth_bytes)))
-    except ScramError as error:
-        connection.login = None
-        return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, f"Authentication failed: {error}")
-    connection.become_broker()
-    return answer
-
-
-def _answer(auth_bytes: bytes) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=auth_bytes, session_lifetime_ms=0)
+        answer = login.go_on(bytes(request.auth_bytes))
+    except LoginFailed as error:
+        return connection.login_failed(_refused(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)), error.reason)
+    lifetime_ms = 0
+    if login.session is not None and login.is_done():
+        lifetime_ms = login.session.lifetime_ms
+        connection.logged_in(login.session)
+    return SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
+    )
 
 
 def _refused(error: ErrorCode, message: str) -> SaslAuthenticateResponse:

@@ -1,23 +1,28 @@
 """SaslHandshake (key 17), versions 0 and 1.
 
-Behaviour: another broker of the cluster says that it will prove who it is, by SCRAM-SHA-256 and the cluster's secret.
-Served on the inter-broker listener alone; clients are not asked who they are yet.
+Behaviour: a client names the mechanism by which it will say who it is; behind version 0 its tokens come bare (KIP-152).
+On a connection that is logged in it begins a login anew (KIP-368), at most once a second; where nobody logs in, or not
+now, the answer is ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
 
-from pybroker.cluster.scram import MECHANISM, NONCE_BYTES, SALT_BYTES, ScramServer
-from pybroker.handlers.context import RequestContext
+from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.login import LoginFailed
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Begin an exchange; one that was under way is over."""
-    services, connection = ctx.services, ctx.connection
-    connection.login = None
-    if services.cluster_secret is None or request.mechanism != MECHANISM:
-        return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[MECHANISM])
-    random = services.env.random
-    connection.login = ScramServer(services.cluster_secret, random.randbytes(NONCE_BYTES), random.randbytes(SALT_BYTES))
-    return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=[MECHANISM])
+def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Parked:
+    """Begin an exchange."""
+    connection = ctx.connection
+    login = connection.login
+    if login is None or not login.may_begin():
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    try:
+        login.begin(request.mechanism, ctx.api_version)
+    except LoginFailed as error:
+        refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=login.names)
+        return connection.login_failed(refused, error.reason)
+    connection.login_began()
+    return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=login.names)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pybroker.cluster.auto_topic_creation import AutoTopicCreation
     from pybroker.cluster.controller import Controller
+    from pybroker.cluster.departures import Departures
+    from pybroker.cluster.doubts import Doubts
+    from pybroker.cluster.liveness import Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.cluster.peers import Peers
     from pybroker.config.broker import BrokerConfig
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
     from pybroker.handlers.authorizer import Authorizer
+    from pybroker.quotas.client_quotas import ClientQuotas
     from pybroker.replication.producer_ids import ProducerIds
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.replication.transaction_markers import TransactionMarkers
@@ -49,14 +53,18 @@ class Services:
         "config",
         "configs",
         "controller",
+        "departures",
+        "doubts",
         "env",
         "forwarder",
         "groups",
         "inter_broker_listener",
+        "liveness",
         "logs",
         "metadata",
         "peers",
         "producer_ids",
+        "quotas",
         "replicas",
         "telemetry",
         "transaction_markers",
@@ -87,10 +95,14 @@ class Services:
     def __init__(self) -> None:
         self._builders: dict[str, Callable[[], Any]] = {}
         self.inter_broker_listener = None
+        self.doubts: Doubts | None = None  # None, as is the next: nobody listens for other brokers
+        self.liveness: Liveness | None = None
+        self.departures: Departures | None = None  # None: there are no others
         self.cluster_secret = None
         self.authorizer: Authorizer | None = (
             None  # None: everybody may do everything, and long lists are not gone through
         )
+        self.quotas: ClientQuotas | None = None  # None: no client has any
         self.forwarder: ControllerRoute | None = None  # None: this broker is alone, and its controller always active
 
     def build_later(self, name: str, build: Callable[[], Any]) -> None:

@@ -7,10 +7,10 @@ feature up to 1, from 2 only the error of the whole (KIP-1022).
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.cluster.decisions.features import UPGRADE
 from pybroker.cluster.operations import FeatureUpdate, NamedResult
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.update_features import (
     FeatureUpdateKey,

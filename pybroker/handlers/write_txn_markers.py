@@ -7,9 +7,9 @@ partition judges its epoch.  Brokers send it to each other, and administrators t
 
 from __future__ import annotations
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.write_txn_markers import (
@@ -26,7 +26,7 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Steps:
     """Write every marker; the reply waits for all of them."""
     answers = Parked()
     gather = Gather(len(request.markers), answers.complete)
-    allowed = ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or ctx.authorize(
+    allowed = ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False) or ctx.authorize(
         AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
     )
     for position, marker in enumerate(request.markers):

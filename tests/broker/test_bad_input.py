@@ -96,7 +96,6 @@ def test_impossible_frame_length_closes_the_connection(peer: socket.socket, leng
         header(3, 1) + struct.pack(">ih", 1, 3_000) + b"t",
         header(3, 9) + b"\xff\xff\xff\xff\xff\xff",
         header(0, 9) + b"\x00\x00" + b"\xff" * 20,
-        header(17, 0) + b"\x00\x05PLAIN",
     ],
 )
 def test_frame_that_is_no_request_closes_the_connection(peer: socket.socket, body: bytes) -> None:

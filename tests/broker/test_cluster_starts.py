@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from harness.batches import batch
+from harness.waiting import wait_until
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.testing import Broker
+from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.wire_client import WireClient
+
+FEATURE = "eligible.leader.replicas.version"
 
 
 def member(folder: Path, number: int, store: str = "metadata.db", data: str | None = None) -> Broker:
@@ -51,6 +59,35 @@ def test_an_id_that_a_living_broker_has_is_refused(tmp_path: Path) -> None:
             second.start()
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "of_a_cluster"])
+def test_a_broker_that_is_too_old_for_the_finalized_levels_is_refused(tmp_path: Path, alone: bool) -> None:
+    def broker() -> Broker:
+        return Broker(data_dir=tmp_path / "broker-1") if alone else member(tmp_path, 1)
+
+    broker().start().stop()
+    store = tmp_path / "broker-1" / "pybroker-metadata.db" if alone else tmp_path / "metadata.db"
+    with closing(sqlite3.connect(store)) as connection, connection:
+        (levels,) = connection.execute("SELECT value FROM entries WHERE key = '/features'").fetchone()
+        later = json.dumps({**json.loads(levels), "group.version": 9}).encode()
+        connection.execute("UPDATE entries SET value = ? WHERE key = '/features'", (later,))
+    with pytest.raises(StoreError, match=r"group.version at level 9, and this pybroker knows the levels 0 to 1"):
+        broker().start()
+
+
+def test_a_level_that_any_broker_is_asked_to_finalize_is_that_of_all(tmp_path: Path) -> None:
+    with member(tmp_path, 1) as first, member(tmp_path, 2) as second:
+        for broker, level in ((first, 0), (second, 1)):
+            update = FeatureUpdateKey(feature=FEATURE, max_version_level=level, upgrade_type=1 + (level == 0))
+            with WireClient((broker.host, broker.port)) as client:
+                assert client.ask(UpdateFeaturesRequest(feature_updates=[update]), 2).error_code == 0
+            for each in (first, second):
+                wait_until(partial(has_level, each, level), f"level {level} at all")
+
+
+def has_level(broker: Broker, level: int) -> bool:
+    return broker._running().services.metadata.image.features.get(FEATURE, 0) == level
+
+
 def test_a_store_that_was_wiped_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     with member(tmp_path, 1) as broker:
         broker.create_topic("t")
@@ -59,6 +96,23 @@ def test_a_store_that_was_wiped_is_refused_and_nothing_is_lost(tmp_path: Path) -
     for file in tmp_path.glob("metadata.db*"):
         file.unlink()
     again = member(tmp_path, 1)
-    with pytest.raises(StoreError, match="acknowledged changes of topics or settings are missing"):
+    with pytest.raises(StoreError, match=r"hold 1 partitions, but the metadata store .* is new and knows none of them"):
         again.start()
     assert (tmp_path / "broker-1" / "t-0").is_dir()
+
+
+def test_a_new_store_for_the_partitions_of_a_broker_that_was_alone_is_refused(tmp_path: Path) -> None:
+    with Broker({"node.id": "1"}, data_dir=tmp_path / "broker-1") as alone:
+        alone.create_topic("t")
+        with WireClient((alone.host, alone.port)) as client:
+            assert client.produce("t", batch(b"v")).error_code == 0
+    with pytest.raises(
+        StoreError, match=r"name the store that knows them \(sqlite:///.*pybroker-metadata.db is that of"
+    ):
+        member(tmp_path, 1).start()
+    assert (tmp_path / "broker-1" / "t-0").is_dir()
+    with (
+        member(tmp_path, 1, "broker-1/pybroker-metadata.db") as broker,
+        WireClient((broker.host, broker.port)) as client,
+    ):
+        assert client.fetch("t", 0).responses[0].partitions[0].high_watermark == 1

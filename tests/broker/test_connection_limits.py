@@ -8,6 +8,8 @@ import pytest
 from harness.waiting import wait_until
 
 from pybroker import limits
+from pybroker.config.broker import BrokerConfig
+from pybroker.net.connection_quotas import ConnectionQuotas
 from pybroker.testing import Broker
 
 
@@ -56,6 +58,35 @@ def test_connections_leave_descriptors_to_files(monkeypatch: pytest.MonkeyPatch)
             assert is_closed(over)
         for connection in kept:
             connection.close()
+
+
+def quotas(settings: dict[str, str], *listeners: str) -> ConnectionQuotas:
+    made = ConnectionQuotas(BrokerConfig(settings), "REPLICATION")
+    for name in listeners:
+        made.add_listener(name)
+    return made
+
+
+def test_clients_do_not_keep_brokers_out_that_come_by_a_listener_of_their_own() -> None:
+    apart = quotas({"max.connections": "2"}, "CLIENTS", "REPLICATION")
+    assert [apart.add("/a", "CLIENTS") is None for _ in range(3)] == [True, True, False]
+    assert apart.add("/b", "REPLICATION") is None
+    apart.remove("/a")
+    assert apart.add("/a", "CLIENTS") is not None, "a broker's connection counts"
+    together = quotas({"max.connections": "1"}, "REPLICATION")
+    assert [together.add("/a", "REPLICATION") is None for _ in range(2)] == [True, False]
+    ours = quotas({"max.connections": "9", "max.connections.per.ip": "1"}, "CLIENTS", "REPLICATION")
+    assert [ours.add("/a", "REPLICATION") is None for _ in range(2)] == [True, False]
+
+
+def test_clients_leave_descriptors_to_brokers_that_come_by_a_listener_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pybroker.net.connection_quotas.os_file.raise_open_files_limit", lambda: 64)
+    apart = quotas({}, "CLIENTS", "REPLICATION")
+    assert sum(apart.add("/a", "CLIENTS") is None for _ in range(46)) == 45
+    apart.remove("/a")
+    assert sum(apart.add("/b", "REPLICATION") is None for _ in range(4)) == 3
 
 
 def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

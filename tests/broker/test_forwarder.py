@@ -92,6 +92,7 @@ class Broker:
             controller=self.controller,
             peers=self.elsewhere,
             metadata=SimpleNamespace(image=None),
+            quotas=None,
         )
         self.elect(HOLDER)
 
@@ -419,7 +420,7 @@ def test_bad_envelope_is_refused_and_nothing_done(broker: Broker, request_: Enve
 def test_envelope_wants_cluster_action_of_its_broker(broker: Broker) -> None:
     asked: list[tuple[str, int, str]] = []
 
-    def allows(ctx: RequestContext, operation: int, _: int, name: str) -> bool:
+    def allows(ctx: RequestContext, operation: int, _: int, name: str, *, log_if_denied: bool = True) -> bool:
         asked.append((ctx.principal, operation, name))
         return False
 

@@ -30,19 +30,28 @@ from pybroker_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.authorizers import AnyOfType
 from tests.broker.wire_client import WireClient
 
 CONTROLLER, OTHER = 1, 2
 LOGGER = "pybroker.net.connection"
 
 
-class Watching:
+class Watching(AnyOfType):
     """Allows everything, and keeps who asked."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[Any, ...]] = set()
 
-    def allows(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int, name: str) -> bool:
+    def allows(
+        self,
+        ctx: AuthorizableRequestContext,
+        operation: int,
+        resource_type: int,
+        name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
         """See ``Authorizer``."""
         self.seen.add((ctx.api_key, ctx.api_version, ctx.principal, ctx.client_id, ctx.client_host, name))
         return True

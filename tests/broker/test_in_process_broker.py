@@ -25,13 +25,21 @@ from harness.batches import batch
 from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
+from pybroker.cluster.image import ClusterImage, ImageDelta
+from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker.config.schema import ConfigError
+from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server import BrokerServer
 from pybroker.storage.files import os_file
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
 from pybroker.testing import broker as in_process
 from pybroker.testing.broker import Setting
+from pybroker_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.broker.wire_client import WireClient, produce_request
 from tests.new_threads import NewThreads
 
@@ -442,3 +450,23 @@ def test_plugin_imports_nothing_of_the_broker_until_a_fixture_is_used() -> None:
         "pybroker.testing",
         "pybroker.testing.pytest_plugin",
     }
+
+
+def test_settings_of_all_brokers_count_before_partitions_hear_of_the_image_that_brings_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[int] = []
+    real = ReplicaManager.on_image
+
+    def on_image(self: ReplicaManager, image: ClusterImage, delta: ImageDelta) -> None:
+        if image.overrides(BROKER, "").get(MIN_INSYNC_REPLICAS) == "3":
+            heard.append(self.config.get_int(MIN_INSYNC_REPLICAS))
+        real(self, image, delta)
+
+    monkeypatch.setattr(ReplicaManager, "on_image", on_image)
+    config = AlterableConfig(name=MIN_INSYNC_REPLICAS, config_operation=0, value="3")
+    resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    with Broker() as broker, WireClient((broker.host, broker.port)) as client:
+        assert client.ask(request, 1).responses[0].error_code == 0
+    assert heard[:1] == [3]

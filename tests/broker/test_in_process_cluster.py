@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.batches import batch
 from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage
 from pybroker.config.schema import ConfigError
 from pybroker.testing import Cluster
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pybroker_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.broker.wire_client import WireClient
 from tests.new_threads import NewThreads
 
@@ -102,6 +105,20 @@ def test_broker_that_does_not_lead_a_partition_says_so(kafka_cluster: Cluster) -
     with WireClient((node.host, node.port)) as client:
         fetched = client.fetch("t", 0, partition=led_by(kafka_cluster, 2)).responses[0].partitions[0]
     assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_internal_topic_is_refused_by_every_broker_whoever_leads_it(kafka_cluster: Cluster) -> None:
+    kafka_cluster.create_topic(GROUP_METADATA_TOPIC)
+    asked = DeleteRecordsPartition(partition_index=0, offset=0)
+    topic = DeleteRecordsTopic(name=GROUP_METADATA_TOPIC, partitions=[asked])
+    deleting = DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)
+    for node in kafka_cluster.brokers.values():
+        with WireClient((node.host, node.port)) as client:
+            produced = client.produce(GROUP_METADATA_TOPIC, batch(b"v", key=b"k"))
+            (deleted,) = client.ask(deleting, 2).topics[0].partitions
+            unknown = client.produce(GROUP_METADATA_TOPIC, batch(b"v", key=b"k"), partition=1)
+        assert produced.error_code == deleted.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _note_offset(offsets: list[int | None], error: KafkaError | None, message: Message) -> None:
@@ -226,6 +243,23 @@ def test_paused_controller_is_deposed(kafka_cluster: Cluster) -> None:
     kafka_cluster.resume(first)
     wait_until(lambda: not kafka_cluster.brokers[first].is_controller(), "the first knows it")
     kafka_cluster.create_topic("t")
+
+
+def test_no_task_of_a_killed_broker_outlives_its_loop(kafka_cluster: Cluster) -> None:
+    ended: Future[None] = Future()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            ended.set_result(None)
+
+    life = kafka_cluster.brokers[1]._life
+    assert life is not None
+    life.call_soon(lambda: tasks.append(asyncio.ensure_future(work())))
+    kafka_cluster.kill(1)
+    assert ended.done()
 
 
 def test_paused_broker_may_be_killed(kafka_cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.apis import INTER_BROKER_APIS, AclOperation, Api
+from pybroker.apis import INTER_BROKER_APIS, Api
 from pybroker.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -17,6 +17,7 @@ from pybroker.handlers import (
     envelope,
 )
 from pybroker.handlers.context import RequestContext
+from pybroker.security.acls import AclOperation
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -25,6 +26,7 @@ from pybroker_protocol.messages.assign_replicas_to_dirs import AssignReplicasToD
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest
 from pybroker_protocol.messages.envelope import EnvelopeRequest
+from tests.authorizers import AnyOfType
 from tests.broker.wire_client import WireClient
 from tests.handled import answer_of
 
@@ -68,8 +70,10 @@ def test_who_may_not_act_for_the_cluster_is_refused(api: Api) -> None:
     handler, request = REQUESTS[api.name]
     asked: list[int] = []
 
-    class Denying:
-        def allows(self, ctx: RequestContext, operation: int, resource_type: int, name: str) -> bool:
+    class Denying(AnyOfType):
+        def allows(
+            self, ctx: RequestContext, operation: int, resource_type: int, name: str, *, log_if_denied: bool = True
+        ) -> bool:
             asked.append(operation)
             return False
 

@@ -12,14 +12,25 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker.apis import CLUSTER_NAME, AclOperation, Resource
 from pybroker.handlers.authorizer import AuthorizableRequestContext
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from pybroker_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+)
+from pybroker_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
 )
 from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -29,7 +40,9 @@ from pybroker_protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pybroker_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pybroker_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pybroker_protocol.messages.describe_quorum import DescribeQuorumRequest
 from pybroker_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -47,6 +60,7 @@ from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequ
 from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 from pybroker_protocol.messages.update_features import UpdateFeaturesRequest
 from pybroker_protocol.uuids import ZERO_UUID
+from tests.authorizers import AnyOfType
 from tests.broker.wire_client import WireClient, fetch_request
 
 TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -55,13 +69,21 @@ SEEN, HIDDEN, MISSING = "seen", "hidden", "missing"
 Permission = tuple[int, int, str]
 
 
-class Denying:
+class Denying(AnyOfType):
     """Lets everybody do everything but what is ``denied``."""
 
     def __init__(self) -> None:
         self.denied: set[Permission] = set()
 
-    def allows(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int, name: str) -> bool:
+    def allows(
+        self,
+        ctx: AuthorizableRequestContext,
+        operation: int,
+        resource_type: int,
+        name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
         """See ``Authorizer``."""
         assert ctx.principal == "User:ANONYMOUS"
         return (operation, resource_type, name) not in self.denied
@@ -179,6 +201,7 @@ def test_produce_and_fetch_by_id_ask_for_the_name(
     reply = wire.ask(FetchRequest(topics=wanted, max_wait_ms=0, min_bytes=1, isolation_level=0), 13)
     codes = [topic.partitions[0].error_code for topic in reply.responses]
     assert codes == [TOPIC_FAILED, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [topic.partitions[0].aborted_transactions for topic in reply.responses] == [[], []]
 
 
 def test_refused_batch_is_not_written(wire: WireClient, authorizer: Denying) -> None:
@@ -209,8 +232,28 @@ def test_log_dirs_and_features_are_the_clusters(wire: WireClient, authorizer: De
     authorizer.deny_cluster(AclOperation.ALTER)
     dirs = wire.ask(DescribeLogDirsRequest(topics=None), 4)
     assert (dirs.error_code, dirs.results) == (CLUSTER_FAILED, [])
+    wanted = AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name=SEEN, partitions=[0, 9])])
+    moved = wire.ask(AlterReplicaLogDirsRequest(dirs=[wanted]), 2)
+    assert [(each.topic_name, [one.error_code for one in each.partitions]) for each in moved.results] == [
+        (SEEN, [CLUSTER_FAILED, CLUSTER_FAILED])
+    ]
     features = wire.ask(UpdateFeaturesRequest(feature_updates=[], validate_only=False), 1)
     assert (features.error_code, features.results) == (CLUSTER_FAILED, [])
+
+
+def test_quotas_of_clients_are_the_clusters(wire: WireClient, authorizer: Denying) -> None:
+    authorizer.deny_cluster(AclOperation.ALTER_CONFIGS)
+    authorizer.deny_cluster(AclOperation.DESCRIBE_CONFIGS)
+    entity = [AlterClientQuotasRequestEntityData(entity_type="user", entity_name=None)]
+    quota = AlterClientQuotasRequestEntryData(
+        entity=entity, ops=[OpData(key="producer_byte_rate", value=1.0, remove=False)]
+    )
+    altered = wire.ask(AlterClientQuotasRequest(entries=[quota], validate_only=False), 1)
+    assert [(entry.error_code, entry.entity[0].entity_name) for entry in altered.entries] == [(CLUSTER_FAILED, None)]
+    described = wire.ask(DescribeClientQuotasRequest(components=[], strict=False), 1)
+    assert (described.error_code, described.entries) == (CLUSTER_FAILED, None)
+    authorizer.denied.clear()
+    assert wire.ask(DescribeClientQuotasRequest(components=[], strict=False), 1).entries == []
 
 
 def test_brokers_and_where_partitions_lie_are_the_clusters(wire: WireClient, authorizer: Denying) -> None:
@@ -223,9 +266,12 @@ def test_brokers_and_where_partitions_lie_are_the_clusters(wire: WireClient, aut
     everything = ListPartitionReassignmentsRequest(timeout_ms=1_000, topics=None)
     assert wire.ask(everything, 0).error_code == 0
     assert wire.ask(UnregisterBrokerRequest(broker_id=99), 0).error_code == CLUSTER_FAILED
+    quorum = DescribeQuorumRequest(topics=[])
+    assert wire.ask(quorum, 2).error_code == 0
     authorizer.denied.clear()
     authorizer.deny_cluster(AclOperation.DESCRIBE)
     assert wire.ask(everything, 0).error_code == CLUSTER_FAILED
+    assert wire.ask(quorum, 2).error_code == CLUSTER_FAILED
     named = [ListPartitionReassignmentsTopics(name=SEEN, partition_indexes=[0])]
     reply = wire.ask(ListPartitionReassignmentsRequest(timeout_ms=1_000, topics=named), 0)
     assert (reply.error_code, [topic.name for topic in reply.topics]) == (CLUSTER_FAILED, [SEEN])

@@ -126,7 +126,7 @@ def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_setting_that_is_not_text_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path / "data", "--set", "broker.rack=\udcff")
-    assert said == "pybroker: the value of broker.rack is not UTF-8: '\\udcff'\n"
+    assert said == "pybroker: the value of broker.rack is not UTF-8\n"
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
+from pybroker.cluster.departures import Departures
+from pybroker.cluster.doubts import Doubts
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -128,6 +130,9 @@ class FakeCluster:
         self.env = fake_env(self.loop)
         self.config = BrokerConfig(settings or {})
         self.cache = MetadataCache()
+        self.doubts = Doubts(self.env)
+        self.departures = Departures(self.env, self.cache.image)
+        self.cache.subscribe(self.departures.on_image)
         self.store = store or SqliteStore(str(folder / FILE_NAME), self.env, fsync=False)
         first = founding or new_cluster(CLUSTER_ID)
         self.standalone = Standalone(self.env, self.config, self.cache, self.store, node_id, lambda: first)
@@ -164,12 +169,15 @@ class FakeCluster:
     def context(self, version: int, listener: str = LISTENER) -> RequestContext:
         context = RequestContext()
         services: Any = SimpleNamespace(
+            quotas=None,
             authorizer=None,
             controller=self.controller,
             auto_topic_creation=self.auto_topics,
             metadata=self.cache,
             config=self.config,
             env=self.env,
+            doubts=self.doubts,
+            departures=self.departures,
         )
         context.services = services
         context.api_version = version

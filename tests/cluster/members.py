@@ -57,6 +57,7 @@ class DirectPeers:
     """Requests go straight to the handlers of the other broker, one turn of the loop later."""
 
     def __init__(self, members: Members, asker: int) -> None:
+        self.on_broken: Callable[[int], None] = lambda broker_id: None
         self._members = members
         self._asker = asker
 
@@ -72,6 +73,7 @@ class DirectPeers:
             return
         context = RequestContext()
         services: Any = SimpleNamespace(
+            quotas=None,
             authorizer=None,
             controller=member.controller,
             metadata=self._members.caches[broker_id],
@@ -119,7 +121,9 @@ class Members:
         member.load()
         ended: list[str | None] = []
         endpoints = {LISTENER: Endpoint("host", broker_id)}
-        hearing = None if self.air is None else Hearing(self.air.antenna(broker_id), LISTENER)
+        hearing = None
+        if self.air is not None:
+            hearing = Hearing(self.air.antenna(broker_id), self.air.knocker(self.loop), LISTENER)
         log_dirs = list(dict.fromkeys((log_dir(broker_id, directory), *(found or {}).values())))
         member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {})
         return ended

@@ -145,7 +145,7 @@ def test_names_that_nobody_waits_for_have_a_bound_and_can_be_asked_for_later(
     assert topics(cluster) == {*(f"t{number}" for number in range(6)), GROUP_METADATA_TOPIC}
 
 
-def test_consumer_offsets_has_kafkas_configs_and_fits_the_cluster(tmp_path: Path) -> None:
+def test_consumer_offsets_has_kafkas_configs_and_of_a_lone_broker_one_replica(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"offsets.topic.num.partitions": "7"}).start()
     assert cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) == 0
     image = cluster.cache.image
@@ -173,4 +173,14 @@ def test_replication_of_internal_topics_that_somebody_set_is_not_shrunk(
 ) -> None:
     cluster = FakeCluster(tmp_path, {setting: "2"}).start()
     assert cluster.ask(cluster.auto_topics.ensure, topic) == ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.close()
+
+
+@pytest.mark.parametrize("topic", [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC])
+def test_internal_topics_wait_until_a_cluster_that_starts_slowly_has_brokers_for_all_replicas(
+    tmp_path: Path, topic: str
+) -> None:
+    cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
+    assert cluster.ask(cluster.auto_topics.ensure, topic) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert topic not in topics(cluster), "what a topic begins with it keeps for good"
     cluster.close()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_standalone, shared_store
+from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_membership, open_standalone, shared_store
+from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import ClusterImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
@@ -41,11 +42,11 @@ def format_directory(folder: Path, node_id: object = 1, cluster_id: str = CLUSTE
     (folder / "meta.properties").write_text(f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n")
 
 
-def kafka_directory(folder: Path, node_id: int = 1) -> None:
+def kafka_directory(folder: Path, node_id: int = 1, replicas: tuple[int, ...] = ()) -> None:
     format_directory(folder, node_id)
     log_dir = folder / KRAFT_LOG_DIR
     log_dir.mkdir()
-    log = batch(0, topic(), partition(replicas=(node_id,)))
+    log = batch(0, topic(), partition(replicas=replicas or (node_id,)))
     (log_dir / f"{0:020}.log").write_bytes(log)
 
 
@@ -96,6 +97,32 @@ def test_kafkas_directory_is_taken_over_once(tmp_path: Path) -> None:
     (tmp_path / KRAFT_LOG_DIR / f"{0:020}.log").write_bytes(b"")
     with started(tmp_path) as (_, image):
         assert set(image.topics_by_name) == {"a"}
+
+
+def shared(folder: Path) -> Founding:
+    """What a store that brokers share is founded on by the broker in this directory."""
+    config = BrokerConfig({"pybroker.metadata": f"sqlite://{folder / 'metadata.db'}"})
+    member = open_membership(
+        fake_env(ManualLoop(), 1), config, MetadataCache(), str(folder), 1, lambda *_: pytest.fail("connected")
+    )
+    assert not member.is_alone
+    return member._found()
+
+
+def test_shared_store_is_founded_on_kafkas_directory(tmp_path: Path) -> None:
+    kafka_directory(tmp_path, node_id=7)
+    founding = shared(tmp_path)
+    assert founding.image.cluster_id == CLUSTER_ID
+    assert list(founding.image.topics_by_id) == [TOPIC_ID]
+
+
+def test_directory_of_kafkas_cluster_of_several_nodes_is_refused(tmp_path: Path) -> None:
+    kafka_directory(tmp_path, replicas=(1, 2, 3))
+    reason = r"lies on the brokers \[1, 2, 3\]: only a cluster of one node can be taken over, and this is node 1"
+    with pytest.raises(StoreError, match=reason):
+        shared(tmp_path)
+    with pytest.raises(StoreError, match=reason), started(tmp_path):
+        pass
 
 
 def test_partition_without_a_leader_gets_this_broker_back_as_its_leader(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
 from pybroker_protocol.errors import ErrorCode
 
 from .fakes import CLUSTER_ID
-from .members import SESSION_TIMEOUT_MS, Members
+from .members import SESSION_TIMEOUT_MS, Members, log_dir
 from .memory_store import MemoryStore
 
 
@@ -95,6 +95,46 @@ def test_a_process_that_finds_its_log_dirs_unlocked_takes_over_from_its_dead_pre
     members.settle()
     assert ended == [None]
     assert members.image(1).brokers[2].epoch == before.epoch + 1
+
+
+def test_a_broker_that_has_registered_anew_is_not_fenced_for_its_former_death(members: Members) -> None:
+    members.start(1, 2)
+    former = members.image(1).brokers[2].epoch
+    members.kill(2)
+    assert members.image(1).brokers[2].fenced
+    assert members.join(2) == []
+    members.settle()
+    (active,) = members.active()
+    controller, epoch = members.by_id[active].controller, members.image(1).brokers[2].epoch
+    assert members.ask(lambda done: controller.fence_brokers({2: former}, done)) == []
+    assert (members.image(1).brokers[2].fenced, members.image(1).brokers[2].epoch) == (False, epoch)
+
+
+def test_a_broker_that_no_controller_registers_gives_up_with_the_reason_and_tells_of_it_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    members = Members({"initial.broker.registration.timeout.ms": "20000"})
+    members.start(1)
+    members.cut_off.add(2)
+    ended = members.join(2)
+    members.settle(19_000)
+    assert ended == []
+    (told,) = [line for line in caplog.messages if "is not registered yet" in line]
+    assert "NOT_CONTROLLER" in told
+    members.settle(2_000)
+    (why,) = ended
+    assert why is not None
+    assert "could not be registered within 20000 ms: the controller's answer is NOT_CONTROLLER" in why
+    members.close()
+
+
+def test_a_broker_that_was_registered_in_time_is_given_up_by_nobody() -> None:
+    members = Members({"initial.broker.registration.timeout.ms": "20000"})
+    members.start(1, 2)
+    members.cut_off.add(2)
+    members.settle(30_000)
+    assert members.by_id[2].broker_epoch >= 0
+    members.close()
 
 
 # --- who decides ------------------------------------------------------------------------------------------------------
@@ -291,6 +331,25 @@ def test_a_leader_gets_the_in_sync_replicas_that_it_asks_for(members: Members) -
     assert partition(members).isr == (2, 3)
 
 
+def test_each_of_several_partitions_gets_its_own_answer_whatever_their_order_is(members: Members) -> None:
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3), (2, 3))
+    members.create_topic("other", (2, 1))
+    (active,) = members.active()
+    leader = members.by_id[2]
+    assert active != 2, "the answers are to come from another broker"
+    image = members.image(1)
+    topics = image.topics_by_name
+    asked = [(topics["t"].topic_id, 0), (topics["other"].topic_id, 0), (topics["t"].topic_id, 1)]
+    alone = ((2, image.brokers[2].epoch),)
+    changes = [
+        InSyncChange(topic_id, index, 0, image.topics_by_id[topic_id].partitions[index].partition_epoch, alone)
+        for topic_id, index in asked
+    ]
+    results: InSyncResults = members.ask(lambda done: leader.channel.alter_partitions(changes, done))
+    assert [(result.topic_id, result.partition_index) for result in results.results] == asked
+
+
 @pytest.mark.parametrize(
     ("leader", "in_sync", "changed", "expected"),
     [
@@ -360,6 +419,38 @@ def test_a_broker_that_comes_back_is_registered_once_and_not_fenced_for_what_the
     assert (after.epoch, after.fenced) == (before.epoch + 1, False)
 
 
+def test_a_broker_that_registers_again_for_want_of_an_answer_has_not_crashed(members: Members) -> None:
+    members.start(1, 2)
+    members.create_topic("t", (2, 1))
+    (active,) = members.active()
+    before = members.image(active)
+    members.ask(
+        lambda done: members.by_id[active].controller.register_broker(before.brokers[2], CLUSTER_ID, -1, {}, done)
+    )
+    after = members.image(active)
+    assert after.brokers[2].epoch > before.brokers[2].epoch
+    state = after.topics_by_name["t"].partitions[0]
+    assert (state.leader, state.isr) == (2, (2, 1))
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told before", "not told before"])
+def test_a_log_dir_that_failed_is_lost_also_when_its_broker_registers_anew(members: Members, is_told: bool) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    members.join(3, found={(bytes(16), 0): log_dir(3, 1)})
+    members.settle()
+    assert members.image(active).brokers[3].log_dirs == (log_dir(3), log_dir(3, 1))
+    members.by_id[3].take_directory_offline(log_dir(3, 1))
+    if is_told:
+        members.settle()
+        assert members.image(active).brokers[3].log_dirs == (log_dir(3),)
+    members.stores[3].expire()
+    members.settle()
+    (active,) = members.active()
+    assert not members.image(active).brokers[3].fenced
+    assert members.image(active).brokers[3].log_dirs == (log_dir(3),)
+
+
 def test_nobody_takes_the_key_from_a_holder_who_lives_by_the_store_but_was_not_heard_of_yet(members: Members) -> None:
     members.start(1, 2)
     (active,) = members.active()
@@ -375,7 +466,7 @@ def test_nobody_takes_the_key_from_a_holder_who_lives_by_the_store_but_was_not_h
 def test_what_is_read_at_the_start_is_of_one_revision(members: Members) -> None:
     members.start(1)
     store = MemoryStore(members.shared, members.env)
-    commits = [b"1", b"2"]
+    commits = [b"29", b"30"]
 
     def load(prefix: str) -> dict[str, Entry]:
         found = MemoryStore.load(store, prefix)
@@ -387,5 +478,5 @@ def test_what_is_read_at_the_start_is_of_one_revision(members: Members) -> None:
     member = members.member(2, store)
     member.load()
     assert member.loaded_revision == members.shared.revision
-    assert member.loaded_image.features == {"metadata.version": 1}
+    assert member.loaded_image.features == {"metadata.version": 29}
     member.close()

@@ -471,7 +471,8 @@ def test_retained_record_whose_kind_is_served_by_now_is_applied_and_removed_at_a
     cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
     before = cluster.cache.image
     served_by_now = {**SUPPORTED, "share.version": VersionRange(0, 1)}
-    monkeypatch.setattr("pybroker.cluster.kraft_takeover.SUPPORTED", served_by_now)
+    for module in ("kraft_takeover", "features"):
+        monkeypatch.setattr(f"pybroker.cluster.{module}.SUPPORTED", served_by_now)
     for _ in range(2):
         cluster = reopened(cluster, tmp_path)
         assert cluster.cache.image.features == {**before.features, "share.version": 1}

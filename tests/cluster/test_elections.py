@@ -9,6 +9,8 @@ import pytest
 from pybroker.cluster.decisions.elections import PREFERRED, UNCLEAN, elect_leaders
 from pybroker.cluster.image import (
     NO_LEADER,
+    RECOVERED,
+    RECOVERING,
     BrokerRegistration,
     ClusterImage,
     ImageBuilder,
@@ -70,9 +72,18 @@ def test_who_is_elected(
         assert leader not in after.elr
 
 
-def test_an_unclean_leader_is_the_only_one_in_sync() -> None:
+def test_an_unclean_leader_is_the_only_one_in_sync_and_has_to_recover() -> None:
     _, after = elected(partition((1, 2), (1,), NO_LEADER), UNCLEAN, 2)
-    assert (after.leader, after.isr) == (2, (2,))
+    assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), RECOVERING)
+
+
+@pytest.mark.parametrize("state", [RECOVERED, RECOVERING])
+@pytest.mark.parametrize(
+    "before", [partition((1, 2), (2,), NO_LEADER), partition((1, 2), (), NO_LEADER, elr=(2,))], ids=["isr", "elr"]
+)
+def test_a_clean_election_leaves_what_a_leader_has_to_recover_from(before: PartitionImage, state: int) -> None:
+    _, after = elected(before._replace(leader_recovery_state=state), UNCLEAN, 1, 2)
+    assert (after.leader, after.leader_recovery_state) == (2, state)
 
 
 def test_who_was_eligible_is_so_no_more_beside_an_unclean_leader() -> None:

@@ -178,6 +178,7 @@ def test_last_in_sync_replica_is_eligible_while_its_log_dir_is_gone_and_leads_ag
     register_broker(builder, registration(A, B), {}, clean_shutdown=clean_shutdown)
     back = only(builder.view())
     assert (back.leader, back.isr, back.elr, back.leader_epoch, back.partition_epoch) == (1, (1,), (), 7, 9)
+    assert (gone.last_known_elr, back.last_known_elr) == ((1,), ()), "who led last is told while nobody leads"
 
 
 def test_log_dir_that_is_missing_at_start_makes_its_replicas_eligible_once() -> None:
@@ -231,3 +232,14 @@ def test_last_replica_that_may_lead_stays_eligible_when_the_minimum_changes() ->
     builder = ImageBuilder(without_dir_a(image_of(ALONE)))
     alter_configs(builder, [ConfigChange(TOPIC, "t", {MIN: "2"})])
     assert only(builder.view()).elr == (1,)
+
+
+def test_nobody_stays_eligible_beside_a_new_leader_that_is_enough_by_a_lower_minimum() -> None:
+    """It commits alone from now on, and the other lacks that."""
+    two = PartitionImage((1, 2), (1,), 1, 5, 7, (A, B), (2,))
+    builder = ImageBuilder(without_dir_a(image_of(two, "2")))
+    alter_configs(builder, [ConfigChange(TOPIC, "t", {MIN: "1"})])
+    assert (only(builder.view()).isr, only(builder.view()).elr) == ((), (2, 1))
+    register_broker(builder, registration(A, B), {}, clean_shutdown=True)
+    led = only(builder.view())
+    assert (led.leader, led.isr, led.elr) == (1, (1,), ())

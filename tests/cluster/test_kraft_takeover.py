@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image import PartitionImage
-from pybroker.cluster.kraft_takeover import read_kraft_metadata
+from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage
+from pybroker.cluster.kraft_takeover import apply_retained, read_kraft_metadata
 from pybroker.cluster.metadata_store import StoreError
+from pybroker.security.acls import Acl
+from pybroker.security.scram import ScramCredential
 from pybroker_protocol.data_records import decode_metadata_record, encode_metadata_record
 from pybroker_protocol.messages import records_metadata as kraft
 from pybroker_protocol.primitives import uvarint
@@ -196,26 +198,69 @@ def test_only_transactions_that_were_ended_count(tmp_path: Path) -> None:
 
 
 def test_what_is_not_served_is_kept_as_it_is_framed(tmp_path: Path) -> None:
-    entity = [kraft.EntityData(entity_type="user", entity_name=None)]
-    quota = kraft.ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=1.0, remove=False)
-    newer = kraft.ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=2.0, remove=False)
+    entity = [kraft.EntityData(entity_type="tenant", entity_name="of the future")]
+    strange = kraft.ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=1.0, remove=False)
     gone = kraft.ClientQuotaRecord(entity=entity, key="consumer_byte_rate", value=2.0, remove=False)
     removal = kraft.ClientQuotaRecord(entity=entity, key="consumer_byte_rate", value=0.0, remove=True)
-    acl = kraft.AccessControlEntryRecord(
-        id=b"1" * 16, resource_type=2, resource_name="a", pattern_type=3, principal="User:x", host="*", operation=3,
-        permission_type=3,
-    )  # fmt: skip
-    other_acl = kraft.RemoveAccessControlEntryRecord(id=b"2" * 16)
     scram = kraft.UserScramCredentialRecord(
         name="x", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"k", iterations=4096
     )
     unknown = uvarint(1) + uvarint(99) + uvarint(0) + b"whatever"
-    records = (quota, gone, acl, feature("share.version", 1), unknown, newer, removal, other_acl, scram, unknown)
+    no_scram = kraft.RemoveUserScramCredentialRecord(name="y", mechanism=2)
+    records = (gone, feature("share.version", 1), unknown, strange, removal, scram, unknown, no_scram)
     founding = take_over(tmp_path, batch(0, *records))
-    kept = framed(acl, feature("share.version", 1), unknown, newer, scram, unknown)
+    kept = framed(feature("share.version", 1), unknown, strange, unknown)
     assert sorted(founding.retained_records) == sorted(kept)
+    assert founding.image.scram_credentials == {(1, "x"): ScramCredential(b"s", b"k", b"k", 4096)}
     # A feature that is not served must not be announced: clients would switch on it.
     assert founding.image.features == {}
+
+
+def acl_record(acl_id: bytes, topic_name: str) -> kraft.AccessControlEntryRecord:
+    return kraft.AccessControlEntryRecord(
+        id=acl_id, resource_type=2, resource_name=topic_name, pattern_type=4, principal="User:x", host="*", operation=3,
+        permission_type=3,
+    )  # fmt: skip
+
+
+def test_acls_are_taken_over(tmp_path: Path) -> None:
+    removal = kraft.RemoveAccessControlEntryRecord(id=b"2" * 16)
+    founding = take_over(tmp_path, batch(0, acl_record(b"1" * 16, "a"), acl_record(b"2" * 16, "b"), removal))
+    assert list(founding.image.acls.values()) == [Acl(2, "a", 4, "User:x", "*", 3, 3)]
+    assert founding.retained_records == ()
+
+
+def test_acls_that_an_older_version_kept_are_applied() -> None:
+    builder = ImageBuilder(ClusterImage())
+    retained = {"/retained/1": framed(acl_record(b"1" * 16, "a"))[0]}
+    assert apply_retained(builder, retained) == ("/retained/1",)
+    assert list(builder.view().acls.values()) == [Acl(2, "a", 4, "User:x", "*", 3, 3)]
+
+
+def test_quotas_of_clients_are_taken_over_as_the_last_record_of_each_leaves_them(tmp_path: Path) -> None:
+    def quota(key: str, value: float, *entity: tuple[str, str | None], remove: bool = False) -> kraft.ClientQuotaRecord:
+        parts = [kraft.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        return kraft.ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove)
+
+    both, default = (("user", "u"), ("client-id", "c")), (("client-id", None),)
+    founding = take_over(
+        tmp_path,
+        batch(
+            0,
+            quota("producer_byte_rate", 1.0, *both),
+            quota("consumer_byte_rate", 5.0, *both),
+            quota("producer_byte_rate", 2.0, *both),
+            quota("request_percentage", 9.5, *default),
+            quota("consumer_byte_rate", 0.0, *both, remove=True),
+            quota("connection_creation_rate", 7.0, ("ip", "10.0.0.1")),
+            quota("connection_creation_rate", 0.0, ("ip", "10.0.0.1"), remove=True),
+        ),
+    )
+    assert founding.image.quotas == {
+        (("client-id", "c"), ("user", "u")): {"producer_byte_rate": 2.0},
+        (("client-id", None),): {"request_percentage": 9.5},
+    }
+    assert founding.retained_records == ()
 
 
 def test_records_of_the_quorum_and_of_brokers_are_not_kept(tmp_path: Path) -> None:
@@ -239,6 +284,7 @@ def test_records_of_the_quorum_and_of_brokers_are_not_kept(tmp_path: Path) -> No
         ((topic(), partition(replicas=(2,))), "only a cluster of one node"),
         ((topic(), partition(1)), "misses partitions"),
         ((partition(),), "topic that is not there"),
+        ((kraft.RemoveAccessControlEntryRecord(id=TOPIC_ID),), "removes an ACL that is not there"),
         ((kraft.RemoveTopicRecord(topic_id=TOPIC_ID),), "removes a topic that is not there"),
         ((topic(), kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID)), "changes a partition"),
         ((feature("metadata.version", 31),), "outside of 7-30"),

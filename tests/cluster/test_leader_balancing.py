@@ -9,6 +9,8 @@ import pytest
 from pybroker.cluster.decisions.elections import balance_leaders
 from pybroker.cluster.image import (
     NO_LEADER,
+    RECOVERED,
+    RECOVERING,
     BrokerRegistration,
     ClusterImage,
     ImageBuilder,
@@ -155,8 +157,11 @@ def test_it_leads_at_once_where_the_brokers_files_allow_that(begin: Callable[...
     all_down_and_the_follower_back(members)
     after = partition(members)
     assert (after.leader, after.isr, after.elr) == (3, (3,), ())
+    assert after.leader_recovery_state == RECOVERING
     members.start(2)
     assert partition(members).leader == 3, "what 2 has alone is lost"
+    members.alter_in_sync("t", 3, 2)
+    assert partition(members).leader_recovery_state == RECOVERED, "its leader has asked for others in sync"
 
 
 @pytest.mark.parametrize("resource", [(TOPIC, "t"), (BROKER, "")])

@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pybroker.cluster.doubts import Doubts
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
-from pybroker.cluster.liveness import TAG_BYTES, Liveness, Report, decode, encode
+from pybroker.cluster.liveness import TAG_BYTES, Knock, Liveness, Progress, Report, decode, encode
+from pybroker.cluster_limits import (
+    DOUBT_HOLD_MS,
+    LIVENESS_DOUBT_MS,
+    LIVENESS_INTERVAL_MS,
+    LIVENESS_KNOCK_AGAIN_MS,
+    LIVENESS_KNOCK_MS,
+    LIVENESS_PATIENCE,
+)
 
 from .fakes import LISTENER, ManualLoop, fake_env
 from .members import SESSION_TIMEOUT_MS, Members
@@ -17,9 +26,14 @@ TIMEOUT_MS = 500
 
 
 class Air:
-    """Carries datagrams at once.  ``deaf``: pairs (from, to) between which nothing goes; ``record`` has all of them."""
+    """Carries datagrams at once.  ``deaf``: pairs (from, to) between which nothing goes; ``record`` has all of them.
+
+    ``refusing``: brokers at whose machine nobody listens; ``gone``: brokers whose machine answers nothing.
+    """
 
     def __init__(self) -> None:
+        self.refusing: set[int] = set()
+        self.gone: set[int] = set()
         self.ears: dict[int, Callable[[bytes], None]] = {}
         self.deaf: set[tuple[int, int]] = set()
         self.record: list[tuple[int, int, bytes]] = []
@@ -27,9 +41,27 @@ class Air:
     def antenna(self, broker_id: int) -> Antenna:
         return Antenna(self, broker_id)
 
-    def cut_off(self, broker_id: int) -> None:
-        """Nobody hears of the broker any more."""
+    def knocker(self, loop: ManualLoop) -> Hand:
+        return Hand(self, loop)
+
+    def kill(self, broker_id: int) -> None:
+        """The broker's process has ended, and its machine says so."""
+        self.stop(broker_id)
+        self.refusing.add(broker_id)
+
+    def stop(self, broker_id: int) -> None:
+        """The broker does nothing, and its machine takes connections for it."""
         self.deaf |= {(broker_id, other) for other in range(10)}
+
+    def cut_off(self, broker_id: int) -> None:
+        """Nobody hears of the broker any more, nor of its machine."""
+        self.stop(broker_id)
+        self.gone.add(broker_id)
+
+    def heal(self) -> None:
+        """Whoever was cut off or stopped is there again."""
+        self.deaf.clear()
+        self.gone.clear()
 
 
 class Antenna:
@@ -51,6 +83,24 @@ class Antenna:
         self._air.ears.pop(self._broker_id, None)
 
 
+class Hand:
+    """One broker's knocks; the answer comes in the next turn."""
+
+    def __init__(self, air: Air, loop: ManualLoop) -> None:
+        self._air = air
+        self._loop = loop
+
+    def knock(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
+        if port in self._air.gone:
+            self._loop.call_later(LIVENESS_KNOCK_MS, done, Knock.UNANSWERED)
+        else:
+            refuses = port in self._air.refusing or port not in self._air.ears
+            self._loop.call_soon(done, Knock.REFUSED if refuses else Knock.TAKEN)
+
+    def close(self) -> None:
+        pass
+
+
 class Brokers:
     """Brokers 1 to ``count`` on one loop."""
 
@@ -64,6 +114,7 @@ class Brokers:
                 for number in range(1, count + 1)
             },
         )
+        self.doubts: dict[int, Doubts] = {}
         self.by_id = {number: self._start(number) for number in self.image.brokers}
 
     def _start(self, broker_id: int) -> Liveness:
@@ -73,7 +124,9 @@ class Brokers:
             lambda: self.image,
             SECRET,
             Antenna(self.air, broker_id),
+            Hand(self.air, self.loop),
             LISTENER,
+            self.doubts.setdefault(broker_id, Doubts(fake_env(self.loop))),
             TIMEOUT_MS,
         )
         liveness.start()
@@ -82,6 +135,10 @@ class Brokers:
     def pass_time(self, ms: int) -> None:
         for _ in range(ms // 20):
             self.loop.advance(20)
+
+    def unregister(self, broker_id: int) -> None:
+        brokers = {number: broker for number, broker in self.image.brokers.items() if number != broker_id}
+        self.image = ClusterImage(epoch=self.image.epoch + 1, brokers=brokers)
 
     def register_anew(self, broker_id: int) -> None:
         brokers = dict(self.image.brokers)
@@ -135,6 +192,111 @@ def test_a_minority_that_hears_nobody_takes_nobody_for_dead() -> None:
     assert [brokers.silent(number) for number in (1, 2)] == [[3, 4, 5], [3, 4, 5]]
 
 
+def test_a_killed_broker_is_silent_for_all_as_soon_as_connections_to_it_break() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.kill(3)
+    for other in (1, 2):
+        brokers.by_id[other].doubt(3)
+    brokers.loop.advance(0)
+    assert brokers.silent(3) == [1, 2]
+
+
+def test_a_killed_broker_to_which_nobody_is_connected_is_silent_soon() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.kill(3)
+    brokers.pass_time(LIVENESS_DOUBT_MS + LIVENESS_INTERVAL_MS)
+    assert brokers.silent(3) == [1, 2]
+
+
+def test_a_lone_witness_of_a_refusal_is_not_believed_where_there_are_three() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.refusing.add(3)
+    brokers.by_id[1].doubt(3)
+    brokers.loop.advance(0)
+    assert brokers.silent(3) == []
+
+
+def test_a_broker_that_refuses_connections_and_is_heard_is_not_silent() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.refusing.add(3)
+    for other in (1, 2):
+        brokers.by_id[other].doubt(3)
+    brokers.pass_time(LIVENESS_INTERVAL_MS)
+    assert brokers.silent(3) == []
+
+
+def test_a_broker_that_does_not_listen_yet_is_not_given_up_for_it() -> None:
+    brokers = Brokers(3)
+    brokers.air.refusing.add(3)
+    brokers.register_anew(3)
+    brokers.pass_time(200)
+    brokers.air.stop(3)
+    for other in (1, 2):
+        brokers.by_id[other].doubt(3)
+    brokers.pass_time(TIMEOUT_MS - 120)
+    assert brokers.silent(3) == []
+
+
+def test_the_last_words_of_a_killed_broker_do_not_keep_it_alive() -> None:
+    brokers = Brokers(2)
+    brokers.pass_time(1_000)
+    brokers.air.kill(2)
+    brokers.by_id[1].doubt(2)
+    brokers.air.ears[1](encode(Report(2, 0, 10**6, 0, frozenset()), SECRET))
+    brokers.loop.advance(0)
+    assert brokers.silent(2) == []
+    brokers.loop.advance(LIVENESS_KNOCK_AGAIN_MS)
+    assert brokers.silent(2) == [1]
+
+
+def test_a_broker_whose_machine_takes_connections_for_it_has_more_time() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.stop(3)
+    brokers.pass_time(LIVENESS_PATIENCE * TIMEOUT_MS - 120)
+    assert brokers.silent(3) == []
+    brokers.pass_time(240)
+    assert brokers.silent(3) == [1, 2]
+
+
+def test_who_never_heard_a_broker_is_no_witness_of_its_silence() -> None:
+    brokers = Brokers(3)
+    brokers.air.deaf.add((3, 2))
+    brokers.register_anew(3)
+    brokers.pass_time(1_000)
+    brokers.air.deaf.add((3, 1))
+    brokers.air.gone.add(3)
+    brokers.pass_time(2 * TIMEOUT_MS)
+    assert brokers.silent(3) == []
+
+
+def test_clients_wait_for_the_word_that_a_broker_lives() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.by_id[1].doubt(3)
+    ends: list[int] = []
+    brokers.doubts[1].wait(lambda: ends.append(brokers.loop.time_ms))
+    brokers.loop.advance(0)
+    assert ends == [brokers.loop.time_ms]
+
+
+def test_clients_do_not_wait_for_ever_for_what_becomes_of_a_dead_broker() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.air.kill(3)
+    brokers.by_id[1].doubt(3)
+    ends: list[int] = []
+    brokers.doubts[1].wait(lambda: ends.append(brokers.loop.time_ms))
+    brokers.loop.advance(DOUBT_HOLD_MS - 1)
+    assert ends == []
+    brokers.loop.advance(1)
+    assert ends == [brokers.loop.time_ms]
+
+
 def test_whoever_was_never_heard_is_not_judged_by_its_silence() -> None:
     brokers = Brokers(3)
     brokers.register_anew(3)
@@ -154,12 +316,23 @@ def test_a_broker_that_registers_anew_is_judged_anew() -> None:
     assert brokers.silent(3) == []
 
 
+def test_a_broker_that_is_unregistered_keeps_no_other_from_being_judged() -> None:
+    brokers = Brokers(4)
+    brokers.pass_time(300)
+    brokers.unregister(2)
+    brokers.air.stop(2)
+    brokers.air.cut_off(3)
+    brokers.pass_time(2 * TIMEOUT_MS)
+    assert brokers.by_id[1].is_silent(3)
+    assert 2 not in brokers.by_id[1]._heard
+
+
 def test_a_broker_that_is_heard_again_is_not_silent() -> None:
     brokers = Brokers(3)
     brokers.pass_time(1_000)
     brokers.air.cut_off(3)
     brokers.pass_time(1_000)
-    brokers.air.deaf.clear()
+    brokers.air.heal()
     brokers.pass_time(200)
     assert brokers.silent(3) == []
 
@@ -174,9 +347,32 @@ def test_a_stall_of_ones_own_is_nobodys_silence() -> None:
     assert brokers.silent(2) == []
 
 
+def test_a_stall_of_ones_own_is_nobodys_silence_also_where_another_one_is_heard_first() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.loop.time_ms += 10_000  # nothing ran meanwhile
+    brokers.air.ears[1](encode(Report(2, 0, 10**6, 0, frozenset({3})), SECRET))
+    assert brokers.silent(3) == []
+
+
+def test_how_far_a_broker_is_it_says_itself() -> None:
+    brokers = Brokers(2)
+    brokers.pass_time(200)
+    brokers.air.cut_off(2)
+    last_words = brokers.by_id[1].progress(2)
+    assert last_words is not None
+    assert last_words.metadata_epoch == brokers.image.epoch
+    heard_ms_ago = last_words.heard_ms_ago
+    brokers.pass_time(100)
+    brokers.air.ears[1](encode(Report(2, 0, 10**6, brokers.image.epoch - 1, frozenset()), SECRET))
+    assert brokers.by_id[1].progress(2) == Progress(brokers.image.epoch - 1, 0, heard_ms_ago + 100)
+    brokers.register_anew(2)
+    assert brokers.by_id[1].progress(2) is None, "that was another life"
+
+
 @pytest.mark.parametrize("change", ["secret", "a bit", "length", "nothing"])
 def test_a_datagram_is_believed_with_the_clusters_secret_alone(change: str) -> None:
-    report = Report(3, 7, 9, frozenset({1, 2}))
+    report = Report(3, 7, 9, 0, frozenset({1, 2}))
     data = encode(report, b"another" if change == "secret" else SECRET)
     if change == "a bit":
         data = data[:8] + bytes((data[8] ^ 1,)) + data[9:]
@@ -205,11 +401,11 @@ def test_what_a_former_life_of_a_broker_says_is_not_heard() -> None:
     brokers = Brokers(2)
     brokers.pass_time(1_000)
     brokers.register_anew(2)
-    brokers.air.ears[1](encode(Report(2, 0, 10**6, frozenset()), SECRET))
+    brokers.air.ears[1](encode(Report(2, 0, 10**6, 0, frozenset()), SECRET))
     brokers.pass_time(200)
     brokers.air.cut_off(2)
     brokers.pass_time(1_000)
-    brokers.air.ears[1](encode(Report(2, 0, 10**7, frozenset()), SECRET))
+    brokers.air.ears[1](encode(Report(2, 0, 10**7, 0, frozenset()), SECRET))
     assert brokers.silent(2) == [1]
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import ImageBuilder
+from pybroker.cluster.image import BrokerRegistration, Endpoint, ImageBuilder
 from pybroker.cluster.operations import MorePartitions, NewTopic
+from pybroker.cluster_limits import DEPARTED_NAMED_MS, DOUBT_HOLD_MS
 from pybroker.handlers import metadata as handler
+from pybroker.handlers.context import Parked
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -18,8 +20,9 @@ from pybroker_protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from tests.handled import answer_of
 
-from .fakes import CLUSTER_ID, FakeCluster
+from .fakes import CLUSTER_ID, LISTENER, FakeCluster
 
 LATEST = 13
 ALL_VERSIONS = range(LATEST + 1)
@@ -315,3 +318,48 @@ def test_fragments_of_deleted_topics_are_dropped(cluster: FakeCluster) -> None:
     cluster.ask(cluster.controller.delete_topics, ["a"])
     fragments = cluster.cache.view("PLAINTEXT").topic_fragments
     assert set(fragments[LATEST]) == {cluster.cache.image.topics_by_name["b"].topic_id}
+
+
+# --- while a broker's death is in doubt -------------------------------------------------------------------------------
+
+
+def test_an_answer_waits_while_a_brokers_death_is_in_doubt_and_says_what_was_decided(cluster: FakeCluster) -> None:
+    cluster.doubts.begin(2)
+    request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
+    parked = answer_of(handler.handle(cluster.context(LATEST), request))
+    assert isinstance(parked, Parked)
+    create(cluster, "made-meanwhile")
+    cluster.doubts.end(2)
+    cluster.loop.run()
+    assert [topic.name for topic in decoded(parked.response, LATEST).topics] == ["made-meanwhile"]
+
+
+def test_an_answer_does_not_wait_for_ever(cluster: FakeCluster) -> None:
+    cluster.doubts.begin(2)
+    request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
+    parked = answer_of(handler.handle(cluster.context(LATEST), request))
+    cluster.loop.advance(DOUBT_HOLD_MS)
+    assert parked.completed
+
+
+def test_who_goes_away_waits_for_no_certainty(cluster: FakeCluster) -> None:
+    cluster.doubts.begin(2)
+    request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
+    parked = answer_of(handler.handle(cluster.context(LATEST), request))
+    parked.abandon()
+    cluster.doubts.end(2)
+    cluster.loop.run()
+    assert not parked.completed
+
+
+def test_a_broker_that_was_fenced_a_moment_ago_is_named_and_leads_nothing(cluster: FakeCluster) -> None:
+    builder = ImageBuilder(cluster.cache.image)
+    other = BrokerRegistration(2, 0, bytes(16), {LISTENER: Endpoint("two.example", 9092)})
+    builder.put_broker(other)
+    cluster.cache.apply(*builder.build(cluster.cache.image.epoch + 1))
+    builder = ImageBuilder(cluster.cache.image)
+    builder.put_broker(other._replace(fenced=True))
+    cluster.cache.apply(*builder.build(cluster.cache.image.epoch + 1))
+    assert [broker.node_id for broker in ask(cluster, []).brokers] == [1, 2]
+    cluster.loop.advance(DEPARTED_NAMED_MS)
+    assert [broker.node_id for broker in ask(cluster, []).brokers] == [1]

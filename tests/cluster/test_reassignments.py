@@ -13,6 +13,7 @@ from pybroker.cluster.decisions.reassigned_replicas import completed, original_r
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
 from pybroker.cluster.image import (
     NO_LEADER,
+    RECOVERING,
     BrokerRegistration,
     ClusterImage,
     ImageBuilder,
@@ -208,6 +209,18 @@ def test_it_is_where_unclean_elections_are_allowed(
     if is_allowed:
         state = cluster.state
         assert (state.replicas, state.isr, state.leader, state.leader_epoch) == ((1, 2), (1,), 1, 6)
+
+
+def test_a_move_that_is_taken_back_leaves_a_leader_that_runs_where_unclean_elections_are_allowed() -> None:
+    cluster = Cluster(UNCLEANLY_BACK, 1)
+    cluster.move(None, rules=ReassignmentRules(unclean_elections=True))
+    state = cluster.state
+    assert (state.replicas, state.isr, state.leader, state.leader_recovery_state) == ((1, 2), (2,), 2, RECOVERING)
+    waiting = Cluster(partition((3, 1, 2), (1, 3), 3, adding_replicas=(3,), removing_replicas=(1,)), 1)
+    waiting.move(None)
+    assert (waiting.state.isr, waiting.state.leader) == ((1,), NO_LEADER), (
+        "and waits for one in sync where they are not"
+    )
 
 
 def test_an_eligible_replica_that_goes_is_eligible_no_more() -> None:

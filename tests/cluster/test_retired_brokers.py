@@ -66,6 +66,20 @@ def test_partitions_keep_a_forgotten_replica_and_the_last_one_in_sync_stays_the_
     assert partition(members).leader == 3
 
 
+def test_a_broker_that_crashed_and_was_forgotten_may_not_lead_by_what_it_held_before() -> None:
+    members = Members({"min.insync.replicas": "2"})
+    members.start(1, 2, 3)
+    members.create_topic("t", (2, 3))
+    members.kill(3)
+    assert (partition(members).isr, partition(members).elr) == ((2,), (3,))
+    unregister(members, 3)
+    members.start(3)
+    assert (partition(members).isr, partition(members).elr) == ((2,), ()), "the end of its log may be lost"
+    members.kill(2)
+    assert partition(members).leader == NO_LEADER
+    members.close()
+
+
 def test_a_broker_that_comes_back_has_an_epoch_that_it_never_had_before(members: Members) -> None:
     members.start(1, 2)
     for _ in range(3):

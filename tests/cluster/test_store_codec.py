@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from pybroker.cluster.image import (
     first_delta,
 )
 from pybroker.cluster.metadata_store import Entry
+from pybroker.security.acls import Acl
 
 UUIDS = st.binary(min_size=16, max_size=16)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True).map(tuple)
@@ -65,9 +68,17 @@ BROKERS = st.dictionaries(
     max_size=2,
 )
 
+ACLS = st.lists(
+    st.builds(Acl, st.integers(2, 7), TEXT, st.integers(3, 4), TEXT, TEXT, st.integers(2, 15), st.integers(2, 3)),
+    max_size=4,
+)
+
 
 def image_of(
-    topics: list[TopicImage], configs: dict[tuple[int, str], dict[str, str]], brokers: dict[int, BrokerRegistration]
+    topics: list[TopicImage],
+    configs: dict[tuple[int, str], dict[str, str]],
+    brokers: dict[int, BrokerRegistration],
+    acls: Sequence[Acl] = (),
 ) -> ClusterImage:
     builder = ImageBuilder(ClusterImage(cluster_id="c"))
     for topic in topics:
@@ -76,6 +87,8 @@ def image_of(
         builder.put_overrides(resource, overrides)
     for broker_id, broker in brokers.items():
         builder.put_broker(broker._replace(broker_id=broker_id))
+    for acl in acls:
+        builder.put_acl(acl)
     builder.put_feature("metadata.version", 30)
     builder.set_next_producer_id(7000)
     return builder.build(1)[0]
@@ -96,11 +109,14 @@ def same(one: ClusterImage, other: ClusterImage) -> bool:
 
 
 @settings(max_examples=40, deadline=None)
-@given(TOPICS, CONFIGS, BROKERS)
+@given(TOPICS, CONFIGS, BROKERS, ACLS)
 def test_image_comes_back_from_its_keys(
-    topics: list[TopicImage], configs: dict[tuple[int, str], dict[str, str]], brokers: dict[int, BrokerRegistration]
+    topics: list[TopicImage],
+    configs: dict[tuple[int, str], dict[str, str]],
+    brokers: dict[int, BrokerRegistration],
+    acls: list[Acl],
 ) -> None:
-    image = image_of(topics, configs, brokers)
+    image = image_of(topics, configs, brokers, acls)
     writes = store_codec.encode(ClusterImage(), image, first_delta(image))
     assert same(decoded(writes.puts), image)
 

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 from harness.apache_kafka import CLUSTER_ID, CONFIG_COMMAND, ApacheKafka, run_kafka_tool
+from harness.pybroker_cluster import PybrokerCluster
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from pybroker.cluster import store_codec
 from pybroker.cluster.sqlite_store import FILE_NAME
 from pybroker_protocol.data_records import decode_metadata_record
+from pybroker_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
+from pybroker_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
@@ -86,6 +94,10 @@ def described(wire: WireClient) -> dict[str, Any]:
             for each in metadata.topics
         },
         "retention.ms": [(entry.value, entry.config_source) for entry in configs.results[0].configs],
+        "quotas": [
+            ([(part.entity_type, part.entity_name) for part in entry.entity], entry.values)
+            for entry in wire.ask(DescribeClientQuotasRequest(components=[], strict=False), 1).entries
+        ],
     }
 
 
@@ -129,8 +141,63 @@ def test_cluster_of_kafka_goes_on_as_it_was(tmp_path: Path, end: str) -> None:
         broker.kill()
 
     assert before["cluster"] == (CLUSTER_ID, [1])
+    assert len(before["quotas"]) == 1
     assert metadata_log.read_bytes() == log_before
-    assert {"ClientQuotaRecord", "FeatureLevelRecord"} <= retained_kinds(tmp_path / "data" / FILE_NAME)
+    assert "FeatureLevelRecord" in retained_kinds(tmp_path / "data" / FILE_NAME)
+
+
+def test_broker_on_the_directory_of_kafka_is_joined_by_two_more(tmp_path: Path) -> None:
+    """Its partitions get replicas on them, and outlive the broker that had them from Kafka."""
+    cluster = PybrokerCluster(tmp_path / "cluster", {"pybroker.metadata.session.timeout.ms": "2000"})
+    first = cluster.brokers[0]
+    with ApacheKafka(first.directory, properties=PROPERTIES, heap_mb=256) as kafka:
+        use(kafka)
+        with WireClient((kafka.host, kafka.port)) as wire:
+            before = described(wire)
+    cluster.start_one(0)  # whoever is the first founds the cluster on what it has
+    with cluster:
+        with WireClient((first.host, first.port)) as wire:
+            after = described(wire)
+            assert after["topics"] == before["topics"]
+            assert after["retention.ms"] == before["retention.ms"]
+            assert after["cluster"] == (CLUSTER_ID, [1, 2, 3])
+            replicate_everything(wire)
+        cluster.kill(0)
+        cluster.wait_until_known_dead()
+        bootstrap = cluster.brokers[1].bootstrap
+        partitions = [TopicPartition("kept", index) for index in range(3)]
+        with KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign(partitions)
+            assert read_all(consumer) == {b"%d" % number for number in range(RECORDS)}
+        with KafkaConsumer(bootstrap_servers=bootstrap, group_id="g") as member:
+            assert sum(member.committed(partition) or 0 for partition in partitions) == RECORDS
+        with KafkaProducer(bootstrap_servers=bootstrap) as producer:
+            assert producer.send("kept", b"more", partition=0).get(30).offset == len(range(0, RECORDS, 3))
+
+
+def replicate_everything(wire: WireClient) -> None:
+    """A replica of each partition on each of three brokers, in sync when this returns."""
+
+    def told() -> list[Any]:
+        topics: list[Any] = wire.ask(MetadataRequest(topics=None), 9).topics
+        return topics
+
+    wanted = [
+        ReassignableTopic(
+            name=each.name,
+            partitions=[
+                ReassignablePartition(partition_index=row.partition_index, replicas=[1, 2, 3])
+                for row in each.partitions
+            ],
+        )
+        for each in told()
+    ]
+    moved = wire.ask(AlterPartitionReassignmentsRequest(topics=wanted), 0)
+    assert {row.error_code for each in moved.responses for row in each.partitions} == {0}
+    wait_until(
+        lambda: all(sorted(row.isr_nodes) == [1, 2, 3] for each in told() for row in each.partitions),
+        "replicas in sync on all brokers",
+    )
 
 
 def retained_kinds(store: Path) -> set[str]:

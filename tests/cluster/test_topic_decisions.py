@@ -301,6 +301,15 @@ def test_placement_gives_distinct_replicas_a_live_leader_and_spreads_over_racks(
         assert len({brokers[number].rack for number in replicas}) == min(len(racks), replication_factor)
 
 
+def test_topics_are_created_while_a_broker_shuts_down_and_others_lead_their_partitions() -> None:
+    leaving = broker(2)._replace(in_controlled_shutdown=True)
+    builder = builder_of(broker(1), leaving, broker(3))
+    alone, everywhere = create(builder, NewTopic("alone", 30, 1), NewTopic("everywhere", 30, 3))
+    assert (alone.error_code, everywhere.error_code) == (0, 0)
+    topics = builder.view().topics_by_name
+    assert 2 not in {partition.leader for name in ("alone", "everywhere") for partition in topics[name].partitions}
+
+
 def test_what_a_broker_leads_goes_to_several_others_when_it_dies() -> None:
     brokers = {number: broker(number) for number in range(6)}
     next_leaders: dict[int, set[int]] = {}

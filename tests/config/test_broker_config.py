@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.config.broker import OVERRIDDEN_DEFAULTS, BrokerConfig
+from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, OVERRIDDEN_DEFAULTS, BrokerConfig, internal_topic_factors
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.schema import ConfigError
 
@@ -101,11 +101,11 @@ def test_unknown_name_in_a_file_is_a_warning(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_settings_without_meaning_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = write(tmp_path, "num.io.threads=3\nssl.protocol=TLSv1.3\nnum.partitions=2\n")
+    file = write(tmp_path, "num.io.threads=3\nssl.provider=x\nnum.partitions=2\n")
     with caplog.at_level(logging.INFO, "pybroker.config"):
         BrokerConfig.load(config_file=file)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.endswith("num.io.threads, ssl.protocol")
+    assert line.endswith("num.io.threads, ssl.provider")
 
 
 def test_malformed_file_is_an_error_with_its_path(tmp_path: Path) -> None:
@@ -152,15 +152,18 @@ def test_development_changes_defaults_and_nothing_that_was_set() -> None:
     assert config["offsets.topic.num.partitions"] == 9
 
 
-def test_replication_of_internal_topics_shrinks_to_the_cluster_unless_set() -> None:
-    name = "offsets.topic.replication.factor"
-    assert [BrokerConfig().replication_factor_of_internal_topic(name, brokers) for brokers in (0, 1, 2, 5)] == [
-        1,
-        1,
-        2,
-        3,
-    ]
-    assert BrokerConfig({name: "2"}).replication_factor_of_internal_topic(name, 1) == 2
+@pytest.mark.parametrize("name", INTERNAL_TOPIC_FACTORS)
+def test_replication_of_internal_topics_is_kafkas_but_of_a_broker_that_is_alone_and_told_nothing(name: str) -> None:
+    shared = {"pybroker.metadata": "sqlite:///metadata.db"}
+    assert BrokerConfig().replication_factor_of_internal_topic(name) == 1
+    assert BrokerConfig({name: "2"}).replication_factor_of_internal_topic(name) == 2
+    assert BrokerConfig(shared).replication_factor_of_internal_topic(name) == 3
+    assert BrokerConfig({**shared, name: "2"}).replication_factor_of_internal_topic(name) == 2
+
+
+def test_in_a_cluster_of_known_size_internal_topics_have_as_many_replicas_as_it_allows() -> None:
+    assert [set(internal_topic_factors(brokers).values()) for brokers in (1, 2, 3, 5)] == [{"1"}, {"2"}, {"3"}, {"3"}]
+    assert set(internal_topic_factors(2)) == set(INTERNAL_TOPIC_FACTORS)
 
 
 def test_every_overridden_default_names_settings_and_a_reason() -> None:

@@ -120,7 +120,6 @@ def test_ipv4_and_ipv6_may_share_a_port() -> None:
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "each listener must have a different name"),
         ({"listeners": "PLAINTEXT://a:1,SSL://a:1"}, "appears twice"),
         ({"listeners": "FOO://a:1"}, "No security protocol defined for listener FOO"),
-        ({"listeners": "SSL://a:1"}, "asks for security protocol SSL, but only PLAINTEXT is served"),
         ({"listeners": "CONTROLLER://a:1"}, "names no listener for clients"),
         ({"listener_security_protocol_map": "X"}, "Error parsing configuration property"),
         ({"listener_security_protocol_map": "X:Y"}, "Invalid security protocol `Y`"),

@@ -122,6 +122,12 @@ def test_newcomers_inside_the_assignment_interval_wait_for_one_common_assignment
     assert cluster.group().assignment_epoch == 4
 
 
+def test_an_assignment_of_the_future_keeps_no_newcomer_waiting(cluster: ConsumerCluster) -> None:
+    cluster.enter("a", "t")
+    cluster.group().assignment_timestamp_ms += 1_000_000  # by a coordinator whose clock was ahead
+    assert cluster.enter("b", "t").response.member_epoch == 3
+
+
 def test_group_may_choose_its_own_intervals_inside_the_brokers_bounds(cluster: ConsumerCluster) -> None:
     cluster.set_group_configs(
         "g",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.apis import APIS, AclOperation, Resource
+from pybroker.apis import APIS
 from pybroker.cluster.image import (
     GROUP_METADATA_TOPIC,
     BrokerRegistration,
@@ -19,6 +19,7 @@ from pybroker.cluster.image import (
     PartitionImage,
 )
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol import messages
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -45,6 +46,7 @@ from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
+from tests.authorizers import AnyOfType
 from tests.coordinators.support import TOPIC_ID, Cluster, image, round_trip, subscription
 from tests.handled import answer_of
 
@@ -68,7 +70,7 @@ class AutoTopicCreation:
         self.asked.append((name, done))
 
 
-class Desk:
+class Desk(AnyOfType):
     """Handlers over a coordinator in memory: ``ask`` goes through the bytes of a version, both ways."""
 
     def __init__(self) -> None:
@@ -98,6 +100,7 @@ class Desk:
             groups=self.cluster.groups,
             metadata=self.cluster.metadata,
             auto_topic_creation=self.auto_topics,
+            doubts=None,
         )
         ctx.api_version = version
         ctx.client_id, ctx.client_host = "client", "/127.0.0.1"
@@ -116,7 +119,7 @@ class Desk:
         assert isinstance(handled, messages.response_class(ROWS[handler].key))
         return round_trip(handled, version)
 
-    def allows(self, _request: Any, operation: int, resource: int, _name: str) -> bool:
+    def allows(self, _request: Any, operation: int, resource: int, _name: str, *, log_if_denied: bool = True) -> bool:
         return (operation, resource) not in self.denied
 
 

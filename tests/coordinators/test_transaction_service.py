@@ -524,6 +524,17 @@ def test_a_lost_partition_sends_no_markers_any_more() -> None:
     assert [partition for partition, _ in cluster.markers.written] == [T0]
 
 
+def test_a_partition_that_is_led_on_in_a_new_leader_epoch_ends_its_transactions() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add_for(producer, T0)
+    cluster.markers.errors[T0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    cluster.end(producer)
+    cluster.coordinator.on_leadership({0}, {0})
+    cluster.world.advance()
+    assert [partition for partition, _ in cluster.markers.written] == [T0]
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ On-disk records have modules of their own: ``records_group`` (committed offsets 
 """
 
 import re
+from functools import cache
 from importlib import import_module
 
 from pybroker_protocol.api_keys import NAMES
@@ -41,6 +42,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
     return 1 if api_version in _flexible(api_key) and api_key != _API_VERSIONS_KEY else 0
 
 
+@cache
 def _flexible(api_key: int) -> Versions:
     return request_class(api_key).__declaration__.flexible
 

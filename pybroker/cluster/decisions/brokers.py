@@ -87,12 +87,12 @@ def _rejoined(
     image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, clean_shutdown: bool
 ) -> PartitionImage:
     if clean_shutdown:
-        return with_leader(image, partition)
+        return with_leader(image, topic, partition)
     holders = {*partition.isr, *partition.elr}
     if holders - {broker_id}:
-        return with_leader(image, without_replica(image, topic, partition, broker_id, forgetful=True))
+        return with_leader(image, topic, without_replica(image, topic, partition, broker_id, forgetful=True))
     if broker_id in holders and partition.leader in (broker_id, NO_LEADER):
-        return led_by(partition, broker_id)
+        return led_by(image, topic, partition, broker_id)
     return partition
 
 
@@ -114,7 +114,7 @@ def assign_replicas(
         elif topic.partitions[index].directory(broker_id) != directory:
             placed = topic.partitions[index].in_directory(broker_id, directory)
             if image.brokers[broker_id].has_online_dir(directory):
-                placed = with_leader(image, placed)
+                placed = with_leader(image, topic.name, placed)
             else:
                 placed = without_replica(image, topic.name, placed, broker_id)
             moved.setdefault(topic_id, {})[index] = placed
@@ -126,10 +126,17 @@ def assign_replicas(
     return errors
 
 
-def fence_brokers(builder: ImageBuilder, broker_ids: Collection[int]) -> Generator[None, None, list[int]]:
-    """Brokers that are not heard of lead nothing until they register again; gives back those that were not fenced."""
+def fence_brokers(builder: ImageBuilder, dead: Mapping[int, int]) -> Generator[None, None, list[int]]:
+    """Brokers that are not heard of lead nothing until they register again; gives back those that were not fenced.
+
+    ``dead`` has the broker epoch of each: a newer registration is of another life.
+    """
     brokers = builder.view().brokers
-    fenced = sorted(broker_id for broker_id in broker_ids if broker_id in brokers and not brokers[broker_id].fenced)
+    fenced = sorted(
+        broker_id
+        for broker_id, epoch in dead.items()
+        if (broker := brokers.get(broker_id)) is not None and broker.epoch == epoch and not broker.fenced
+    )
     for broker_id in fenced:
         builder.put_broker(brokers[broker_id]._replace(fenced=True))
     if fenced:

@@ -47,7 +47,7 @@ def balance_leaders(builder: ImageBuilder, elections_max: int) -> Generator[None
         for before in topic.partitions:
             after = before
             if before.leader not in (before.replicas[0], NO_LEADER) and count < elections_max:
-                after, _ = _elected(image, before, PREFERRED)
+                after, _ = _elected(image, topic.name, before, PREFERRED)
                 count += after is not before
             partitions.append(after)
         put_partitions(builder, topic, partitions)
@@ -66,6 +66,13 @@ def may_elect_uncleanly(image: ClusterImage, topic: str, of_brokers: bool) -> bo
     return of_brokers
 
 
+def led_by_anybody(image: ClusterImage, topic: str, partition: PartitionImage, of_brokers: bool) -> PartitionImage:
+    """The partition with a leader that need not be in sync, where nobody leads it and that is allowed."""
+    if partition.leader != NO_LEADER or not may_elect_uncleanly(image, topic, of_brokers):
+        return partition
+    return _elected(image, topic, partition, UNCLEAN)[0]
+
+
 def elect_uncleanly(builder: ImageBuilder, of_brokers: bool) -> Generator[None, None, None]:
     """Where nobody leads, and that is allowed, somebody does who is not in sync: records may be lost.
 
@@ -77,7 +84,7 @@ def elect_uncleanly(builder: ImageBuilder, of_brokers: bool) -> Generator[None, 
     for topic in list(image.topics_by_name.values()):
         if may_elect_uncleanly(image, topic.name, of_brokers):
             partitions = [
-                _elected(image, partition, UNCLEAN)[0] if partition.leader == NO_LEADER else partition
+                _elected(image, topic.name, partition, UNCLEAN)[0] if partition.leader == NO_LEADER else partition
                 for partition in topic.partitions
             ]
             put_partitions(builder, topic, partitions)
@@ -102,7 +109,7 @@ def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterab
             elections.append(PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
             continue
         before = elected.get(index, topic.partitions[index])
-        after, code = _elected(image, before, election_type)
+        after, code = _elected(image, name, before, election_type)
         if after is not before:
             elected[index] = after
         elections.append(PartitionResult(index, code, code.message if code else None))
@@ -112,7 +119,9 @@ def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterab
     return elections
 
 
-def _elected(image: ClusterImage, partition: PartitionImage, election_type: int) -> tuple[PartitionImage, ErrorCode]:
+def _elected(
+    image: ClusterImage, topic: str, partition: PartitionImage, election_type: int
+) -> tuple[PartitionImage, ErrorCode]:
     """The partition after the election, and how that went."""
     satisfied = (
         partition.leader == partition.replicas[0] if election_type == PREFERRED else partition.leader != NO_LEADER
@@ -128,4 +137,4 @@ def _elected(image: ClusterImage, partition: PartitionImage, election_type: int)
     if not candidates or candidates[0] == partition.leader:
         nobody = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return partition, nobody if election_type == PREFERRED else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    return led_by(partition, candidates[0]), ErrorCode.NONE
+    return led_by(image, topic, partition, candidates[0]), ErrorCode.NONE

@@ -69,11 +69,21 @@ def with_in_sync(image: ClusterImage, topic: str, before: PartitionImage, after:
     return after._replace(elr=tuple(replica for replica in eligible if replica not in after.isr))
 
 
+def elected(image: ClusterImage, topic: str, partition: PartitionImage) -> PartitionImage:
+    """The partition that has just got a leader: who else is eligible stays so only below the minimum.
+
+    That may have been lowered while nobody led, so that the new leader commits alone what the others lack.
+    """
+    if partition.elr and len(partition.isr) >= min(_min_insync_replicas(image, topic), len(partition.replicas)):
+        return partition._replace(elr=())
+    return partition
+
+
 def forget(builder: ImageBuilder, resource: tuple[int, str]) -> None:
     """``min.insync.replicas`` of a topic, or of brokers, has changed: who is eligible was judged by another one.
 
-    A partition without in-sync replicas keeps its eligible ones, since nothing was written after they were; Kafka takes
-    them away, and leaves it to an unclean election.
+    A partition without in-sync replicas keeps its eligible ones, since nothing was written after they were, and is
+    looked at again when it has a leader (``elected``); Kafka takes them away, and leaves it to an unclean election.
     """
     image = builder.view()
     resource_type, name = resource

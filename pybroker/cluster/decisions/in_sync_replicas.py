@@ -18,11 +18,17 @@ from collections.abc import Generator, Iterable, Sequence
 
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.reassigned_replicas import completed
-from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.image import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+)
 from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncState
 from pybroker_protocol.errors import ErrorCode
-
-RECOVERED, RECOVERING = 0, 1  # leader recovery states (KIP-704)
 
 
 def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
@@ -33,27 +39,34 @@ def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> b
     return broker.has_online_dir(partition.directory(replica))
 
 
-def led_by(partition: PartitionImage, leader: int) -> PartitionImage:
-    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has."""
+def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:
+    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has.
+
+    It is RECOVERING until it asks for in-sync replicas as one that has recovered (KIP-704).
+    """
     is_clean = leader in partition.isr or leader in partition.elr
-    return partition._replace(
+    led = partition._replace(
         leader=leader,
         isr=partition.isr if leader in partition.isr else (leader,),
         elr=tuple(replica for replica in partition.elr if replica != leader) if is_clean else (),
         last_known_elr=(),
         leader_epoch=partition.leader_epoch + 1,
         partition_epoch=partition.partition_epoch + 1,
+        leader_recovery_state=partition.leader_recovery_state if is_clean else RECOVERING,
     )
+    return eligible_replicas.elected(image, topic, led)
 
 
-def with_leader(image: ClusterImage, partition: PartitionImage, avoided: Iterable[int] = ()) -> PartitionImage:
+def with_leader(
+    image: ClusterImage, topic: str, partition: PartitionImage, avoided: Iterable[int] = ()
+) -> PartitionImage:
     """The partition with a leader, if it has none and there is one to be had cleanly; else the same object."""
     if partition.leader != NO_LEADER:
         return partition
     candidates = partition.isr or partition.elr
     for replica in partition.replicas:
         if replica in candidates and replica not in avoided and is_online(image, partition, replica):
-            return led_by(partition, replica)
+            return led_by(image, topic, partition, replica)
     return partition
 
 
@@ -68,15 +81,22 @@ def without_replica(
     if broker_id in partition.isr or (forgetful and broker_id in partition.elr):
         after = _without_in_sync(image, topic, partition, broker_id, forgetful)
     if partition.leader == broker_id:
-        return _led_anew(image, after, avoided=(broker_id,))
+        return _led_anew(image, topic, after, avoided=(broker_id,))
     return partition if after is partition else after._replace(partition_epoch=partition.partition_epoch + 1)
 
 
-def _led_anew(image: ClusterImage, partition: PartitionImage, avoided: Iterable[int] = ()) -> PartitionImage:
-    """Its leader must not lead any more: another one does, or nobody."""
+def _led_anew(
+    image: ClusterImage, topic: str, partition: PartitionImage, avoided: Iterable[int] = ()
+) -> PartitionImage:
+    """Its leader must not lead any more: another one does, or nobody.
+
+    Where nobody is in sync either, who led last is told (Kafka's PartitionChangeBuilder.maybeUpdateLastKnownLeader).
+    """
     leaderless = partition._replace(leader=NO_LEADER)
-    after = with_leader(image, leaderless, avoided)
+    after = with_leader(image, topic, leaderless, avoided)
     if after is leaderless:
+        if not after.isr and partition.leader != NO_LEADER:
+            after = after._replace(last_known_elr=(partition.leader,))
         return after._replace(leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1)
     return after
 
@@ -94,8 +114,8 @@ def settled(image: ClusterImage, topic: str, before: PartitionImage, after: Part
         return before
     leader = after.leader
     if leader != NO_LEADER and not (leader in after.isr and is_online(image, after, leader)):
-        return _led_anew(image, after)
-    elected = with_leader(image, after)
+        return _led_anew(image, topic, after)
+    elected = with_leader(image, topic, after)
     if elected is not after:
         return elected
     all_stay = set(before.replicas) <= set(after.replicas)

@@ -37,8 +37,12 @@ class Refused(Exception):
 def place(
     brokers: Mapping[int, BrokerRegistration], partition_count: int, replication_factor: int, random: Shuffler
 ) -> Iterator[tuple[int, ...]]:
-    """Replicas for ``partition_count`` new partitions; ``Refused`` when the brokers are too few or all fenced."""
-    if all(broker.fenced for broker in brokers.values()):
+    """Replicas for ``partition_count`` new partitions; ``Refused`` when the brokers are too few or all fenced.
+
+    One in controlled shutdown is as good as fenced.  (Kafka leaves it out, and refuses a topic with as many replicas as
+    there are brokers while one of them restarts.)
+    """
+    if not any(_may_lead(broker) for broker in brokers.values()):
         raise _cannot_replicate(replication_factor, "All brokers are currently fenced.")
     if replication_factor > len(brokers):
         reason = (
@@ -70,14 +74,18 @@ def _cannot_replicate(replication_factor: int, reason: str) -> Refused:
 
 
 def _racks(brokers: Iterable[BrokerRegistration], random: Shuffler) -> list[tuple[list[int], list[int]]]:
-    """Per rack its live and its fenced brokers, all in a random order."""
+    """Per rack the brokers that may lead and the others, all in a random order."""
     racks: dict[str | None, tuple[list[int], list[int]]] = {}
     for broker in brokers:
         live, fenced = racks.setdefault(broker.rack, ([], []))
-        (fenced if broker.fenced else live).append(broker.broker_id)
+        (live if _may_lead(broker) else fenced).append(broker.broker_id)
     shuffled = list(racks.values())
     _shuffle(shuffled, random)
     return shuffled
+
+
+def _may_lead(broker: BrokerRegistration) -> bool:
+    return not broker.fenced and not broker.in_controlled_shutdown
 
 
 def _shuffle(racks: list[tuple[list[int], list[int]]], random: Shuffler) -> None:
@@ -141,11 +149,7 @@ def new_partition(
     manual: bool,
 ) -> PartitionImage:
     """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives."""
-    isr = tuple(
-        broker_id
-        for broker_id in replicas
-        if not brokers[broker_id].fenced and not brokers[broker_id].in_controlled_shutdown
-    )
+    isr = tuple(broker_id for broker_id in replicas if _may_lead(brokers[broker_id]))
     if not isr and manual:
         raise _bad_assignment(
             f"All brokers specified in the manual partition assignment for partition {index} "

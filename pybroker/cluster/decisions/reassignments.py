@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
-from pybroker.cluster.decisions.elections import may_elect_uncleanly
+from pybroker.cluster.decisions.elections import led_by_anybody, may_elect_uncleanly
 from pybroker.cluster.decisions.in_sync_replicas import put_partitions, settled
 from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
 from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
@@ -85,7 +85,8 @@ def _altered(
     rules: ReassignmentRules,
 ) -> PartitionImage:
     if wanted.replicas is None:
-        return settled(image, name, before, _taken_back(image, name, before, wanted.partition, rules))
+        back = settled(image, name, before, _taken_back(image, name, before, wanted.partition, rules))
+        return led_by_anybody(image, name, back, rules.unclean_elections)
     check_assignment(wanted.replicas, image.brokers, None)
     factor = len(original_replicas(before))
     if not rules.may_change_factor and len(wanted.replicas) != factor:

@@ -22,7 +22,15 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import MorePartitions, NamedResult, NewTopic, TopicCreation, TopicDeletion
+from pybroker.cluster.operations import (
+    Allows,
+    MorePartitions,
+    NamedResult,
+    NewTopic,
+    TopicCreation,
+    TopicDeletion,
+    anything,
+)
 from pybroker.cluster.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import TOPIC
@@ -45,7 +53,7 @@ class TopicRules(NamedTuple):
 
 
 def create_topics(
-    builder: ImageBuilder, topics: Sequence[NewTopic], rules: TopicRules
+    builder: ImageBuilder, topics: Sequence[NewTopic], rules: TopicRules, allows: Allows = anything
 ) -> Generator[None, None, list[TopicCreation]]:
     """Create the valid ones; a name that comes twice is answered once, refused."""
     counts = Counter(topic.name for topic in topics)
@@ -57,7 +65,7 @@ def create_topics(
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if wanted > limits.PARTITIONS_PER_REQUEST_MAX:
                 raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-            results[topic.name] = yield from _create_topic(builder, topic, rules)
+            results[topic.name] = yield from _create_topic(builder, topic, rules, allows)
         except Refused as refused:
             results[topic.name] = TopicCreation(topic.name, refused.error_code, refused.message)
         yield
@@ -70,7 +78,9 @@ def _partition_count(topic: NewTopic, rules: TopicRules) -> int:
     return rules.config.get_int("num.partitions") if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
-def _create_topic(builder: ImageBuilder, topic: NewTopic, rules: TopicRules) -> Generator[None, None, TopicCreation]:
+def _create_topic(
+    builder: ImageBuilder, topic: NewTopic, rules: TopicRules, allows: Allows
+) -> Generator[None, None, TopicCreation]:
     image = builder.view()
     _check_name(topic.name, image)
     overrides = _checked_overrides(topic, rules)
@@ -79,11 +89,18 @@ def _create_topic(builder: ImageBuilder, topic: NewTopic, rules: TopicRules) -> 
         if topic.assignments
         else _placed_partitions(builder, topic, image, rules)
     )
+    _charge(len(partitions), allows)
     topic_id = rules.new_uuid()
     builder.put_topic(TopicImage(topic.name, topic_id, partitions, topic.name in INTERNAL_TOPICS))
     builder.put_overrides((TOPIC, topic.name), overrides)
     replication_factor = len(partitions[0].replicas)
     return TopicCreation(topic.name, 0, None, topic_id, len(partitions), replication_factor, overrides)
+
+
+def _charge(partitions: int, allows: Allows) -> None:
+    """Count them for the client's quota, or refuse them."""
+    if not allows(partitions):
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
 def _check_name(name: str, image: ClusterImage) -> None:
@@ -156,7 +173,9 @@ def _new_partitions(
     return tuple(partitions)
 
 
-def delete_topics(builder: ImageBuilder, topics: Sequence[str | bytes]) -> list[TopicDeletion]:
+def delete_topics(
+    builder: ImageBuilder, topics: Sequence[str | bytes], allows: Allows = anything
+) -> list[TopicDeletion]:
     """Delete by name (str) or id (bytes).
 
     What comes twice, as a name or an id, is answered once and refused; so is a name whose id is there too.
@@ -172,11 +191,13 @@ def delete_topics(builder: ImageBuilder, topics: Sequence[str | bytes]) -> list[
             refused_ids.add(found.topic_id)
     for topic, count in counts.items():
         if topic not in refused_ids:
-            results[topic] = _delete_topic(builder, topic, count, refused_ids)
+            results[topic] = _delete_topic(builder, topic, count, refused_ids, allows)
     return list(results.values())
 
 
-def _delete_topic(builder: ImageBuilder, topic: str | bytes, count: int, refused_ids: set[bytes]) -> TopicDeletion:
+def _delete_topic(
+    builder: ImageBuilder, topic: str | bytes, count: int, refused_ids: set[bytes], allows: Allows
+) -> TopicDeletion:
     by_name = isinstance(topic, str)
     name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else (None, topic)
     if count > 1:
@@ -190,13 +211,16 @@ def _delete_topic(builder: ImageBuilder, topic: str | bytes, count: int, refused
     if found.topic_id in refused_ids:
         message = "The provided topic name maps to an ID that was already supplied."
         return TopicDeletion(found.name, found.topic_id, ErrorCode.INVALID_REQUEST, message)
+    if not allows(len(found.partitions)):
+        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        return TopicDeletion(found.name, found.topic_id, code, code.message)
     builder.remove_topic(found.topic_id)
     builder.put_overrides((TOPIC, found.name), {})
     return TopicDeletion(found.name, found.topic_id)
 
 
 def create_partitions(
-    builder: ImageBuilder, topics: Sequence[MorePartitions], random: Shuffler
+    builder: ImageBuilder, topics: Sequence[MorePartitions], random: Shuffler, allows: Allows = anything
 ) -> Generator[None, None, list[NamedResult]]:
     """Grow the topics for which that is possible; a name that comes twice is answered once, refused."""
     counts = Counter(topic.name for topic in topics)
@@ -205,7 +229,7 @@ def create_partitions(
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            yield from _grow_topic(builder, topic, random)
+            yield from _grow_topic(builder, topic, random, allows)
             results[topic.name] = NamedResult(topic.name)
         except Refused as refused:
             results[topic.name] = NamedResult(topic.name, refused.error_code, refused.message)
@@ -213,7 +237,9 @@ def create_partitions(
     return list(results.values())
 
 
-def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -> Generator[None, None, None]:
+def _grow_topic(
+    builder: ImageBuilder, more: MorePartitions, random: Shuffler, allows: Allows
+) -> Generator[None, None, None]:
     image = builder.view()
     topic = image.topics_by_name.get(more.name)
     if topic is None:
@@ -229,6 +255,7 @@ def _grow_topic(builder: ImageBuilder, more: MorePartitions, random: Shuffler) -
         for replicas in assignments:
             check_assignment(replicas, image.brokers, replication_factor)
             yield
+    _charge(additional, allows)
     manual = more.assignments is not None
     added = yield from _new_partitions(builder, assignments, image, manual=manual, first=count)
     builder.put_topic(topic._replace(partitions=topic.partitions + added))

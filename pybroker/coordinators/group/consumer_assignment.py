@@ -123,8 +123,8 @@ def is_target_due(group: ConsumerGroup, settings: ConsumerSettings, group_epoch:
     last_ms = group.assignment_timestamp_ms
     if last_ms == 0:
         return True
-    interval_ms = settings.assignment_interval_ms(group.group_id)
-    return interval_ms == 0 or now_ms >= last_ms + interval_ms
+    # One of the future was worked out by a coordinator whose clock was ahead: the group must not wait for that time.
+    return not 0 <= now_ms - last_ms < settings.assignment_interval_ms(group.group_id)
 
 
 def _assignor(group: ConsumerGroup, settings: ConsumerSettings, after: ConsumerMember | None = None) -> Assignor:

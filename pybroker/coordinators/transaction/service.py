@@ -103,7 +103,7 @@ class TransactionCoordinator:
 
     def on_leadership(self, gained: set[int], lost: set[int]) -> None:
         """Partitions of ``__transaction_state`` that this broker leads from now on, or does not lead any more."""
-        self._led = (self._led | gained) - lost
+        self._led = (self._led - lost) | gained  # who is in both has a new leader epoch
         self._runtime.on_leadership(gained, lost)
 
     def on_high_watermark(self, partition: int, high_watermark: int) -> None:

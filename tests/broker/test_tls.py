@@ -1,0 +1,274 @@
+"""Listeners with TLS: stock clients get in, whoever speaks something else goes at once, and keys change in between."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer, KafkaProducer
+
+from pybroker import limits
+from pybroker.config.schema import ConfigError
+from pybroker.security.certificates import read_certificate
+from pybroker.testing import Broker
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pybroker_protocol.messages.metadata import MetadataRequest
+from tests.broker.wire_client import WireClient
+from tests.certificates import Authority
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def settings_of(authority: Authority, **more: str) -> dict[str, str | int | float]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.pem("broker")),
+        **{name.replace("_", "."): text for name, text in more.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Iterator[Broker]:
+    with Broker(settings_of(authority, message_max_bytes=str(4 << 20)), listen="SSL://127.0.0.1:0") as broker:
+        yield broker
+
+
+class TlsClient(WireClient):
+    """A raw client over TLS."""
+
+    def __init__(self, broker: Broker, authority: Authority, key: Path | None = None, **limits: Any) -> None:
+        super().__init__((broker.host, broker.port))
+        context = ssl.create_default_context(cafile=str(authority.ca))
+        for name, value in limits.items():
+            setattr(context, name, value)
+        if key is not None:
+            context.load_cert_chain(key)
+        for name, value in vars(self).items():
+            if isinstance(value, socket.socket):
+                self.tls = context.wrap_socket(value, server_hostname="localhost")
+                setattr(self, name, self.tls)
+                break
+
+
+def is_served(broker: Broker, authority: Authority, key: Path | None = None, **limits: Any) -> bool:
+    try:
+        with TlsClient(broker, authority, key, **limits) as client:
+            return client.ask(MetadataRequest(topics=None), 9) is not None
+    except OSError:
+        return False
+
+
+def test_stock_clients_speak_tls(broker: Broker, authority: Authority) -> None:
+    common: dict[str, Any] = {
+        "bootstrap_servers": f"localhost:{broker.port}",
+        "security_protocol": "SSL",
+        "ssl_cafile": str(authority.ca),
+    }
+    producer = KafkaProducer(**common, max_request_size=4 << 20)
+    values = [b"x", b"y" * 3_000_000, b"z" * 100_000]
+    for value in values:
+        producer.send("tls", value).get(20)
+    producer.close()
+    consumer = KafkaConsumer("tls", auto_offset_reset="earliest", max_partition_fetch_bytes=8 << 20, **common)
+    assert [next(consumer).value for _ in values] == values
+    consumer.close()
+    admin = AdminClient(
+        {"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL", "ssl.ca.location": str(authority.ca)}
+    )
+    assert "tls" in admin.list_topics(timeout=20).topics
+
+
+def test_clients_are_told_that_the_listener_speaks_tls(broker: Broker) -> None:
+    server = broker._running()
+    (endpoint,) = server.services.metadata.image.brokers[server.services.broker_id].endpoints.values()
+    assert endpoint.security_protocol == 1
+
+
+def test_sasl_goes_inside_of_tls(authority: Authority) -> None:
+    jaas = f'{PLAIN} required user_alice="a";'
+    settings = settings_of(authority) | {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": jaas,
+    }
+    with Broker(settings, listen="SASL_SSL://127.0.0.1:0") as broker:
+        producer = KafkaProducer(
+            bootstrap_servers=f"localhost:{broker.port}",
+            security_protocol="SASL_SSL",
+            ssl_cafile=str(authority.ca),
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="alice",
+            sasl_plain_password="a",
+        )
+        assert producer.send("both", b"x").get(20).offset == 0
+        producer.close()
+
+
+def test_who_speaks_something_else_goes_at_once(
+    broker: Broker, authority: Authority, kafka_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with WireClient((broker.host, broker.port)) as client:
+        assert client.ask(MetadataRequest(topics=None), 9) is None
+    assert "a client without TLS on a listener with TLS" in caplog.text
+    assert not is_served(kafka_broker, authority)
+    assert "a TLS client on a listener without TLS" in caplog.text
+    assert is_served(broker, authority)
+
+
+def test_a_connection_that_never_begins_its_handshake_is_bounded(
+    broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HALF_OPEN_MAX", 10)
+    idle = [socket.create_connection((broker.host, broker.port)) for _ in range(40)]
+    assert is_served(broker, authority)
+    idle[0].settimeout(10)
+    assert idle[0].recv(1) == b""
+    for each in idle:
+        each.close()
+
+
+def principals_of(broker: Broker) -> list[str]:
+    connections: Any = broker._running()._sockets
+    return [each.principal for each in connections.processor.connections if hasattr(each, "principal")]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ("DEFAULT", r"User:CN=alice,O=Tests\, Inc."),
+        (r"RULE:^CN=(.*?),O=.*$/$1/U, DEFAULT", "User:ALICE"),
+        (r"RULE:^CN=bob$/nobody/,RULE:^CN=([a-z]+),.*$/$1@$2/L", "User:alice@$2"),
+    ],
+)
+def test_a_certificate_says_who_it_is(authority: Authority, rules: str, expected: str) -> None:
+    settings = settings_of(
+        authority,
+        ssl_client_auth="required",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(authority.ca),
+        ssl_principal_mapping_rules=rules,
+    )
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        assert not is_served(broker, authority), "without a certificate"
+        other = Authority(authority.ca.parent, "another")
+        assert not is_served(broker, authority, other.pem("mallory")), "another authority's"
+        with TlsClient(broker, authority, authority.pem("alice")) as client:
+            assert client.ask(MetadataRequest(topics=None), 9).brokers
+            assert principals_of(broker) == [expected]
+
+
+def test_a_key_store_may_be_of_pkcs12(authority: Authority) -> None:
+    settings = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(authority.pkcs12("broker", "hunter2")),
+        "ssl.keystore.password": "hunter2",
+    }
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        assert is_served(broker, authority)
+
+
+def test_versions_of_tls_are_those_that_are_enabled(authority: Authority) -> None:
+    settings = settings_of(authority, ssl_enabled_protocols="TLSv1.2", ssl_protocol="TLSv1.2")
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        assert is_served(broker, authority)
+        assert not is_served(broker, authority, minimum_version=ssl.TLSVersion.TLSv1_3)
+
+
+def test_a_certificate_changes_while_the_broker_runs_and_connections_stand(authority: Authority) -> None:
+    with Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
+
+        def shown() -> bytes:
+            with TlsClient(broker, authority) as other:
+                return other.tls.getpeercert(binary_form=True) or b""
+
+        def alter(location: Path, **more: str) -> Any:
+            prefix = "listener.name.ssl.ssl"
+            texts = {f"{prefix}.keystore.location": str(location), f"{prefix}.keystore.type": "PEM", **more}
+            configs = [AlterableConfig(name=name, config_operation=0, value=text) for name, text in texts.items()]
+            resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            return client.ask(request, 1).responses[0]
+
+        before = shown()
+        assert alter(authority.ca.parent / "missing").error_code == ErrorCode.INVALID_REQUEST
+        refused = alter(authority.pem("somebody-else"))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "ssl.allow.dn.changes" in refused.error_message
+        assert shown() == before
+        assert alter(authority.pem("broker", days=3)).error_code == 0
+        assert shown() != before
+        assert client.ask(MetadataRequest(topics=None), 9).brokers, "the connection stands"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: {"ssl.keystore.location": ""}, "ssl.keystore.location"),
+        (lambda files: {"ssl.keystore.location": "/nowhere/x.pem"}, "ssl.keystore.location: /nowhere/x.pem cannot be"),
+        (lambda files: {"ssl.keystore.location": str(files.pem("late", days=-1))}, "expired on"),
+        (lambda files: {"ssl.keystore.location": str(files.ca)}, "holds no private key"),
+        (lambda files: {"ssl.keystore.type": "PKCS12"}, "set ssl.keystore.type=PEM"),
+        (lambda files: {"ssl.keystore.type": "BCFKS"}, "PEM and PKCS12 are served"),
+        (lambda files: {"ssl.keystore.location": str(files.pem("locked", password="hunter2"))}, "password right"),
+        (lambda files: {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "wrong",
+                        "ssl.keystore.location": str(files.pkcs12("broker", "hunter2"))}, ".password right"),
+        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": __file__}, "holds no certificate"),
+        (lambda files: {"ssl.enabled.protocols": "SSLv3"}, "ssl.enabled.protocols names SSLv3"),
+        (lambda files: {"ssl.principal.mapping.rules": "RULE:(/x/"}, "ssl.principal.mapping.rules: Invalid rule"),
+        (lambda files: {"ssl.cipher.suites": "NONSENSE"}, "ssl.cipher.suites"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_at_the_start(
+    authority: Authority, change: Callable[[Authority], dict[str, str]], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Broker(settings_of(authority) | change(authority), listen="SSL://127.0.0.1:0").start()
+    assert message in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_store_of_java_is_named_with_the_command_that_converts_it(authority: Authority) -> None:
+    file = authority.ca.parent / "store.jks"
+    file.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    with pytest.raises(ConfigError, match=r"keytool -importkeystore .*-deststoretype PKCS12"):
+        Broker({"ssl.keystore.location": str(file)}, listen="SSL://127.0.0.1:0").start()
+
+
+def test_brokers_of_a_cluster_reach_each_other_by_tls(authority: Authority, tmp_path: Path) -> None:
+    settings = settings_of(
+        authority,
+        ssl_client_auth="required",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(authority.ca),
+        pybroker_metadata=f"sqlite://{tmp_path}/metadata.db",
+    )
+    nodes = [settings | {"node.id": node} for node in (1, 2)]
+    with (
+        Broker(nodes[0], listen="SSL://127.0.0.1:0") as first,
+        Broker(nodes[1], listen="SSL://127.0.0.1:0") as second,
+    ):
+        key = authority.pem("client")
+        for broker in (first, second):
+            with TlsClient(broker, authority, key) as client:
+                client.create_topic(f"made-by-{broker.port}")  # one of them forwards it to the other
+        logging.getLogger(__name__).debug("both are served")
+
+
+def test_a_name_is_written_as_java_writes_it(authority: Authority) -> None:
+    der = ssl.PEM_cert_to_DER_cert(authority.pem("a+b").read_text().partition("-----END PRIVATE KEY-----\n")[2])
+    assert read_certificate(der).subject == r"CN=a\+b,O=Tests\, Inc."

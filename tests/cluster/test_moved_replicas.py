@@ -1,0 +1,74 @@
+"""Telling the controller where replicas lie that have moved: until it has it, and only the last place of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pybroker.cluster.decisions.brokers import FoundReplicas
+from pybroker.cluster.moved_replicas import MovedReplicas
+from pybroker_protocol.errors import ErrorCode
+from tests.storage.fake_env import FakeWorld
+
+ONE, OTHER = (b"topic-id--------", 0), (b"topic-id--------", 1)
+A, B = b"a" * 16, b"b" * 16
+
+
+class Controller:
+    """Keeps what it is told, and answers when a test says so."""
+
+    def __init__(self) -> None:
+        self.told: list[FoundReplicas] = []
+        self.answer: Callable[[int], None] = lambda error_code: None
+
+    def assign(self, found: FoundReplicas, done: Callable[[int], None]) -> None:
+        self.told.append(dict(found))
+        self.answer = done
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    return FakeWorld()
+
+
+@pytest.fixture
+def controller() -> Controller:
+    return Controller()
+
+
+@pytest.fixture
+def moved(world: FakeWorld, controller: Controller) -> MovedReplicas:
+    return MovedReplicas(world.timers, controller.assign)
+
+
+def test_what_comes_while_the_controller_is_asked_is_told_together_next(
+    moved: MovedReplicas, controller: Controller
+) -> None:
+    moved.tell(ONE, A)
+    moved.tell(ONE, B)
+    moved.tell(OTHER, A)
+    assert controller.told == [{ONE: A}]
+    controller.answer(0)
+    assert controller.told[1:] == [{ONE: B, OTHER: A}]
+    controller.answer(0)
+    assert len(controller.told) == 2
+
+
+def test_what_the_controller_did_not_take_is_told_again_where_the_replica_lies_by_then(
+    moved: MovedReplicas, controller: Controller, world: FakeWorld
+) -> None:
+    moved.tell(ONE, A)
+    controller.answer(ErrorCode.NOT_CONTROLLER)
+    moved.tell(ONE, B)
+    world.advance(10_000)
+    assert controller.told == [{ONE: A}, {ONE: B}]
+
+
+def test_nothing_is_told_after_the_end(moved: MovedReplicas, controller: Controller, world: FakeWorld) -> None:
+    moved.tell(ONE, A)
+    controller.answer(ErrorCode.NOT_CONTROLLER)
+    moved.close()
+    moved.tell(OTHER, A)
+    world.advance(10_000)
+    assert controller.told == [{ONE: A}]
