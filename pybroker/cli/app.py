@@ -16,7 +16,19 @@ from typing import Annotated
 
 import typer
 
-from pybroker.cli import brokers, cluster, consume, dump_log, groups, produce, topics, transactions
+from pybroker.cli import (
+    acls,
+    brokers,
+    cluster,
+    consume,
+    dump_log,
+    groups,
+    partitions,
+    produce,
+    quotas,
+    topics,
+    transactions,
+)
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
 from pybroker.cli.output import remark
 from pybroker.cli.standard_streams import open_closed_streams, silence_stdout
@@ -64,11 +76,14 @@ def serve(context: typer.Context) -> None:
 
 
 app.add_typer(topics.app, name="topics")
+app.add_typer(partitions.app, name="partitions")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(brokers.app, name="brokers")
+app.add_typer(quotas.app, name="quotas")
+app.add_typer(acls.app, name="acls")
 app.add_typer(cluster.app, name="cluster")
 app.command(name="dump-log")(dump_log.dump_log)
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -22,14 +21,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
+from pybroker.cli import supervisor
 from pybroker.cli.cluster_state import ASK, ClusterState, Known, read_state, remove_state, take_restarts, write_state
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import Json
 from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
-from pybroker.cli.supervisor import Member, Supervisor
+from pybroker.cli.supervisor import Member
 from pybroker.cli.workers import COMMAND, METADATA_FILE
+from pybroker.config.broker import internal_topic_factors
 
 app = typer.Typer(help="Run several brokers on this machine as one cluster.", no_args_is_help=True)
 
@@ -70,13 +71,14 @@ def up(
     if not timeout_ms.isdecimal():
         raise CommandFailed(f"pybroker.metadata.session.timeout.ms: {timeout_ms} is no number")
     common = [*COMMAND, *(("--dev",) if dev else ()), "--set", f"pybroker.metadata={url}"]
+    pairs = [*internal_topic_factors(brokers).items(), *pairs]
     common += [word for name, value in pairs if name != "pybroker.metadata" for word in ("--set", f"{name}={value}")]
     members = []
     for number in range(1, brokers + 1):
         name, address = f"broker-{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
         own = ["--listen", address, "--data-dir", str(directory / name), "--set", f"node.id={number}"]
         members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log"))
-    raise typer.Exit(asyncio.run(_Up(directory, members).run(url, int(timeout_ms))))
+    asyncio.run(_Up(directory, members).run(url, int(timeout_ms)))
 
 
 def _pairs(settings: list[str]) -> list[tuple[str, str]]:
@@ -110,10 +112,12 @@ class _Up:
         self._shown = {each.name: _size(each.log_path) for each in members}
         self._restarting: set[str] = set()
 
-    async def run(self, url: str, session_timeout_ms: int) -> int:
-        """Run it until Ctrl-C; the exit code."""
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-        supervisor = Supervisor(self._members, url, session_timeout_ms, restarts=False, on_change=self._note)
+    async def run(self, url: str, session_timeout_ms: int) -> None:
+        """Run it until Ctrl-C.  Raises ``CommandFailed`` where a broker could not start."""
+        supervisor.log.setLevel(logging.INFO)
+        supervisor.log.propagate = False  # the root logger is for the client library
+        supervisor.log.addHandler(_Remarks(self._show))
+        brokers = supervisor.Supervisor(self._members, url, session_timeout_ms, restarts=False, on_change=self._note)
         asyncio.get_running_loop().add_signal_handler(ASK, self._restart)
         take_restarts(self._directory)
         self._note()
@@ -121,12 +125,14 @@ class _Up:
         if self._console.is_terminal:
             self._progress.start()
         try:
-            return await supervisor.run(self._ready)
+            await brokers.run(self._ready)
         finally:
             self._progress.stop()
             follow.cancel()
             self._show_logs()
             remove_state(self._directory)
+        if brokers.failed is not None:
+            raise CommandFailed(f"{brokers.failed.name} did not start: {_last_line(brokers.failed.log_path)}")
 
     def _ready(self) -> None:
         self._progress.stop()
@@ -173,11 +179,28 @@ class _Up:
                         self._show(each.name, line.decode(errors="replace").rstrip())
 
     def _show(self, name: str, line: str) -> None:
-        self._console.print(Text.assemble((f"{name} | ", self._colours[name]), line))
+        self._console.print(Text.assemble((f"{name} | ", self._colours.get(name, "bold")), line))
+
+
+class _Remarks(logging.Handler):
+    """What the supervisor says, among the brokers' lines."""
+
+    def __init__(self, show: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show("cluster", record.getMessage())
 
 
 def _size(path: Path | None) -> int:
     return path.stat().st_size if path is not None and path.exists() else 0
+
+
+def _last_line(path: Path | None) -> str:
+    """Of a log: why its broker ended."""
+    lines = [] if path is None else path.read_text(errors="replace").split("\n")
+    return next((line.removeprefix("pybroker: ") for line in reversed(lines) if line), "it said nothing")
 
 
 @app.command("status")

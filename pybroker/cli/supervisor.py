@@ -54,6 +54,14 @@ class Member:
         """Its process, while it runs."""
         return None if self.process is None else self.process.pid
 
+    @property
+    def end(self) -> str:
+        """How its last life ended."""
+        code = self.exit_code
+        if code is not None and code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return "was not started" if code is None else f"ended with exit code {code}"
+
     async def live(self, on_change: Callable[[], None]) -> None:
         """Start it; returns when it has ended."""
         self._since = time.monotonic()
@@ -109,6 +117,7 @@ class Supervisor:
         self.members = members
         self.stopping = asyncio.Event()
         self.exit_code = 0
+        self.failed: Member | None = None  # whose start ended all
         self._database = metadata_url[len(_SQLITE) :] if metadata_url.startswith(_SQLITE) else None
         self._timeout_s = session_timeout_ms / 1000
         self._restarts = restarts
@@ -147,15 +156,15 @@ class Supervisor:
             if self.stopping.is_set():
                 return
             if not has_served:
-                log.error("%s ended with %s before it served", member.name, member.exit_code)
-                self.exit_code = 1
+                log.error("%s %s before it served", member.name, member.end)
+                self.exit_code, self.failed = 1, member
                 self.stopping.set()
             elif self._restarts:
                 pause_s = member.next_pause_s()
-                log.warning("%s ended with %s; it starts again in %.1f s", member.name, member.exit_code, pause_s)
+                log.warning("%s %s; it starts again in %.1f s", member.name, member.end, pause_s)
                 await self._until(self.stopping, pause_s)
             else:
-                log.warning("%s ended with %s", member.name, member.exit_code)
+                log.warning("%s %s", member.name, member.end)
                 await self._until_wanted(member)
 
     def _note(self) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from pybroker.cli.broker_process import LOG_FORMAT
 from pybroker.cli.standard_streams import silence_stdout
 from pybroker.cli.supervisor import Member, Supervisor
-from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker import BrokerConfig, internal_topic_factors
 from pybroker.config.schema import ConfigError
 
 METADATA_FILE: Final = "metadata.db"
@@ -55,6 +55,8 @@ def run_workers(
         return 1
     common = [*COMMAND, *(("--config", config_file) if config_file else ()), *(("--dev",) if dev else ())]
     common += [word for name, value in settings if name not in _OWN for word in ("--set", f"{name}={value}")]
+    factors = {name: value for name, value in internal_topic_factors(count).items() if not config.is_set(name)}
+    common += [word for name, value in factors.items() for word in ("--set", f"{name}={value}")]
     common += ["--set", f"pybroker.metadata={url}"]
     members = [Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)]) for i in range(count)]
 

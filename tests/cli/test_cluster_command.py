@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,26 @@ def test_brokers_are_killed_paused_resumed_and_restarted_by_name(tmp_path: Path,
     admin.close()
 
 
+def test_groups_work_in_a_cluster_of_fewer_brokers_than_internal_topics_have_replicas_by_default(
+    tmp_path: Path,
+) -> None:
+    command = [str(COMMAND), "cluster", "up", "--brokers", "1", "--port", "0", "--dev", "--data-dir", str(tmp_path)]
+    with serving(command) as served:
+        producer = KafkaProducer(bootstrap_servers=served.bootstrap)
+        producer.send("t", b"value").get(30)
+        producer.close()
+        consumer = KafkaConsumer(
+            "t",
+            bootstrap_servers=served.bootstrap,
+            group_id="g",
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=30_000,
+        )
+        assert next(consumer).value == b"value"
+        consumer.close()
+        assert served.stop(signal.SIGINT) == 0
+
+
 def test_paused_broker_ends_with_the_others(tmp_path: Path, cluster: Serving) -> None:
     control(tmp_path, "pause", "1")
     assert cluster.stop(signal.SIGTERM) == 0
@@ -82,6 +103,24 @@ def test_second_cluster_on_the_same_directory_is_refused(tmp_path: Path, cluster
     refused = CLI.run("cluster", "up", "--data-dir", str(tmp_path))
     assert refused.returncode == 1
     assert b"runs a cluster on" in refused.stderr
+
+
+def test_broker_that_cannot_start_ends_all_and_the_reason_is_the_last_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = CLI.run("cluster", "up", "--dev", "--brokers", "1", "--port", port, "--data-dir", str(tmp_path))
+    assert refused.returncode == 1
+    assert b"cluster | broker-1 ended with exit code 1 before it served" in refused.stdout
+    assert refused.stderr.decode() == (
+        f"pybroker: broker-1 did not start: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    )
+    assert b"no cluster runs" in CLI.run("cluster", "status", "--data-dir", str(tmp_path)).stderr
+
+
+def test_end_of_a_broker_is_told_among_the_logs(tmp_path: Path, cluster: Serving) -> None:
+    control(tmp_path, "kill", "broker-2")
+    assert cluster.process.stdout is not None
+    assert any(line == "cluster | broker-2 was ended by SIGKILL\n" for line in cluster.process.stdout)
 
 
 def test_unknown_broker_is_named_with_those_that_are_there(tmp_path: Path, cluster: Serving) -> None:

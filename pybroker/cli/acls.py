@@ -1,0 +1,269 @@
+"""``pybroker acls``: list, add and remove ACLs.
+
+Owns: how resources, operations and principals are named on the command line, and the shapes that are printed.
+Counterpart: kafka-acls.sh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.options import repeated
+from pybroker.cli.output import Output
+from pybroker.cli.wire_requests import ask
+from pybroker.security.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    Resource,
+    known,
+)
+
+app = typer.Typer(help="List, add and remove ACLs: who may do what.", no_args_is_help=True)
+
+_OPERATIONS = {each.name.lower().replace("_", "-"): each for each in AclOperation if each >= AclOperation.ALL}
+_VERSION = 1  # the first with prefixed patterns
+
+Topics = Annotated[list[str], repeated("--topic", "-t", metavar="NAME", help="A topic, or * for all.")]
+Groups = Annotated[list[str], repeated("--group", "-g", metavar="NAME", help="A group, or * for all.")]
+TransactionalIds = Annotated[list[str], repeated("--transactional-id", metavar="ID", help="An id, or * for all.")]
+Tokens = Annotated[list[str], repeated("--delegation-token", metavar="ID", help="A token by its id.")]
+Users = Annotated[list[str], repeated("--user", metavar="TYPE:NAME", help="A user whose tokens are concerned.")]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Names are what the resources' names begin with.")]
+Principals = Annotated[list[str], repeated("--principal", "-p", metavar="TYPE:NAME", help="Who, e.g. User:anna.")]
+Hosts = Annotated[list[str], repeated("--host", metavar="ADDRESS", help="From where, or * for everywhere.")]
+Operations = Annotated[list[str], repeated("--operation", "-o", metavar="NAME", help=f"{', '.join(_OPERATIONS)}.")]
+
+
+@admin_command(app, "list")
+def list_acls(
+    session: Session,
+    *,
+    topics: Topics,
+    groups: Groups,
+    transactional_ids: TransactionalIds,
+    tokens: Tokens,
+    users: Users,
+    cluster: Cluster = False,
+    principals: Principals,
+) -> None:
+    """List ACLs: all of them, or those that concern the named resources, whether literally, by a prefix or by *."""
+    resources = _resources(topics, groups, transactional_ids, tokens, users, cluster) or [(Resource.ANY, None)]
+    filters = [
+        _filter(kind, name, PatternType.MATCH if name is not None else PatternType.ANY, principal)
+        for kind, name in resources
+        for principal in _or_any(principals)
+    ]
+    with session.client() as client:
+        found = {acl for each in filters for acl in _described(client, each)}
+    _report(session.output, sorted(found))
+
+
+@admin_command(app, "add")
+def add_acls(
+    session: Session,
+    *,
+    topics: Topics,
+    groups: Groups,
+    transactional_ids: TransactionalIds,
+    tokens: Tokens,
+    users: Users,
+    cluster: Cluster = False,
+    prefixed: Prefixed = False,
+    principals: Principals,
+    hosts: Hosts,
+    operations: Operations,
+    deny: Annotated[bool, typer.Option("--deny", help="Forbid it; what is forbidden, nothing else allows.")] = False,
+) -> None:
+    """Allow principals operations on resources, or deny them with --deny."""
+    from pybroker_protocol.messages.create_acls import AclCreation, CreateAclsRequest
+
+    resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
+    if not resources or not principals or not operations:
+        raise typer.BadParameter("name a resource, a --principal and an --operation")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    acls = [
+        Acl(kind, name, pattern, principal, host, operation, Permission.DENY if deny else Permission.ALLOW)
+        for kind, name in resources
+        for principal in principals
+        for host in hosts or [WILDCARD]
+        for operation in map(_operation, operations)
+    ]
+    request = CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+            for acl in acls
+        ]
+    )
+    with session.client() as client:
+        response = retried(lambda: ask(client, request, min_version=_VERSION))
+    failures = []
+    for acl, result in zip(acls, response.results, strict=True):
+        if result.error_code:
+            why = result.error_message or describe_error_code(result.error_code)
+            failures.append(f"{known(Resource, acl.resource_type).name.lower()} {acl.resource_name}: {why}")
+    _report(session.output, [acl for acl, made in zip(acls, response.results, strict=True) if not made.error_code])
+    _fail(session.output, failures, len(acls))
+
+
+@admin_command(app, "remove")
+def remove_acls(
+    session: Session,
+    *,
+    topics: Topics,
+    groups: Groups,
+    transactional_ids: TransactionalIds,
+    tokens: Tokens,
+    users: Users,
+    cluster: Cluster = False,
+    prefixed: Prefixed = False,
+    principals: Principals,
+    hosts: Hosts,
+    operations: Operations,
+    every: Annotated[bool, typer.Option("--all", help="All ACLs, where nothing is named.")] = False,
+) -> None:
+    """Remove the ACLs that are exactly of the named resources, principals, hosts and operations, and print them."""
+    from pybroker_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+
+    resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
+    if not (resources or principals or hosts or operations or every):
+        raise typer.BadParameter("name what to remove, or say --all")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if resources else PatternType.ANY
+    filters = [
+        _filter(kind, name, pattern, principal, host, operation)
+        for kind, name in resources or [(Resource.ANY, None)]
+        for principal in _or_any(principals)
+        for host in _or_any(hosts)
+        for operation in [_operation(each) for each in operations] or [AclOperation.ANY]
+    ]
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
+    with session.client() as client:
+        response = retried(lambda: ask(client, request, min_version=_VERSION))
+    failures = [
+        result.error_message or describe_error_code(result.error_code)
+        for result in response.filter_results
+        if result.error_code
+    ]
+    removed = {_acl(each, each) for result in response.filter_results for each in result.matching_acls}
+    _report(session.output, sorted(removed))
+    _fail(session.output, failures, len(filters))
+
+
+def _resources(
+    topics: Sequence[str],
+    groups: Sequence[str],
+    transactional_ids: Sequence[str],
+    tokens: Sequence[str],
+    users: Sequence[str],
+    cluster: bool,
+) -> list[tuple[Resource, Any]]:
+    named = {
+        Resource.TOPIC: topics,
+        Resource.GROUP: groups,
+        Resource.TRANSACTIONAL_ID: transactional_ids,
+        Resource.DELEGATION_TOKEN: tokens,
+        Resource.USER: users,
+        Resource.CLUSTER: [CLUSTER_NAME] if cluster else [],
+    }
+    return [(kind, name) for kind, names in named.items() for name in names]
+
+
+def _or_any(names: list[str]) -> Sequence[str | None]:
+    return names or [None]
+
+
+def _operation(name: str) -> AclOperation:
+    operation = _OPERATIONS.get(name.lower().replace("_", "-"))
+    if operation is None:
+        raise typer.BadParameter(f"no such operation: {name}; there are {', '.join(_OPERATIONS)}")
+    return operation
+
+
+def _filter(
+    kind: Resource,
+    name: str | None,
+    pattern: PatternType,
+    principal: str | None,
+    host: str | None = None,
+    operation: AclOperation = AclOperation.ANY,
+) -> AclFilter:
+    return AclFilter(kind, name, pattern, principal, host, operation, Permission.ANY)
+
+
+def _fields(wanted: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission_type,
+    }
+
+
+def _described(client: Any, wanted: AclFilter) -> list[Acl]:
+    from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
+
+    response = retried(lambda: ask(client, DescribeAclsRequest(**_fields(wanted)), min_version=_VERSION))
+    if response.error_code:
+        raise CommandFailed(f"ACLs: {response.error_message or describe_error_code(response.error_code)}")
+    return [_acl(resource, each) for resource in response.resources for each in resource.acls]
+
+
+def _acl(resource: Any, entry: Any) -> Acl:
+    return Acl(
+        resource.resource_type,
+        resource.resource_name,
+        resource.pattern_type,
+        entry.principal,
+        entry.host,
+        entry.operation,
+        entry.permission_type,
+    )
+
+
+def _report(output: Output, acls: Sequence[Acl]) -> None:
+    shown = [
+        {
+            "permission": known(Permission, acl.permission_type).name.lower(),
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": _word(known(AclOperation, acl.operation).name),
+            "resource": _word(known(Resource, acl.resource_type).name),
+            "name": acl.resource_name,
+            "pattern": known(PatternType, acl.pattern_type).name.lower(),
+        }
+        for acl in acls
+    ]
+    columns = ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "NAME", "PATTERN")
+    output.result(shown, columns, [tuple(each.values()) for each in shown])
+
+
+def _word(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _fail(output: Output, failures: Sequence[str], asked: int) -> None:
+    if failures:
+        output.flush()
+        raise CommandFailed(f"{len(failures)} of {asked} failed: {failures[0]}")

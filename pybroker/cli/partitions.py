@@ -1,0 +1,374 @@
+"""``pybroker partitions``: move the replicas of partitions to other brokers, and elect their leaders.
+
+Owns: the shapes that these commands print, the wait until replicas have moved, and when a throttle is set and removed.
+Does not own where replicas go where the user does not say it (``spreading``), nor what a throttle is (``throttles``).
+Counterparts: kafka-reassign-partitions.sh, kafka-leader-election.sh.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.offset_reset import parse_topic_partitions
+from pybroker.cli.options import INT32_MAX
+from pybroker.cli.output import progress, remark
+from pybroker.cli.spreading import spread
+from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
+from pybroker.cli.topics import describe_existing
+from pybroker.cli.wire_requests import ask
+from pybroker_protocol.errors import ErrorCode
+
+app = typer.Typer(help="Move partitions to other brokers, and elect their leaders.", no_args_is_help=True)
+
+PREFERRED, UNCLEAN = 0, 1  # the election types of ElectLeaders
+_PAUSE_S = 0.2
+_REMOVING = '"pybroker partitions reassignments --remove-throttle"'
+
+Chosen = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[TOPIC[:N,M]…]", help="Topics, or some of their partitions.", default_factory=list, show_default=False
+    ),
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="All topics, internal ones as well.")]
+Answer = tuple[int, str | None]  # error code, message
+
+
+class Partition(NamedTuple):
+    """One partition, in the order of tables."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+class Reassignment(NamedTuple):
+    """A move that is under way."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+def choose(client: Any, texts: list[str], everything: bool) -> dict[Partition, dict[str, Any]]:
+    """The metadata of the partitions that were named; raises for one that does not exist."""
+    if bool(texts) == everything:
+        raise typer.BadParameter("name topics, or say --all")
+    try:
+        wanted = dict(parse_topic_partitions(text) for text in texts)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    found: dict[Partition, dict[str, Any]] = {}
+    for topic in describe_existing(client, list(wanted) or None):
+        numbers = wanted.get(topic["name"])
+        by_number = {each["partition_index"]: each for each in topic["partitions"]}
+        for number in sorted(by_number) if numbers is None else numbers:
+            if number not in by_number:
+                raise CommandFailed(f"{topic['name']}-{number}: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}")
+            found[Partition(topic["name"], number)] = by_number[number]
+    return found
+
+
+def parse_brokers(text: str, option: str) -> list[int]:
+    """Ids of brokers with commas between them, each once."""
+    ids = [int(part) if part.strip().isdecimal() else -1 for part in text.split(",")]
+    if min(ids) < 0 or max(ids) > INT32_MAX or len(set(ids)) < len(ids):
+        raise typer.BadParameter(f"{option} takes different ids of brokers with commas, not {text!r}")
+    return ids
+
+
+@admin_command(app, "reassign")
+def reassign(
+    session: Session,
+    *,
+    partitions: Chosen,
+    everything: All = False,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="ID,…", help="The replicas of each, the preferred leader first.")
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option("--brokers", metavar="ID,…", help="Spread them over these; else over all that run.")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", "-r", min=1, max=2**15 - 1, help="So many of each; else as many as now.")
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take back the moves that are under way.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when all have moved.")] = False,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            "--throttle", metavar="BYTES_PER_S", min=1, help="No broker sends or fetches more of what moves per second."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, move nothing.")] = False,
+) -> None:
+    """Move the replicas of partitions to other brokers, while they are in use.
+
+    As few as possible are copied where --to does not say where they go. A broker that is to be retired is left out of
+    --brokers. A throttle holds for all moves that are under way. It is taken away at the end of --wait, by --cancel,
+    and by "reassignments --remove-throttle", once nothing moves any more.
+    """
+    if (to is not None) + (brokers is not None or replicas is not None) + cancel > 1 or (cancel and (wait or dry_run)):
+        raise typer.BadParameter("--to, --cancel, and --brokers with --replicas exclude each other")
+    if throttle is not None and (cancel or dry_run):
+        raise typer.BadParameter("--throttle goes with moves, not with --cancel or --dry-run")
+    exact = None if to is None else parse_brokers(to, "--to")
+    allowed = None if brokers is None else parse_brokers(brokers, "--brokers")
+    with session.client() as client:
+        now = {each: list(state["replica_nodes"]) for each, state in choose(client, partitions, everything).items()}
+        if cancel:
+            under_way = dict.fromkeys(listed(client, now))
+            answers = alter(client, under_way)
+            remove_throttle(client, by_topic(under_way))
+            report(session, now, under_way, answers, done="cancelled")
+            return
+        plan = dict.fromkeys(now, exact) if exact else planned(client, settled(client, now), allowed, replicas)
+        changed = {each: wanted for each, wanted in plan.items() if wanted is not None and wanted != now[each]}
+        if dry_run:
+            report(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
+            return
+        if throttle is not None and changed:
+            set_throttle(client, moves(listed(client, None), now, changed), throttle)
+            remark(f"throttled to {throttle:,} bytes per second until {'all have moved' if wait else _REMOVING}")
+        answers = alter(client, changed)
+        begun = [each for each, (code, _) in answers.items() if not code]
+        if wait:
+            wait_until_moved(client, begun)
+        if throttle is not None and (wait or not begun):
+            remove_throttle(client, by_topic(changed))
+    report(session, now, changed, answers, done="moved" if wait else "started")
+
+
+def settled(client: Any, now: Mapping[Partition, list[int]]) -> dict[Partition, list[int]]:
+    """The replicas that each has when what is under way has ended."""
+    under_way = listed(client, now)
+    leaving = {each: moving.removing for each, moving in under_way.items()}
+    return {each: [broker for broker in held if broker not in leaving.get(each, ())] for each, held in now.items()}
+
+
+def planned(
+    client: Any, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
+) -> dict[Partition, list[int]]:
+    """Where the replicas go when nobody says it: those of each topic are spread by themselves."""
+    racks = {
+        each["broker_id"]: each.get("rack")
+        for each in client.describe_cluster()["brokers"]
+        if not each.get("is_fenced", False)
+    }
+    if unknown := sorted(set(allowed or ()) - set(racks)):
+        raise CommandFailed(f"no broker with the id {unknown[0]} runs: {', '.join(map(str, sorted(racks)))}")
+    plan: dict[Partition, list[int]] = {}
+    load: Counter[int] = Counter()
+    for each_of in by_topic(now).values():
+        # Of brokers that have as many of this topic, the one with the least of others comes first.
+        brokers = sorted(allowed or sorted(racks), key=load.__getitem__)
+        try:
+            plan |= spread({each: now[each] for each in each_of}, brokers, racks, replicas)
+        except ValueError as error:
+            raise CommandFailed(f"{each_of[0].topic}: {error}") from None
+        load.update(broker for each in each_of for broker in plan[each])
+    return plan
+
+
+def alter(client: Any, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, Answer]:
+    """AlterPartitionReassignments; ``None`` cancels.  Answers by partition."""
+    from pybroker_protocol.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        ReassignablePartition,
+        ReassignableTopic,
+    )
+
+    if not wanted:
+        return {}
+    topics = [
+        ReassignableTopic(
+            name=topic,
+            partitions=[ReassignablePartition(partition_index=each.number, replicas=wanted[each]) for each in each_of],
+        )
+        for topic, each_of in by_topic(wanted).items()
+    ]
+    response = retried(lambda: ask(client, AlterPartitionReassignmentsRequest(topics=topics)))
+    raise_whole(response.error_code, response.error_message)
+    return {
+        Partition(topic.name, each.partition_index): (each.error_code, each.error_message)
+        for topic in response.responses
+        for each in topic.partitions
+    }
+
+
+def listed(client: Any, partitions: Iterable[Partition] | None) -> dict[Partition, Reassignment]:
+    """ListPartitionReassignments: what is under way, of some partitions or of all."""
+    from pybroker_protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsTopics,
+    )
+
+    topics = None
+    if partitions is not None:
+        topics = [
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=[each.number for each in each_of])
+            for topic, each_of in by_topic(partitions).items()
+        ]
+    response = retried(lambda: ask(client, ListPartitionReassignmentsRequest(topics=topics)))
+    raise_whole(response.error_code, response.error_message)
+    return {
+        Partition(topic.name, each.partition_index): Reassignment(
+            list(each.replicas), list(each.adding_replicas), list(each.removing_replicas)
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def moves(
+    under_way: Mapping[Partition, Reassignment],
+    now: Mapping[Partition, list[int]],
+    changed: Mapping[Partition, list[int]],
+) -> list[Move]:
+    """All that will be under way: what is now, and with other ends what is changed."""
+    found = []
+    for each in sorted({*under_way, *changed}):
+        moving = under_way.get(each)
+        replicas, adding = (now[each], []) if moving is None else (moving.replicas, moving.adding)
+        sources = [broker for broker in replicas if broker not in adding]
+        wanted = changed.get(each, adding)
+        found.append(Move(*each, sources, [broker for broker in wanted if broker not in sources]))
+    return found
+
+
+def remove_throttle(client: Any, topics: Iterable[str]) -> list[Throttle]:
+    """What held replicas of ``topics`` back, and does no more; nothing, with a remark, while anything moves."""
+    found = find_throttles(client, topics)
+    if found and (left := len(listed(client, None))):
+        remark(f"the throttle stays, because {left} partitions are moving; {_REMOVING} takes it away")
+        return []
+    remove_throttles(client, found)
+    return found
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
+    """Partitions grouped, as requests name them."""
+    grouped: dict[str, list[Partition]] = {}
+    for partition in sorted(partitions):
+        grouped.setdefault(partition.topic, []).append(partition)
+    return grouped
+
+
+def raise_whole(code: int, message: str | None) -> None:
+    """Fail for what concerns a request as a whole."""
+    if code:
+        raise CommandFailed(message or describe_error_code(code))
+
+
+def wait_until_moved(client: Any, partitions: Sequence[Partition]) -> None:
+    """Return when none of them is on its way any more; Ctrl-C ends the wait, and not the moves."""
+    with progress("moving partitions", len(partitions)) as bar:
+        while left := len(listed(client, partitions)) if partitions else 0:
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=len(partitions) - left)
+            time.sleep(_PAUSE_S)
+
+
+def report(
+    session: Session,
+    now: Mapping[Partition, list[int]],
+    wanted: Mapping[Partition, list[int] | None],
+    answers: Mapping[Partition, Answer],
+    *,
+    done: str,
+) -> None:
+    """Print what became of each; raises ``CommandFailed`` when one failed."""
+    document = []
+    for each, (code, message) in sorted(answers.items()):
+        status = describe_error_code(code) if code else done
+        entry = {"topic": each.topic, "partition": each.number, "from": now[each], "to": wanted[each], "status": status}
+        document.append({**entry, "message": message or None})
+    print_answers(session, document, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS", "MESSAGE"), answers)
+
+
+def print_answers(
+    session: Session, document: list[dict[str, Any]], columns: Sequence[str], answers: Mapping[Partition, Answer]
+) -> None:
+    """The document of a change, and the failure where a part of it failed."""
+    session.output.result(document, columns, [tuple(entry.values()) for entry in document])
+    failed = sum(1 for code, _ in answers.values() if code)
+    if failed:
+        session.output.flush()
+        raise CommandFailed(f"{failed} of {len(answers)} partitions failed")
+
+
+@admin_command(app, "reassignments")
+def reassignments(
+    session: Session,
+    *,
+    remove: Annotated[
+        bool, typer.Option("--remove-throttle", help="Remove the throttles of moves, which have ended, and list those.")
+    ] = False,
+) -> None:
+    """List the moves that are under way."""
+    with session.client() as client:
+        found = listed(client, None)
+        if remove:
+            if found:
+                raise CommandFailed(f"{len(found)} partitions are moving; a throttle is removed when they have moved")
+            removed = remove_throttle(client, [topic["name"] for topic in describe_existing(client, None)])
+            session.output.result([each._asdict() for each in removed], ("OF", "NAME", "SETTING", "VALUE"), removed)
+            return
+    document = [{"topic": each.topic, "partition": each.number, **found[each]._asdict()} for each in sorted(found)]
+    columns = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")
+    session.output.result(document, columns, [tuple(entry.values()) for entry in document])
+
+
+@admin_command(app, "elect")
+def elect(
+    session: Session,
+    *,
+    partitions: Chosen,
+    everything: All = False,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Where no replica is in sync, one that is not; records may be lost.")
+    ] = False,
+) -> None:
+    """Have preferred replicas lead, or others where nobody can lead.
+
+    The preferred replica is the first one of a partition. A partition that needs no election is not listed.
+    """
+    from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+
+    with session.client() as client:
+        chosen = choose(client, partitions, everything)
+        request = ElectLeadersRequest(
+            election_type=UNCLEAN if unclean else PREFERRED,
+            topic_partitions=[
+                TopicPartitions(topic=topic, partitions=[each.number for each in each_of])
+                for topic, each_of in by_topic(chosen).items()
+            ],
+        )
+        response = retried(lambda: ask(client, request, min_version=1))
+    raise_whole(response.error_code, None)
+    answers = {
+        Partition(topic.topic, each.partition_id): (each.error_code, each.error_message)
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+        if each.error_code != ErrorCode.ELECTION_NOT_NEEDED
+    }
+    document = [
+        {
+            "topic": each.topic,
+            "partition": each.number,
+            "status": describe_error_code(code) if code else "elected",
+            "message": message or None,
+        }
+        for each, (code, message) in sorted(answers.items())
+    ]
+    print_answers(session, document, ("TOPIC", "PARTITION", "STATUS", "MESSAGE"), answers)

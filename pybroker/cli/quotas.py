@@ -1,0 +1,172 @@
+"""``pybroker quotas``: what clients may use, described, set and removed.
+
+Owns: how entities and quotas are written on the command line, and the shapes that are printed.  Which quotas there are
+and what they may be the broker says.  Counterpart: kafka-configs.sh for users, clients and ips.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.wire_requests import ask
+
+if TYPE_CHECKING:
+    from pybroker_protocol.messages.alter_client_quotas import OpData
+
+app = typer.Typer(help="What clients may use: describe, set and remove quotas.", no_args_is_help=True)
+
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")]
+ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Of connections from this address.")]
+UserDefault = Annotated[bool, typer.Option("--user-defaults", help="Of each user that has none of its own.")]
+ClientDefault = Annotated[bool, typer.Option("--client-defaults", help="Of each client id that has none of its own.")]
+IpDefault = Annotated[bool, typer.Option("--ip-defaults", help="Of each address that has none of its own.")]
+
+_EXACT, _DEFAULT = 0, 1  # how a component of DescribeClientQuotas names what it asks for
+_DEFAULT_NAME = "<default>"
+
+Entity = dict[str, str | None]
+
+
+def _entity(named: dict[str, str | None], defaults: dict[str, bool]) -> Entity:
+    """By type; raises ``typer.BadParameter`` where a name and the default are both given."""
+    entity: Entity = {kind: name for kind, name in named.items() if name is not None}
+    for kind, is_default in defaults.items():
+        if is_default and kind in entity:
+            raise typer.BadParameter(f"either a name or the default of a {kind}")
+        if is_default:
+            entity[kind] = None
+    return entity
+
+
+@admin_command(app, "describe")
+def describe_quotas(
+    session: Session,
+    *,
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    user_defaults: UserDefault = False,
+    client_defaults: ClientDefault = False,
+    ip_defaults: IpDefault = False,
+) -> None:
+    """Show the quotas that are set, all of them or those of what is named."""
+    from pybroker_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+
+    entity = _entity(
+        {"user": user, "client-id": client_id, "ip": ip},
+        {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
+    )
+    components = [
+        ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
+        for kind, name in entity.items()
+    ]
+    with session.client() as client:
+        reply = retried(lambda: ask(client, DescribeClientQuotasRequest(components=components, strict=False)))
+    if reply.error_code:
+        raise CommandFailed(f"quotas: {reply.error_message or describe_error_code(reply.error_code)}")
+    shown = sorted(
+        (
+            {
+                "entity": {part.entity_type: part.entity_name for part in entry.entity},
+                "quotas": {value.key: value.value for value in sorted(entry.values, key=lambda value: str(value.key))},
+            }
+            for entry in reply.entries
+        ),
+        key=lambda row: _entity_text(row["entity"]),
+    )
+    _show(session, shown)
+
+
+@admin_command(app, "set")
+def set_quotas(
+    session: Session,
+    *,
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=VALUE...", help="Like producer_byte_rate=1048576.")],
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    user_defaults: UserDefault = False,
+    client_defaults: ClientDefault = False,
+    ip_defaults: IpDefault = False,
+) -> None:
+    """Set quotas of a user, a client id, both, an address, or of all that have none of their own."""
+    from pybroker_protocol.messages.alter_client_quotas import OpData
+
+    operations = []
+    for quota in quotas:
+        key, equals, value = quota.partition("=")
+        try:
+            operations.append(OpData(key=key, value=float(value), remove=False))
+        except ValueError as error:
+            raise typer.BadParameter(f"{quota}: not of the form QUOTA=NUMBER") from error
+        if not equals:
+            raise typer.BadParameter(f"{quota}: not of the form QUOTA=NUMBER")
+    entity = _entity(
+        {"user": user, "client-id": client_id, "ip": ip},
+        {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
+    )
+    _alter(session, entity, operations)
+
+
+@admin_command(app, "remove")
+def remove_quotas(
+    session: Session,
+    *,
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA...", help="Like producer_byte_rate.")],
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    user_defaults: UserDefault = False,
+    client_defaults: ClientDefault = False,
+    ip_defaults: IpDefault = False,
+) -> None:
+    """Remove quotas of a user, a client id, both, an address, or of all that have none of their own."""
+    from pybroker_protocol.messages.alter_client_quotas import OpData
+
+    entity = _entity(
+        {"user": user, "client-id": client_id, "ip": ip},
+        {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
+    )
+    _alter(session, entity, [OpData(key=key, value=0.0, remove=True) for key in quotas])
+
+
+def _alter(session: Session, entity: Entity, operations: list[OpData]) -> None:
+    from pybroker_protocol.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasRequestEntityData,
+        AlterClientQuotasRequestEntryData,
+    )
+
+    if not entity:
+        raise typer.BadParameter("whose quotas: --user, --client-id, both, --ip, or their defaults")
+    parts = [AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+    entry = AlterClientQuotasRequestEntryData(entity=parts, ops=operations)
+    with session.client() as client:
+        reply = retried(lambda: ask(client, AlterClientQuotasRequest(entries=[entry], validate_only=False)))
+    for told in reply.entries:
+        if told.error_code:
+            raise CommandFailed(f"{_entity_text(entity)}: {told.error_message or describe_error_code(told.error_code)}")
+    changed = {operation.key: None if operation.remove else operation.value for operation in operations}
+    _show(session, [{"entity": entity, "quotas": changed}])
+
+
+def _entity_text(entity: Entity) -> str:
+    return " ".join(f"{kind}={_DEFAULT_NAME if name is None else name}" for kind, name in sorted(entity.items()))
+
+
+def _show(session: Session, shown: list[dict[str, Any]]) -> None:
+    session.output.result(
+        shown,
+        ("OF", "QUOTA", "VALUE"),
+        [
+            (_entity_text(row["entity"]), key, "removed" if value is None else f"{value:.15g}")
+            for row in shown
+            for key, value in row["quotas"].items()
+        ],
+    )

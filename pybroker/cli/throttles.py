@@ -1,0 +1,93 @@
+"""How fast replicas are copied while they are moved (KIP-73): the settings of brokers and topics that hold them back.
+
+Owns: which settings those are, and the requests that set, find and remove them.  Does not own when it is time for that
+(``partitions``).  Counterpart: ``--throttle`` of kafka-reassign-partitions.sh, and the end of its ``--verify``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.wire_requests import brokers
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+SENDERS, RECEIVERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+_SOURCES = {"DYNAMIC_BROKER_CONFIG", "DYNAMIC_TOPIC_CONFIG"}  # of what was set for this very broker or topic
+
+Changes = Mapping[str, tuple[str, str | None]]  # by name: operation and value, as kafka-python takes them
+
+
+class Move(NamedTuple):
+    """A partition on its way: the brokers that have it, and those that get it."""
+
+    topic: str
+    partition: int
+    sources: Sequence[int]
+    destinations: Sequence[int]
+
+
+class Throttle(NamedTuple):
+    """One setting that stands: ``of`` is ``broker`` or ``topic``."""
+
+    of: str
+    name: str
+    setting: str
+    value: str
+
+
+def set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
+    """Let no broker that runs send, or fetch, more than ``rate`` bytes per second of ``moves``, which are all of them.
+
+    What a topic's settings said before is replaced.  A broker that does not run is passed over: it would have to be
+    asked itself, and the others hold to the rate when it comes back.
+    """
+    running = set(brokers(client))
+    taking_part = {broker for move in moves for broker in (*move.sources, *move.destinations)}
+    rates: Changes = {name: ("SET", str(rate)) for name in RATES}
+    wanted: list[tuple[str, str, Changes]] = [("broker", str(each), rates) for each in sorted(taking_part & running)]
+    for topic in sorted({move.topic for move in moves}):
+        of_topic = sorted(move for move in moves if move.topic == topic)
+        senders = ",".join(f"{move.partition}:{broker}" for move in of_topic for broker in move.sources)
+        receivers = ",".join(f"{move.partition}:{broker}" for move in of_topic for broker in move.destinations)
+        wanted.append(("topic", topic, {SENDERS: ("SET", senders), RECEIVERS: ("SET", receivers)}))
+    _alter(client, wanted)
+
+
+def find_throttles(client: Any, topics: Iterable[str]) -> list[Throttle]:
+    """What holds replicas of ``topics`` back, and the rates of all brokers that run."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    resources = [ConfigResource(ConfigResourceType.BROKER, str(each), list(RATES)) for each in brokers(client)]
+    resources += [ConfigResource(ConfigResourceType.TOPIC, name, [SENDERS, RECEIVERS]) for name in sorted(topics)]
+    described = retried(lambda: client.describe_configs(resources, config_filter="all"))
+    return [
+        Throttle(of, name, setting, entry["value"])
+        for of, by_name in described.items()
+        for name, settings in by_name.items()
+        for setting, entry in sorted(settings.items())
+        if entry["config_source"] in _SOURCES
+    ]
+
+
+def remove_throttles(client: Any, found: Sequence[Throttle]) -> None:
+    """Have each setting back at its default."""
+    by_resource: dict[tuple[str, str], dict[str, tuple[str, str | None]]] = {}
+    for throttle in found:
+        by_resource.setdefault((throttle.of, throttle.name), {})[throttle.setting] = ("DELETE", None)
+    _alter(client, [(of, name, changes) for (of, name), changes in by_resource.items()])
+
+
+def _alter(client: Any, wanted: Sequence[tuple[str, str, Changes]]) -> None:
+    """IncrementalAlterConfigs; raises ``CommandFailed`` for the first resource that refuses."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    if not wanted:
+        return
+    resources = [ConfigResource(ConfigResourceType[of.upper()], name, configs=changes) for of, name, changes in wanted]
+    answers = retried(lambda: client.alter_configs(resources, raise_on_unknown=False))
+    for of, name, _ in wanted:
+        if (outcome := answers[of][name]) != "OK":
+            raise CommandFailed(f"{of} {name}: {outcome}")

@@ -1,0 +1,183 @@
+"""``pybroker partitions`` against a running cluster."""
+
+from __future__ import annotations
+
+import pytest
+from harness.waiting import wait_until
+from kafka import KafkaProducer
+
+from pybroker.cluster.image import PartitionImage
+from pybroker.testing import Cluster
+from tests.cli.command import CommandLine
+
+
+@pytest.fixture
+def cli(kafka_cluster: Cluster) -> CommandLine:
+    """``pybroker`` against three brokers; the topic ``orders`` has two replicas of each of three partitions."""
+    kafka_cluster.create_topic("orders", partitions=3, replication_factor=2)
+    producer = KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap)
+    for partition in range(3):
+        producer.send("orders", b"value", partition=partition)
+    producer.flush()
+    producer.close()
+    return CommandLine(kafka_cluster.bootstrap)
+
+
+def partition(cluster: Cluster, index: int = 0) -> PartitionImage:
+    """A partition of ``orders`` as the brokers that run know it."""
+    images = [node.image() for node in cluster.brokers.values() if node.is_running]
+    found = max(images, key=lambda image: image.epoch).partition("orders", index)
+    assert found is not None
+    return found
+
+
+def replicas(cluster: Cluster) -> list[list[int]]:
+    return [list(partition(cluster, index).replicas) for index in range(3)]
+
+
+def test_partitions_move_where_they_are_told_to(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    before = replicas(kafka_cluster)
+    (third,) = {1, 2, 3} - set(before[0])
+    (moved,) = cli.json("partitions", "reassign", "orders:0", "--to", f"{third},{before[0][0]}", "--wait")
+    assert moved == {
+        "topic": "orders",
+        "partition": 0,
+        "from": before[0],
+        "to": [third, before[0][0]],
+        "status": "moved",
+        "message": None,
+    }
+    assert replicas(kafka_cluster) == [[third, before[0][0]], *before[1:]]
+    assert cli.json("partitions", "reassignments") == []
+
+
+def test_broker_that_is_left_out_has_nothing_any_more(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    heading, *rows = cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait")
+    assert heading.split("\t") == ["TOPIC", "PARTITION", "FROM", "TO", "STATUS", "MESSAGE"]
+    assert [row.split("\t")[4] for row in rows] == ["moved"] * len(rows)
+    assert all(sorted(each) == [1, 2] for each in replicas(kafka_cluster))
+    assert cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait") == [heading]
+
+
+def test_replicas_are_added_and_a_dry_run_does_nothing(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    before = replicas(kafka_cluster)
+    planned = cli.json("partitions", "reassign", "orders", "--replicas", "3", "--dry-run")
+    assert [each["status"] for each in planned] == ["planned"] * 3
+    assert replicas(kafka_cluster) == before
+    cli.ok("partitions", "reassign", "orders", "--replicas", "3", "--wait")
+    assert replicas(kafka_cluster) == [each["to"] for each in planned]
+
+
+def test_move_to_a_dead_broker_is_under_way_until_it_is_cancelled(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    before = replicas(kafka_cluster)[0]
+    (absent,) = {1, 2, 3} - set(before)
+    kafka_cluster.kill(absent)
+    refused = cli.run("partitions", "reassign", "orders:0", "--brokers", f"{before[0]},9")
+    assert b"no broker with the id 9 runs" in refused.stderr
+    cli.ok("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0]}")
+    (under_way,) = cli.json("partitions", "reassignments")
+    assert (under_way["adding"], under_way["removing"]) == ([absent], [before[1]])
+    (cancelled,) = cli.json("partitions", "reassign", "orders", "--cancel")
+    assert cancelled["status"] == "cancelled"
+    assert replicas(kafka_cluster)[0] == before
+    assert cli.json("partitions", "reassignments") == []
+
+
+def throttles(cluster: Cluster) -> dict[str, str]:
+    """Whatever holds replicas back, as the metadata has it."""
+    images = [node.image() for node in cluster.brokers.values() if node.is_running]
+    image = max(images, key=lambda image: image.epoch)
+    return {
+        f"{name} {setting}": value
+        for (_, name), settings in image.configs.items()
+        for setting, value in settings.items()
+        if "replication.throttled" in setting
+    }
+
+
+def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    first, second = replicas(kafka_cluster)[0]
+    (absent,) = {1, 2, 3} - {first, second}
+    kafka_cluster.kill(absent)
+    begun = cli.run("partitions", "reassign", "orders:0", "--to", f"{absent},{first}", "--throttle", "1000000")
+    assert begun.returncode == 0, begun.stderr
+    assert b"throttled to 1,000,000 bytes per second" in begun.stderr
+    rates = {f"{each} {role}.replication.throttled.rate" for each in (first, second) for role in ("leader", "follower")}
+    assert throttles(kafka_cluster) == {
+        "orders leader.replication.throttled.replicas": f"0:{first},0:{second}",
+        "orders follower.replication.throttled.replicas": f"0:{absent}",
+        **dict.fromkeys(rates, "1000000"),
+    }
+    refused = cli.run("partitions", "reassignments", "--remove-throttle")
+    assert refused.returncode == 1
+    assert b"1 partitions are moving" in refused.stderr
+    kafka_cluster.restart(absent)
+    wait_until(lambda: replicas(kafka_cluster)[0] == [absent, first], "it has moved")
+    removed = cli.json("partitions", "reassignments", "--remove-throttle")
+    assert {(each["of"], each["name"], each["value"]) for each in removed} == {
+        ("broker", str(first), "1000000"),
+        ("broker", str(second), "1000000"),
+        ("topic", "orders", f"0:{first},0:{second}"),
+        ("topic", "orders", f"0:{absent}"),
+    }
+    assert throttles(kafka_cluster) == {}
+    assert cli.json("partitions", "reassignments", "--remove-throttle") == []
+
+
+def test_throttle_names_all_that_moves_and_goes_with_the_last_of_it(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    before = replicas(kafka_cluster)
+    (absent,) = {1, 2, 3} - set(before[0])
+    kafka_cluster.kill(absent)
+    cli.ok("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0][0]}")
+    present = sorted({1, 2, 3} - {absent})  # as many as replicas of each: what is under way counts by its end
+    cli.ok(
+        "partitions", "reassign", "orders", "--brokers", ",".join(map(str, present)), "--throttle", "1000000", "--wait"
+    )
+    assert [set(each) for each in replicas(kafka_cluster)] == [set(present)] * 3
+    assert throttles(kafka_cluster) == {}
+    cli.ok("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0][0]}", "--throttle", "1000000")
+    cli.ok("partitions", "reassign", "orders:1", "--to", f"{absent},{before[0][0]}", "--throttle", "2000000")
+    assert throttles(kafka_cluster)["orders follower.replication.throttled.replicas"] == f"0:{absent},1:{absent}"
+    cancelled = cli.run("partitions", "reassign", "orders:0", "--cancel")
+    assert b"the throttle stays, because 1 partitions are moving" in cancelled.stderr
+    cli.ok("partitions", "reassign", "orders:1", "--cancel")
+    assert throttles(kafka_cluster) == {}
+
+
+def test_preferred_replicas_lead_again_and_uncleanly_who_is_there(cli: CommandLine, kafka_cluster: Cluster) -> None:
+    preferred, other = replicas(kafka_cluster)[0]
+    kafka_cluster.kill(preferred)
+    wait_until(lambda: kafka_cluster.leader("orders", 0) == other, "another leader")
+    kafka_cluster.restart(preferred)
+    wait_until(lambda: len(partition(kafka_cluster).isr) == 2, "it is in sync")
+    assert {"topic": "orders", "partition": 0, "status": "elected", "message": None} in cli.json(
+        "partitions", "elect", "orders"
+    )
+    assert partition(kafka_cluster).leader == preferred
+    assert cli.json("partitions", "elect", "orders") == []
+    kafka_cluster.kill(other)
+    wait_until(lambda: partition(kafka_cluster).isr == (preferred,), "it is out of sync")
+    kafka_cluster.kill(preferred)
+    kafka_cluster.restart(other)
+    wait_until(lambda: kafka_cluster.leader("orders", 0) is None, "nobody leads")
+    refused = cli.run("partitions", "elect", "orders:0")
+    assert refused.returncode == 1
+    assert b"1 of 1 partitions failed" in refused.stderr
+    cli.ok("partitions", "elect", "orders:0", "--unclean")
+    assert partition(kafka_cluster).leader == other
+
+
+def test_nonsense_is_refused(cli: CommandLine) -> None:
+    for arguments, exit_code, says in (
+        (["reassign"], 2, "name topics, or say --all"),
+        (["elect", "orders:0", "--all"], 2, "name topics, or say --all"),
+        (["reassign", "orders", "--to", "1,1"], 2, "different ids of brokers"),
+        (["reassign", "orders", "--to", "1", "--brokers", "2"], 2, "exclude each other"),
+        (["reassign", "orders", "--replicas", "4"], 1, "4 replicas need as many brokers, and there are 3"),
+        (["reassign", "orders", "--throttle", "0"], 2, "--throttle"),
+        (["reassign", "orders", "--throttle", "1", "--cancel"], 2, "--throttle goes with moves"),
+        (["reassign", "orders:7"], 1, "orders-7: UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        refused = cli.run("partitions", *arguments)
+        assert refused.returncode == exit_code, refused.stderr
+        assert says in " ".join(refused.stderr.decode().replace("│", "").split())
