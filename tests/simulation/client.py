@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from harness.wire import WrongReply, api_key_of, read_reply, request_frame
@@ -112,14 +113,19 @@ class ClientConnection:
 def _errors_in(message: Any) -> list[int]:
     """Every error code in a response, for the trace."""
     found = []
-    for name in getattr(message, "__slots__", ()):
+    for name, is_code in _fields_of(message.__class__):
         value = getattr(message, name, None)
-        if name.endswith("error_code"):
+        if is_code:
             found += [int(value)] if value else []
-        elif isinstance(value, list):
+        elif value.__class__ is list and value:
             for item in value:
                 found += _errors_in(item)
     return found
+
+
+@cache
+def _fields_of(cls: type) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, name.endswith("error_code")) for name in getattr(cls, "__slots__", ()))
 
 
 class Client:
@@ -162,6 +168,9 @@ class Client:
                 return await self.ask(request, version, timeout_ms)
             except Disconnected:
                 await self.sleep(100)
+
+    def saw_epoch(self, partition: tuple[str, int], epoch: int) -> None:
+        """A leader epoch of a partition was told beside the metadata."""
 
     @property
     def server_has_died(self) -> bool:

@@ -71,6 +71,8 @@ class ClusterClient(Client):
         self._random = random
         self._connections: dict[Address, ClientConnection] = {}
         self._brokers: dict[int, Address] = {}
+        self.topics: dict[str, tuple[bytes, int]] = {}  # id and number of partitions, as far as they are known
+        self._topic_ids: dict[str, bytes] = {}  # of those, too, that are not there any more
         self._leaders: dict[Partition, tuple[int, int]] = {}  # broker id, leader epoch
         self._seen_epochs: dict[Partition, int] = {}
         self._coordinators: dict[tuple[int, str], Address] = {} if coordinators is None else coordinators
@@ -149,7 +151,23 @@ class ClusterClient(Client):
         leader = self._leaders.get(partition)
         return self._brokers.get(leader[0]) if leader is not None else None
 
-    def _lost_leader(self, partition: Partition) -> None:
+    async def ask_leader(self, partition: Partition, request: Request, version: int, timeout_ms: int) -> Any:
+        """The leader's response to a request that is for one partition alone; ``Disconnected`` without either.
+
+        Whoever asks looks at the error codes, and says so where the leader is another one (``lost_leader``).
+        """
+        address = self._address_of_leader(partition)
+        if address is None:
+            self.lost_leader(partition)
+            raise Disconnected("a leader is not known")
+        return await self._send_part(address, request, version, timeout_ms, [partition])
+
+    async def ask_broker(self, address: Address, request: Request, version: int, timeout_ms: int) -> Any:
+        """One broker's response to what no other can do; ``Disconnected``."""
+        return await self._to(address).send(request, version, timeout_ms)
+
+    def lost_leader(self, partition: Partition) -> None:
+        """Who led the partition does so no more."""
         self._leaders.pop(partition, None)
         self._refresh()
 
@@ -169,6 +187,12 @@ class ClusterClient(Client):
         finally:
             self._is_refreshing = False
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        topics = {topic.name: (topic.topic_id, len(topic.partitions)) for topic in response.topics}
+        for name, (topic_id, _) in topics.items():
+            if self._topic_ids.setdefault(name, topic_id) != topic_id:  # made anew, and so are its epochs
+                self._topic_ids[name] = topic_id
+                self._seen_epochs = {part: epoch for part, epoch in self._seen_epochs.items() if part[0] != name}
+        self.topics = topics
         for topic in response.topics:
             for found in topic.partitions:
                 self._learn((topic.name, found.partition_index), found.leader_id, found.leader_epoch)
@@ -183,6 +207,13 @@ class ClusterClient(Client):
         else:
             self._leaders[partition] = leader, epoch
 
+    def saw_epoch(self, partition: Partition, epoch: int) -> None:
+        """Who led the partition in an epoch before is not asked any more."""
+        if epoch > self._seen_epochs.get(partition, -1):
+            self._seen_epochs[partition] = epoch
+            if self.leader_epoch(*partition) < epoch:
+                self.lost_leader(partition)
+
     # --- what is split by leader -------------------------------------------------------------------------------------
 
     def _produce(self, request: ProduceRequest, version: int, timeout_ms: int) -> asyncio.Future[Any]:
@@ -191,7 +222,7 @@ class ClusterClient(Client):
             for data in topic.partition_data:
                 address = self._address_of_leader((topic.name, data.index))
                 if address is None:
-                    self._lost_leader((topic.name, data.index))
+                    self.lost_leader((topic.name, data.index))
                     return self._failed("a leader is not known")
                 if self._on_their_way.get((topic.name, data.index), (0, address))[1] != address:
                     return self._failed("the former leader has not answered yet")
@@ -284,7 +315,7 @@ class ClusterClient(Client):
                 key = name, getattr(partition, index)
                 address = self._address_of_leader(key)
                 if address is None:
-                    self._lost_leader(key)
+                    self.lost_leader(key)
                 else:
                     partition.current_leader_epoch = self.leader_epoch(*key)
                     parts.setdefault(address, {}).setdefault(name, []).append(partition)
@@ -296,7 +327,7 @@ class ClusterClient(Client):
         def lost(future: asyncio.Future[Any]) -> None:
             if not future.cancelled() and future.exception() is not None:
                 for partition in partitions:
-                    self._lost_leader(partition)
+                    self.lost_leader(partition)
 
         try:
             future = self._to(address).send(request, version, timeout_ms)
@@ -320,7 +351,7 @@ class ClusterClient(Client):
     def _look_at(self, topic: str, answers: list[Any], index: str) -> None:
         for answer in answers:
             if answer.error_code in LEADER_IS_ELSEWHERE:
-                self._lost_leader((topic, getattr(answer, index)))
+                self.lost_leader((topic, getattr(answer, index)))
 
 
 def _partitions_of(topics: dict[str, list[Any]], index: str) -> list[Partition]:

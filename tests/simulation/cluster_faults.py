@@ -36,6 +36,7 @@ FAULTS = {
     "slow threads": 2,
     "clock jump": 1,
     "full disk": 1,
+    "failed log dir": 2,
     "store away": 1,
     "store cut off": 2,
     "slow store": 2,
@@ -57,11 +58,14 @@ class ClusterFaults:
         self._random = simulation.new_random()
         self.counts: dict[str, int] = dict.fromkeys(FAULTS, 0)
         self._kinds = [name for name in FAULTS if name in enabled]
-        if not simulation.fsync_before_ack and "power failure" in self._kinds:
-            self._kinds.remove("power failure")  # what is not synced may be lost then, acknowledged or not
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._undo_count = 0
+
+    @property
+    def _may_lose_data(self) -> bool:
+        """Whether what is acknowledged may be lost with the power: only then it counts how many machines hold it."""
+        return not self._simulation.fsync_before_ack
 
     @property
     def _processes(self) -> list[Process]:
@@ -97,6 +101,7 @@ class ClusterFaults:
             "slow threads": lambda: self._for_a_while(lambda on: setattr(process, "slow_threads", on), process.name),
             "clock jump": lambda: self._clock_jump(process),
             "full disk": lambda: self._full_disk(process),
+            "failed log dir": lambda: self._fail_log_dir(process),
             "store away": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_away", on), "", 100, 9_000),
             "store cut off": lambda: self._cut_for_a_while(self._between(process.host, STORE_HOST), process.name),
             "slow store": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_slow", on)),
@@ -121,9 +126,12 @@ class ClusterFaults:
 
     def died(self, process: Process, how: str, *, power_failed: bool) -> None:
         """A broker's process has ended; start another in a while."""
+        note_loss = self._simulation.observer.power_fails(process) if power_failed and self._may_lose_data else None
         process.die(with_machine=power_failed)
         process.disk.reboot()
         detail = process.disk.lose_power() if power_failed else ""
+        if note_loss is not None:
+            note_loss()
         self._simulation.trace(process.name, f"{how}; {detail}" if detail else how)
         self._simulation.model.coordinator_moved()
         self._start_later(process)
@@ -172,6 +180,8 @@ class ClusterFaults:
 
     def _power_failure(self, process: Process) -> str | None:
         if process.server is None:
+            return None
+        if self._may_lose_data and not self._simulation.observer.may_lose_power(process):
             return None
         self.died(process, "power failure", power_failed=True)
         return process.name
@@ -291,6 +301,19 @@ class ClusterFaults:
             process.disk.room = None
 
         return f"{process.name} for {self._later(end, 100, 2_000)} ms"
+
+    def _fail_log_dir(self, process: Process) -> str | None:
+        """The second log dir of a machine fails for a while, for good until the broker is started again then."""
+        if len(process.log_dirs) < 2 or process.disk.broken:
+            return None
+        directory = process.disk.broken = str(process.log_dirs[1])
+
+        def mend() -> None:
+            process.disk.broken = ""
+            if process.server is not None:
+                self.died(process, "stopped for its log dir", power_failed=False)
+
+        return f"{directory.rpartition('/')[2]} of {process.name} for {self._later(mend, 500, 10_000)} ms"
 
     def _lose_session(self, process: Process) -> str | None:
         return process.name if self._ensemble.expire_session_of(process) else None

@@ -6,6 +6,8 @@ Owns the invariants of a cluster that need no client, each with a name of its ow
 - the committed prefix is the same on all replicas, never shrinks, and is in every later leader's log;
 - the high watermark never goes back within a leader epoch, and a follower's never passes what a leader committed;
 - leader epochs never go back;
+- a topic that is made anew under a name shows nothing of the one before it, and keeps its partitions;
+- a log's start never goes back in a process's life, and moves in no topic of which nothing is deleted;
 - images of one epoch are the same on all brokers;
 - one controller per controller epoch, and nobody else writes.
 
@@ -15,18 +17,24 @@ Committed is what was once below any leader's high watermark.  Logs are read fro
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
 
 from pybroker.cluster import store_codec
-from tests.simulation.model import Batch, LogModel, Model, check
-from tests.simulation.observer import batch_at
+from pybroker.storage.log.log_state import LogState
+from pybroker_protocol.uuids import uuid_text
+from tests.simulation.model import FLEETING, Batch, LogModel, Model, Violation, check, read_directory
+from tests.simulation.observer import batch_at, bytes_at
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage
     from pybroker.cluster.metadata_store import Transaction
     from pybroker.storage.log.log import Log
-    from tests.simulation.processes import Process
+    from tests.simulation.processes import Process, World
     from tests.simulation.store import Ensemble
 
 ONE_LEADER = "one leader per leader epoch"
@@ -36,27 +44,50 @@ LEADER_HAS_IT = "what was committed is in every later leader's log"
 WATERMARK = "the high watermark never goes back within a leader epoch"
 FOLLOWERS_WATERMARK = "a follower's high watermark never passes what a leader committed"
 EPOCHS = "leader epochs never go back"
+START = "the log start never goes back"
+PARTITIONS_STAY = "a topic keeps its partitions"
+PREDECESSOR = "a topic shows nothing of the one that had its name before"
+REMAINS = "what is deleted goes from every disk"
 SAME_IMAGE = "images of one epoch are the same on all brokers"
 ONE_CONTROLLER = "one controller per controller epoch"
 CONTROLLER_WRITES = "nobody but the controller writes"
 
 LIVE = "/live/"
+OFFSETS = frozenset({"log_start_offset", "log_end_offset", "high_watermark"})  # of a log
 
 Partition = tuple[str, int]
 
 
 class ReplicaFiles:
-    """The files of one replica, read on from where the last look ended."""
+    """The files of one replica, read on from where the last look ended, or anew where they are cleaned."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, path: Path, is_cleaned: bool) -> None:
+        self._path = path
+        self._prefix = f"{path}{os.sep}"
+        self._is_cleaned = is_cleaned
         self._base = -1
         self._position = 0
         self._offset = -1  # of the batch that is read next, where the place is known
 
+    def lie_in(self, path: Path) -> None:
+        """A replica may move to another log dir."""
+        if path is not self._path:
+            self._path, self._prefix, self._base = path, f"{path}{os.sep}", -1
+
+    def go_on_with(self, expected: Batch) -> bool:
+        """Whether exactly this batch lies where reading goes on; where it does not ``batch`` may find it elsewhere."""
+        size = len(expected.data)
+        if expected.base_offset != self._offset or self._base < 0 or self._is_cleaned:
+            return False
+        if bytes_at(f"{self._prefix}{self._base:020d}.log", self._position, size) != expected.data:
+            return False
+        self._position += size
+        self._offset = expected.last_offset + 1
+        return True
+
     def batch(self, offset: int) -> Batch | None:
         """The batch at an offset; None where the files have none."""
-        if offset != self._offset or self._base < 0:
+        if offset != self._offset or self._base < 0 or self._is_cleaned:
             self._find(offset)
         if self._base < 0:
             return None
@@ -72,11 +103,11 @@ class ReplicaFiles:
         return found
 
     def _here(self) -> Batch | None:
-        return batch_at(self._directory / f"{self._base:020d}.log", self._position)
+        return batch_at(f"{self._prefix}{self._base:020d}.log", self._position)
 
     def _find(self, offset: int) -> None:
         self._base, self._position = -1, 0
-        for file in sorted(self._directory.glob("*.log"), reverse=True):
+        for file in sorted(self._path.glob("*.log"), reverse=True):
             base = int(file.stem)
             if base <= offset:
                 position = 0
@@ -93,13 +124,40 @@ class Commit(NamedTuple):
     leader_epoch: int
 
 
+class Holders:
+    """Who may be relied on for what is committed to a partition: the replicas in sync, and those eligible to lead.
+
+    One whose machine lost power, and with that the end of its log, has not everything any more until it has come back
+    into this company.  As long as there is another nothing is lost, however many processes die; with the last one the
+    promise ends.
+    """
+
+    def __init__(self) -> None:
+        self.all: frozenset[int] = frozenset()
+        self.torn: frozenset[int] = frozenset()
+
+    def become(self, holders: frozenset[int], gone: frozenset[int]) -> None:
+        """The metadata names others; ``gone`` are machines that lost power and have not registered since."""
+        self.torn -= holders - self.all - gone  # who was away, and is back, has caught up
+        self.all = holders
+
+    def would_lose_all(self, broker_id: int) -> bool:
+        """Whether nobody would be left who has everything, if this one's machine lost power."""
+        return broker_id in self.all and self.all <= self.torn | {broker_id}
+
+    @property
+    def has_lost_all(self) -> bool:
+        return bool(self.all) and self.all <= self.torn
+
+
 class Replica:
     """One replica in one life of its broker, as it was seen last."""
 
-    def __init__(self, log: Log) -> None:
-        self.files = ReplicaFiles(Path(log.path))
-        self.seen = (-1, -1, -1)  # end, high watermark, leader epoch if it leads
-        self.verified = 0  # up to here it is the committed prefix
+    def __init__(self, log: Log, is_cleaned: bool) -> None:
+        self.topic_id: bytes = log.topic_id or b""  # of a cluster's topics there are none without
+        self.files = ReplicaFiles(log.path, is_cleaned)
+        self.seen = (-1, -1, -1, -1)  # start, end, high watermark, leader epoch if it leads
+        self.verified = log.log_start_offset  # up to here it is the committed prefix
         self.led_epoch = -1
         self.led_high_watermark = -1
 
@@ -107,17 +165,25 @@ class Replica:
 class ClusterObserver:
     """See the module's docstring."""
 
-    def __init__(self, model: Model, processes: list[Process], ensemble: Ensemble) -> None:
+    def __init__(self, model: Model, world: World, ensemble: Ensemble) -> None:
         self._model = model
-        self._processes = processes
+        self._scheduler = world.scheduler
+        self._processes = world.processes
+        self._moved: set[Process] = set()  # of which a log's offset was set since the last look
         self._replicas: dict[tuple[str, Partition], Replica] = {}
         self._lives: dict[str, int] = {}
+        # What was looked at last: each broker's image, numbers of led partitions and of logs, and each log's offsets.
+        self._roles: dict[str, Any] = {}
+        self._offsets: dict[str, dict[object, tuple[Log, int, int, int]]] = {}
         self._leaders: dict[tuple[bytes, int, int], str] = {}  # topic id, index, leader epoch
         self._commits: dict[Partition, list[Commit]] = {}
         self._images: dict[int, tuple[str, ClusterImage]] = {}
         self._seen_images: dict[str, ClusterImage] = {}
         self._controllers: dict[int, int] = {}  # controller epoch -> broker id
         self._stored_epochs: dict[str, tuple[int, int]] = {}
+        self._holders: dict[str, Holders] = {}  # by the partition's key in the store
+        self._gone: set[int] = set()  # machines that lost power, and are not registered again
+        self.promise_ended = ""  # of which partition all replicas that had everything have lost something
         ensemble.on_commit = self.committed_to_store
 
     # --- one event of a broker ---------------------------------------------------------------------------------------
@@ -130,62 +196,87 @@ class ClusterObserver:
         if self._lives.get(process.name) != process.lives:
             self._lives[process.name] = process.lives
             self._seen_images.pop(process.name, None)
+            self._offsets[process.name] = {}
             self._replicas = {key: seen for key, seen in self._replicas.items() if key[0] != process.name}
         metadata = getattr(server.services, "metadata", None)
         if metadata is not None and metadata.image is not self._seen_images.get(process.name):
             self._look_at_image(process.name, metadata.image)
-        led = self._led(server)
-        for partition_log in server._logs._logs.values():
+        # A partition is led, or led no more, by another image, or by an object that is new.
+        replicas = getattr(server.services, "replicas", None)
+        logs = server._logs._logs
+        count = sum(map(len, replicas._topics.values())) if replicas else 0
+        roles = metadata and metadata.image, count, len(logs)
+        is_led_so, self._roles[process.name] = self._roles.get(process.name) == roles, roles
+        if is_led_so and process not in self._moved:
+            return
+        self._moved.discard(process)
+        known = self._offsets[process.name]
+        for partition_log in logs.values():
             log = partition_log.opened
             if log is not None:
-                self._look_at_log(process, log, led.get((log.topic, log.partition)))
+                now = log, log.log_start_offset, log.log_end_offset, log.high_watermark
+                if not is_led_so or known.get(partition_log) != now:
+                    known[partition_log] = now
+                    self._look_at_log(process, log, self._led(server, log.topic_id, log.partition))
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Hear of every change of a log's offsets, so that ``look`` has nothing to do where there was none."""
+        set_anything = LogState.__setattr__
+
+        def set_and_note(log: LogState, name: str, value: Any) -> None:
+            set_anything(log, name, value)
+            if name in OFFSETS:
+                life = self._scheduler.life
+                process = None if life is None else life.process
+                self._moved.update(self._processes if process is None else (process,))
+
+        with patch.object(LogState, "__setattr__", set_and_note):
+            yield
 
     @staticmethod
-    def _led(server: Any) -> dict[Partition, Any]:
-        """The partitions that the broker leads, as far as it believes so itself."""
+    def _led(server: Any, topic_id: bytes, index: int) -> Any:
+        """A partition that the broker leads, as far as it believes so itself, else None."""
         replicas = getattr(server.services, "replicas", None)
-        if replicas is None:
-            return {}
-        return {
-            (partition.topic, partition.index): partition
-            for key, partitions in replicas._topics.items()
-            if isinstance(key, bytes)
-            for partition in partitions.values()
-            if not partition.gone
-        }
+        partition = None if replicas is None else replicas._topics.get(topic_id, {}).get(index)
+        return None if partition is None or partition.gone else partition
 
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def _look_at_log(self, process: Process, log: Log, leader: Any) -> None:
-        part = (log.topic, log.partition)
+        part = (self._model.topic(log.topic, log.topic_id), log.partition)
         replica = self._replicas.get((process.name, part))
         if replica is None:
-            replica = self._replicas[process.name, part] = Replica(log)
-        seen = (log.log_end_offset, log.high_watermark, -1 if leader is None else leader.leader_epoch)
+            is_cleaned = log.topic in self._model.compacted_topics
+            replica = self._replicas[process.name, part] = Replica(log, is_cleaned)
+        start, epoch = log.log_start_offset, -1 if leader is None else leader.leader_epoch
+        seen = (start, log.log_end_offset, log.high_watermark, epoch)
         if seen == replica.seen:
             return
-        replica.seen = seen
+        before, replica.seen = replica.seen[0], seen
+        replica.files.lie_in(log.path)
         where = f"{log.topic}-{log.partition} on {process.name}"
         end, high = log.log_end_offset, log.high_watermark
         stable = log.last_stable_offset
-        check(
-            log.log_start_offset <= stable <= high <= end <= log.next_offset,
-            "last stable offset <= high watermark <= log end",
-            f"{where}: start {log.log_start_offset}, stable {stable}, high {high}, end {end}, next {log.next_offset}",
-        )
-        check(end >= replica.verified, PREFIX_STAYS, f"{where}: cut at {end}, {replica.verified} was committed")
+        if not start <= stable <= high <= end <= log.next_offset:
+            offsets = f"start {start}, stable {stable}, high {high}, end {end}, next {log.next_offset}"
+            raise Violation("last stable offset <= high watermark <= log end", f"{where}: {offsets}")
+        if end < replica.verified:
+            raise Violation(PREFIX_STAYS, f"{where}: cut at {end}, {replica.verified} was committed")
+        if start != before:
+            check(before <= start, START, f"{where}: from {before} to {start}")
+            check(start == 0 or log.topic == FLEETING, START, f"{where}: it is {start}, and nothing was deleted")
         model = self._model.log(*part)
+        model.start_offset = max(start, model.start_offset)
+        replica.verified = max(start, replica.verified)
         if leader is not None:
             self._look_at_leader(process.name, where, leader, replica, high, end)
             if high > model.end_offset:
                 self._commit(part, where, replica, high, leader.leader_epoch)
         else:
             replica.led_epoch = -1
-            check(
-                high <= model.end_offset,
-                FOLLOWERS_WATERMARK,
-                f"{where}: it is {high}, and {model.end_offset} is committed",
-            )
+            if high > model.end_offset:
+                raise Violation(FOLLOWERS_WATERMARK, f"{where}: it is {high}, and {model.end_offset} is committed")
         self._verify(where, replica, model, min(high, model.end_offset), SAME_PREFIX)
 
     def _look_at_leader(self, broker: str, where: str, leader: Any, replica: Replica, high: int, end: int) -> None:
@@ -195,16 +286,13 @@ class ClusterObserver:
             check(other == broker, ONE_LEADER, f"{where} leads in epoch {epoch}, and so did {other}")
             replica.led_epoch, replica.led_high_watermark = epoch, -1
             self._check_has_committed(where, leader, replica, end)
-        check(
-            high >= replica.led_high_watermark,
-            WATERMARK,
-            f"{where}: from {replica.led_high_watermark} to {high} in epoch {epoch}",
-        )
+        if high < replica.led_high_watermark:
+            raise Violation(WATERMARK, f"{where}: from {replica.led_high_watermark} to {high} in epoch {epoch}")
         replica.led_high_watermark = high
 
     def _check_has_committed(self, where: str, leader: Any, replica: Replica, end: int) -> None:
         """The leader's log has whatever a leader of its epoch, or of one before, has committed."""
-        part = (leader.topic, leader.index)
+        part = (self._model.topic(leader.topic, leader.topic_id), leader.index)
         commits = self._commits.get(part, [])
         required = max(
             (commit.end_offset for commit in commits if commit.leader_epoch <= leader.leader_epoch), default=0
@@ -225,6 +313,7 @@ class ClusterObserver:
             assert batch is not None, (
                 f"{where}: nothing is written at {model.end_offset}, below the high watermark {high}"
             )
+            self._check_predecessor(part, batch)
             model.append(batch)
         replica.verified = model.end_offset
         commits = self._commits.setdefault(part, [])
@@ -232,27 +321,60 @@ class ClusterObserver:
         commits.append(Commit(model.end_offset, epoch))
         for process in self._processes:
             server: Any = process.server
-            later = self._led(server).get(part) if server is not None else None
+            later = self._led(server, replica.topic_id, part[1]) if server is not None else None
             if later is not None and later.leader_epoch > epoch:
                 other = self._replicas.get((process.name, part))
                 if other is not None:
+                    other.files.lie_in(later.log.path)
                     end = later.log.log_end_offset
                     self._check_has_committed(f"{part[0]}-{part[1]} on {process.name}", later, other, end)
+
+    @staticmethod
+    def _check_predecessor(part: Partition, batch: Batch) -> None:
+        name, _, topic_id = part[0].partition("@")
+        if name == FLEETING:
+            for offset, _, value in batch.records():
+                same = value.startswith(topic_id.encode())
+                check(same, PREDECESSOR, f"{part[0]}-{part[1]}: {value[:60]!r} at offset {offset}")
 
     @staticmethod
     def _verify(where: str, replica: Replica, model: LogModel, end: int, invariant: str) -> None:
         """The replica's bytes are the committed ones up to ``end``."""
         for expected in model.batches_from(replica.verified):
             if expected.base_offset >= end:
+                return
+            if not replica.files.go_on_with(expected):
                 break
-            found = replica.files.batch(expected.base_offset)
-            there = "nothing" if found is None else f"{found.base_offset} to {found.last_offset}, other bytes"
-            check(
-                found is not None and found.data == expected.data,
-                invariant,
-                f"{where}: {there}, where {expected.base_offset} to {expected.last_offset} is committed",
-            )
             replica.verified = expected.last_offset + 1
+        start = replica.verified
+        found = []
+        for expected in model.batches_from(start):
+            if expected.base_offset >= end:
+                break
+            batch = replica.files.batch(expected.base_offset)
+            found += [] if batch is None else [batch]
+            replica.verified = expected.last_offset + 1
+        model.check_replica(where, found, start, replica.verified, invariant)
+
+    def check_at_rest(self, process: Process) -> None:
+        """Everything that lies on a broker's disk is what was committed, from the start of each log to its end."""
+        server: Any = process.server
+        for partition_log in server._logs._logs.values():
+            log = partition_log.open()
+            model = self._model.log(self._model.topic(log.topic, log.topic_id), log.partition)
+            where = f"{log.topic}-{log.partition} on {process.name}"
+            check(log.log_end_offset == model.end_offset, SAME_PREFIX, f"{where} ends at {log.log_end_offset}")
+            found = read_directory(Path(log.path))
+            model.check_replica(where, found, log.log_start_offset, model.end_offset, SAME_PREFIX)
+        image = server.services.metadata.image
+        for path in sorted(path for directory in process.log_dirs for path in directory.glob(f"{FLEETING}-*")):
+            topic = image.topics_by_name.get(FLEETING)
+            index = path.name.removeprefix(f"{FLEETING}-")
+            if index.isdigit() and (path / "partition.metadata").exists():
+                is_there = topic is not None and int(index) < len(topic.partitions)
+                known = (path / "partition.metadata").read_text()
+                same = is_there and topic is not None and uuid_text(topic.topic_id) in known
+                check(same, REMAINS, f"{path} is of another topic than {topic and uuid_text(topic.topic_id)}: {known}")
 
     # --- images and the store ----------------------------------------------------------------------------------------
 
@@ -265,6 +387,14 @@ class ClusterObserver:
             check(not difference, SAME_IMAGE, f"epoch {image.epoch} on {broker} and on {known[0]}: {difference}")
         if before is not None:
             _check_epochs(broker, before, image)
+        self._forget_replicas_elsewhere(broker, image)
+
+    def _forget_replicas_elsewhere(self, broker: str, image: ClusterImage) -> None:
+        """What is not a replica of the broker any more may be deleted, and may come back as an empty one."""
+        for name, part in [key for key in self._replicas if key[0] == broker]:
+            topic = image.topics_by_id.get(self._replicas[name, part].topic_id)
+            if topic is None or broker_id_of(broker) not in topic.partitions[part[1]].replicas:
+                del self._replicas[name, part]
 
     def committed_to_store(self, revision: int, transaction: Transaction) -> None:
         """The metadata store has taken a transaction."""
@@ -282,6 +412,9 @@ class ClusterObserver:
             named = [key for key in (*puts, *transaction.deletes) if not key.startswith(LIVE)]
             checked = store_codec.CONTROLLER in transaction.checks
             check(checked or not named, CONTROLLER_WRITES, f"revision {revision} puts {named} and checks nothing")
+        for key in transaction.deletes:
+            self._holders.pop(key, None)
+        self._gone -= {int(key[len(store_codec.BROKERS) :]) for key in puts if key.startswith(store_codec.BROKERS)}
         for key, value in puts.items():
             if key.startswith(store_codec.PARTITIONS):
                 self._check_stored_partition(key, json.loads(value))
@@ -295,6 +428,54 @@ class ClusterObserver:
         check(isr <= replicas, "who is in sync is a replica", f"{key}: ISR {isr} of {replicas}")
         leader = fields["leader"]
         check(leader < 0 or leader in isr, "the leader is in sync", f"{key}: leader {leader}, ISR {isr}")
+        holders = self._holders.setdefault(key, Holders())
+        holders.become(frozenset(isr) | frozenset(fields.get("elr", ())), frozenset(self._gone))
+        self._note_end_of_promise(key, holders)
+
+    # --- power failures ----------------------------------------------------------------------------------------------
+
+    def may_lose_power(self, process: Process) -> bool:
+        """Whether everything committed outlives the loss of what this machine has not synced."""
+        broker_id = broker_id_of(process.name)
+        return not any(holders.would_lose_all(broker_id) for holders in self._holders.values())
+
+    def power_fails(self, process: Process) -> Callable[[], None]:
+        """A machine is about to lose what it has not synced; what is returned notes of which partitions it did."""
+        before = list(self._ends_on(process.log_dirs)) if self._images else []
+
+        def failed() -> None:
+            broker_id = broker_id_of(process.name)
+            self._gone.add(broker_id)  # its leader may have it join yet, for what it had
+            for path, key, end in before:
+                holders = self._holders.get(key)
+                if holders is not None and _end_of(path) < end:
+                    holders.torn |= {broker_id}
+                    self._note_end_of_promise(key, holders)
+
+        return failed
+
+    def _ends_on(self, log_dirs: Sequence[Path]) -> Iterator[tuple[Path, str, int]]:
+        """Each partition's directory on a machine, the partition's key in the store, and where its files end."""
+        _, image = self._images[max(self._images)]
+        for path in sorted(path for directory in log_dirs for path in directory.iterdir()):
+            name, _, index = path.name.rpartition("-")
+            topic = image.topics_by_name.get(name)
+            if topic is not None and index.isdigit():
+                yield path, store_codec.partition_key(topic.topic_id, int(index)), _end_of(path)
+
+    def _note_end_of_promise(self, key: str, holders: Holders) -> None:
+        if holders.has_lost_all and not self.promise_ended:
+            self.promise_ended = f"{key}: all of {sorted(holders.all)} have lost something"
+
+
+def broker_id_of(name: str) -> int:
+    """Of a process of the run."""
+    return int(name.rpartition("-")[2])
+
+
+def _end_of(path: Path) -> int:
+    batches = read_directory(path)
+    return batches[-1].last_offset + 1 if batches else 0
 
 
 _IMAGE_FIELDS = ("cluster_id", "brokers", "controller_id", "topics_by_name", "configs", "features", "next_producer_id")
@@ -321,6 +502,8 @@ def _check_epochs(broker: str, before: ClusterImage, image: ClusterImage) -> Non
         old = before.topics_by_id.get(topic_id)
         if old is None or old is topic:
             continue
+        count = len(topic.partitions)
+        check(count >= len(old.partitions), PARTITIONS_STAY, f"{topic.name} has {count} on {broker}")
         for index, (was, now) in enumerate(zip(old.partitions, topic.partitions, strict=False)):
             went = (was.leader_epoch, was.partition_epoch), (now.leader_epoch, now.partition_epoch)
             check(went[0] <= went[1], EPOCHS, f"{topic.name}-{index} on {broker}: from {went[0]} to {went[1]}")

@@ -5,38 +5,64 @@ Owns: the scenario that a seed stands for.  At its end every replica is in sync 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from pybroker.cluster import bootstrap
-from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC
 from pybroker.coordinators.partitioning import partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.simulation.client import Client
+from tests.simulation.administrator import Administrator, set_config
+from tests.simulation.client import Client, Disconnected
 from tests.simulation.cluster_client import LEADER_IS_ELSEWHERE, ClusterClient
 from tests.simulation.cluster_faults import FAULTS, ClusterFaults
 from tests.simulation.cluster_observer import ClusterObserver
+from tests.simulation.consumer_members import ConsumerMember
+from tests.simulation.consuming import find_coordinator
+from tests.simulation.fleeting import FleetingReader, FleetingWriter
 from tests.simulation.members import ClassicMember
 from tests.simulation.model import check
 from tests.simulation.network import Address
+from tests.simulation.old_reader import OldReader
 from tests.simulation.processes import PORT, Process
 from tests.simulation.producers import RETRIED, CarelessProducer, IdempotentProducer
 from tests.simulation.run import CALM_MS_MAX, OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.store import Ensemble
+from tests.simulation.switching_members import SwitchingMember
+from tests.simulation.topic_administrator import TopicAdministrator
 from tests.simulation.transactions import Reader, TransactionalProducer
 from tests.simulation.watermark_watcher import WatermarkWatcher
-from tests.simulation.workload import classic_members, coordinator_settings, transactional_producers
+from tests.simulation.workload import (
+    CLEANING,
+    COORDINATORS_SEGMENT_BYTES,
+    TABLE,
+    classic_members,
+    consumer_members,
+    coordinator_settings,
+    readers_of,
+    table_writers,
+    topic_settings,
+    transactional_producers,
+)
 
+if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage
+
+COORDINATORS_PARTITIONS = 2
 METADATA_URL = "sqlite:////simulated"  # of whatever kind: the store is made here
+
+Member = ClassicMember | ConsumerMember | SwitchingMember
 
 
 class ClusterSimulation(Run):
     """See the module's docstring.  ``active_ms`` is virtual time; ``replication_factor`` None: as many as brokers.
 
-    ``with_groups``: there are groups and transactions, too; without them a run is short.
+    ``with_groups``: there are groups and transactions, too; without them a run is short.  ``with_old_readers``: there
+    are readers that know no leader epochs: where no broker is cut off they are told nothing wrong all the same.
     """
 
     def __init__(
@@ -46,6 +72,7 @@ class ClusterSimulation(Run):
         brokers: int = 3,
         replication_factor: int | None = None,
         with_groups: bool = True,
+        with_old_readers: bool = False,
         active_ms: int = 20_000,
         faults: frozenset[str] = frozenset(FAULTS),
         write_trace: Callable[[str], None] | None = None,
@@ -54,6 +81,7 @@ class ClusterSimulation(Run):
         super().__init__(seed, active_ms, write_trace, steps_max)
         random = self.random
         self._with_groups = with_groups
+        self._with_old_readers = with_old_readers
         self.fsync_before_ack = random.random() < 0.5
         self.large_batches = random.random() < 0.5  # else many small segments
         self.replication_factor = replication_factor or brokers
@@ -62,16 +90,27 @@ class ClusterSimulation(Run):
         self.late_requests_ms = 20_000  # a partition may hold them as long
         self.retried = RETRIED | LEADER_IS_ELSEWHERE | {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
         self.session_timeout_ms = random.choice((2_000, 6_000))
+        self._is_administered = random.random() < 0.5
+        self.cleans = with_groups and random.random() < 0.4  # a cleaner, with a topic and the coordinators' to clean
+        self._deletions_go = random.random() < 0.5
+        if self.cleans:
+            self.model.compacted_topics = {
+                TABLE: self._deletions_go,
+                **dict.fromkeys(COORDINATORS_SEGMENT_BYTES, False),
+            }
         self.ensemble = Ensemble(self.world, self.session_timeout_ms)
         self.ensemble.tears_snapshots = False  # as SQLite: brokers do not take them as they may be yet
         common = self._settings()
+        log_dirs = random.choice((("a",), ("a", "b"))) if self._is_administered else ("a",)
         for broker_id in range(brokers):
             data_dir = self._root / str(broker_id)
-            data_dir.mkdir()
+            dirs = [data_dir / name for name in log_dirs]
+            for directory in dirs:
+                directory.mkdir(parents=True)
             settings = {**common, "node.id": str(broker_id)}
-            process = self.world.broker(f"10.0.1.{broker_id}", data_dir, settings, f"broker-{broker_id}")
+            process = self.world.broker(f"10.0.1.{broker_id}", data_dir, settings, f"broker-{broker_id}", dirs)
             process.monotonic_origin_ms = random.randrange(1 << 32)
-        self.observer = ClusterObserver(self.model, self.world.processes, self.ensemble)
+        self.observer = ClusterObserver(self.model, self.world, self.ensemble)
         self.faults = ClusterFaults(self, faults)
 
     def _settings(self) -> dict[str, str]:
@@ -88,7 +127,9 @@ class ClusterSimulation(Run):
             "default.replication.factor": str(self.replication_factor),
             "min.insync.replicas": str(self.min_insync_replicas),
             "replica.lag.time.max.ms": random.choice(("1500", "4000")),
-            "log.cleaner.enable": "false",
+            "log.retention.check.interval.ms": "1000",
+            "log.cleaner.enable": str(self.cleans).lower(),
+            **(CLEANING if self.cleans else {}),
             "replica.high.watermark.checkpoint.interval.ms": "2000",
             "log.flush.offset.checkpoint.interval.ms": random.choice(("3000", "60000")),
         }
@@ -101,17 +142,27 @@ class ClusterSimulation(Run):
     def may_be_fenced(self) -> bool:
         return True
 
-    def is_current(self, client: Client, group: str) -> bool:
-        """As the newest image of any broker has it: a coordinator that is cut off may not know that it was deposed."""
+    def _newest_image(self) -> ClusterImage:
         images = [process.server.services.metadata.image for process in self.world.processes if process.server]
-        newest = max(images, key=lambda image: image.epoch)
-        topic = newest.topics_by_name.get(GROUP_METADATA_TOPIC)
+        return max(images, key=lambda image: image.epoch)
+
+    def _coordinator(self, group: str) -> Process | None:
+        """As the newest image of any broker has it: one that is cut off may not know that it was deposed."""
+        topic = self._newest_image().topics_by_name.get(GROUP_METADATA_TOPIC)
+        leader = NO_LEADER if topic is None else topic.partitions[partition_for(group, len(topic.partitions))].leader
+        return None if leader == NO_LEADER else self.world.processes[leader]
+
+    def is_current(self, client: Client, group: str) -> bool:
         assert isinstance(client, ClusterClient)
-        if topic is None or client.coordinator is None:
-            return False
-        leader = topic.partitions[partition_for(group, len(topic.partitions))].leader
-        process = client.coordinator.process
-        return process is not None and process.life is client.coordinator and process.name == f"broker-{leader}"
+        process = self._coordinator(group)
+        return process is not None and client.coordinator is not None and process.life is client.coordinator
+
+    def knows_members(self, client: Client, group: str) -> bool:
+        return self.is_current(client, group)
+
+    def members_of(self, group: str) -> set[str]:
+        process = self._coordinator(group)
+        return set() if process is None else self._members_at([process], group)
 
     def serves(self, process: Process) -> bool:
         """Whether the broker has started and accepts connections."""
@@ -119,8 +170,10 @@ class ClusterSimulation(Run):
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
-    def _replaced(self) -> AbstractContextManager[object]:
-        return patch.object(bootstrap, "shared_store", lambda *_: self.ensemble.store())
+    @contextmanager
+    def _replaced(self) -> Iterator[None]:
+        with patch.object(bootstrap, "shared_store", lambda *_: self.ensemble.store()), self.observer.watching():
+            yield
 
     def _run(self) -> None:
         for process in self.world.processes:
@@ -137,11 +190,15 @@ class ClusterSimulation(Run):
             went_on, dead = self.world.step()
             check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")
             for process in dead:
+                self.observer.look(process)  # what it had committed by then may be acknowledged already
                 self.faults.died(process, "died in a system call", power_failed=False)
             self._check_step()
             life = self.scheduler.last_life
             if life is not None and life.process is not None:
                 self.observer.look(life.process)
+            if self.observer.promise_ended:
+                self.trace("PROMISE", f"has ended: {self.observer.promise_ended}")
+                break
 
     def _fault_counts(self) -> dict[str, int]:
         return self.faults.counts
@@ -153,12 +210,26 @@ class ClusterSimulation(Run):
         await self._create_topics(admin)
         writers, readers = self._clients()
         transactional = transactional_producers(self, self.random, lambda: True) if self._with_groups else []
+        tables = table_writers(self, self.random) if self.cleans else []
+        readers += readers_of(self, [TABLE]) if self.cleans else []
         transformers = [client for client in transactional if client.inputs]
-        members = classic_members(self, self.random) if self._with_groups else []
-        groups: list[ClassicMember | TransactionalProducer] = [*members, *transformers]
-        all_writers = [*writers, *(client for client in transactional if not client.inputs)]
+        members = self._members() if self._with_groups else []
+        groups: list[Member | TransactionalProducer] = [*members, *transformers]
+        all_writers = [*writers, *tables, *(client for client in transactional if not client.inputs)]
         writer_tasks = [self.scheduler.create_task(writer.run()) for writer in all_writers]
         reader_tasks = [self.scheduler.create_task(reader.run()) for reader in (*readers, *groups)]
+        fleeting = self._fleeting_readers()
+        reader_tasks += [self.scheduler.create_task(reader.run()) for reader in fleeting]
+        if self._is_administered:
+            administrators: list[Administrator] = [
+                self._administrator(),
+                TopicAdministrator(self, "topic-administrator"),
+            ]
+            busy: list[Administrator | FleetingWriter] = [
+                *administrators,
+                *(FleetingWriter(self, f"fleeting-writer-{i}") for i in range(2)),
+            ]
+            writer_tasks += [self.scheduler.create_task(each.run()) for each in busy]
         await admin.sleep(self._active_ms)
         self.calm = True
         self.faults.end()
@@ -166,6 +237,9 @@ class ClusterSimulation(Run):
         await self._within(writer_tasks, "every producer's batches are acknowledged")
         await self._until(self._all_in_sync, "every replica is in sync again")
         await self._until(lambda: self._have_read_all(readers), "every reader has read everything")
+        for reader in fleeting:
+            await self._until(reader.has_read_all, "what is left of what was deleted is read")
+        await self._at_rest(admin, TOPIC)  # what is committed is to be seen before groups can have read everything
         for group in dict.fromkeys(client.group for client in groups):
             await self._caught_up(admin, group)
         self.leaving = True
@@ -179,16 +253,16 @@ class ClusterSimulation(Run):
         self._finished = True
 
     async def _create_topics(self, admin: Client) -> None:
-        segment_bytes = "300000" if self.large_batches else "4000"
+        wanted = topic_settings(self.cleans, self.large_batches, self._deletions_go)
         topics = [
             CreatableTopic(
                 name=name,
                 num_partitions=PARTITIONS,
                 replication_factor=self.replication_factor,
                 assignments=[],
-                configs=[CreatableTopicConfig(name="internal.segment.bytes", value=segment_bytes)],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in own.items()],
             )
-            for name in (TOPIC, OUTPUTS)
+            for name, own in wanted.items()
         ]
         while True:
             request = CreateTopicsRequest(topics=topics, timeout_ms=5_000, validate_only=False)
@@ -197,9 +271,24 @@ class ClusterSimulation(Run):
                 break
             admin.disconnect()  # another broker may know better
             await admin.sleep(200)
-        asked = [MetadataRequestTopic(topic_id=bytes(16), name=name) for name in (TOPIC, OUTPUTS)]
+        asked = [MetadataRequestTopic(topic_id=bytes(16), name=name) for name in wanted]
         described = await admin.insist(MetadataRequest(topics=asked), 12)
+        while any(topic.error_code for topic in described.topics):  # of a broker that has not heard of them yet
+            await admin.sleep(100)
+            described = await admin.insist(MetadataRequest(topics=asked), 12)
         self.topic_ids = {topic.name: topic.topic_id for topic in described.topics}
+        if self.cleans:
+            for key_type, (topic, segment_bytes) in enumerate(COORDINATORS_SEGMENT_BYTES.items()):
+                await find_coordinator(admin, "any", key_type)
+                await self._set_segment_bytes(admin, topic, segment_bytes)
+
+    @staticmethod
+    async def _set_segment_bytes(admin: Client, topic: str, segment_bytes: str) -> None:
+        while True:
+            with suppress(Disconnected):
+                if await set_config(admin, topic, "internal.segment.bytes", segment_bytes) == 0:
+                    return
+            await admin.sleep(100)
 
     def _clients(self) -> tuple[list[IdempotentProducer | CarelessProducer], list[Reader | WatermarkWatcher]]:
         """Who writes until everything is written, and who reads until told to leave."""
@@ -217,7 +306,23 @@ class ClusterSimulation(Run):
             Reader(self, f"reader-{i}", partitions, read_committed=bool(i % 2)) for i in range(random.randint(1, 2))
         ]
         readers.append(WatermarkWatcher(self, "watcher", partitions))
+        for i in range(3 if self._with_old_readers else 0):
+            readers.append(OldReader(self, f"old-reader-{i}", partitions, read_committed=False))
         return writers, readers
+
+    def _members(self) -> list[Member]:
+        random = self.random
+        return [*classic_members(self, random), *(consumer_members(self, random) if random.random() < 0.5 else ())]
+
+    def _fleeting_readers(self) -> list[FleetingReader]:
+        return [FleetingReader(self, f"fleeting-reader-{i}") for i in range(2)] if self._is_administered else []
+
+    def _administrator(self) -> Administrator:
+        partitions = dict.fromkeys((TOPIC, OUTPUTS), PARTITIONS)
+        if self._with_groups:
+            partitions |= dict.fromkeys([TABLE] if self.cleans else [], PARTITIONS)
+            partitions |= dict.fromkeys((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC), COORDINATORS_PARTITIONS)
+        return Administrator(self, "administrator", partitions)
 
     # --- at rest -----------------------------------------------------------------------------------------------------
 
@@ -237,6 +342,8 @@ class ClusterSimulation(Run):
                 for index, partition in enumerate(topic.partitions):
                     if set(partition.isr) != set(partition.replicas) or partition.leader < 0:
                         return f"{topic.name}-{index} on {process.name}: leader {partition.leader}, ISR {partition.isr}"
+                    if partition.adding_replicas or partition.removing_replicas:
+                        return f"{topic.name}-{index} on {process.name} is being reassigned"
         return ""
 
     def _have_read_all(self, readers: list[Reader | WatermarkWatcher]) -> str:
@@ -255,4 +362,6 @@ class ClusterSimulation(Run):
             self.scheduler.after(0, process.life, self.faults.stop, process)
             await self._until(lambda: "" if process.lives > lives else "it runs still", f"{process.name} stops")  # noqa: B023
         await self._until(self._all_in_sync, "every replica is in sync after restarts")
+        for process in self.world.processes:
+            self.observer.check_at_rest(process)
         await admin.sleep(1_000)

@@ -140,7 +140,7 @@ class ConsumerMember:
         if sorted(assigned) != sorted(self.owned):
             self.simulation.trace(self.name, f"owns {sorted(assigned)} in epoch {self.epoch}")
             self._full = True  # say at once what was given back
-        if not self.client.server_has_died:
+        if self.simulation.knows_members(self.client, self.group):
             self.owners.assigned(self.member_id, self.epoch, assigned, self.simulation.members_of(self.group))
         self._own(assigned)
 

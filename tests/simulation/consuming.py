@@ -59,7 +59,10 @@ def committed_records(batches: list[Batch], aborted: list[tuple[int, int]]) -> l
 
 
 class Consuming:
-    """The data side of one consumer; ``positions`` are the next offsets to read."""
+    """The data side of one consumer; ``positions`` are what it reads next, ``epochs`` those of what it read last.
+
+    Epochs are committed with offsets, so that who goes on from there asks no leader that was one before (KIP-320).
+    """
 
     def __init__(self, simulation: Run, client: Client, group: str, read_committed: bool) -> None:
         self.simulation = simulation
@@ -67,6 +70,7 @@ class Consuming:
         self.group = group
         self.read_committed = read_committed
         self.positions: dict[Partition, int] = {}
+        self.epochs: dict[Partition, int] = {}
 
     async def fetch_committed(
         self, partitions: list[Partition], member_id: str | None = None, epoch: int = -1
@@ -93,6 +97,8 @@ class Consuming:
                     return int(answer.error_code)
                 part = (topic.name, answer.partition_index)
                 offset, register = answer.committed_offset, registers[part]
+                self.epochs[part] = answer.committed_leader_epoch
+                self.client.saw_epoch(part, answer.committed_leader_epoch)
                 if is_current:
                     register.fetched(answer.metadata or "", offset, *known[part])
                     if offset >= 0:
@@ -112,7 +118,10 @@ class Consuming:
             register = self.simulation.model.committed(self.group, topic, index)
             names[topic, index] = name = register.send(offset, self.simulation.scheduler.now_us)
             partition = OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_metadata=name
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=self.epochs.get((topic, index), -1),
+                committed_metadata=name,
             )
             request.topics.append(OffsetCommitRequestTopic(name=topic, partitions=[partition]))
         response = await client.ask(request, version)
@@ -152,10 +161,10 @@ class Consuming:
             for answer in topic.partitions:
                 part = (topic.topic, answer.partition_index)
                 if part in self.positions:
-                    polled += [(part, offset, value) for offset, value in self._take(part, answer)]
+                    polled += [(part, offset, value) for offset, value in self.take(part, answer)]
         return polled
 
-    def _take(self, part: Partition, answer: Any) -> list[tuple[int, bytes]]:
+    def take(self, part: Partition, answer: Any) -> list[tuple[int, bytes]]:
         position = self.positions[part]
         if answer.error_code:
             known = answer.error_code in self.simulation.retried
@@ -174,6 +183,7 @@ class Consuming:
         records = [(offset, value) for offset, value in records if offset >= position]
         log.check_read(records, position, end, self.read_committed)
         self.positions[part] = end
+        self.epochs[part] = batches[-1].leader_epoch
         return records
 
 

@@ -57,6 +57,8 @@ def _apply(names: _Names, change: _Change) -> None:
         names[path] = node
     elif kind == "remove":
         names.pop(path, None)
+    elif path in names and not names[path].is_dir:
+        names[target] = names.pop(path)
     else:
         for name in [name for name in names if name == path or name.startswith(path + "/")]:
             names[target + name[len(path) :]] = names.pop(name)
@@ -116,6 +118,7 @@ class Disk:
         self.root = str(root)
         self.room: int | None = None  # bytes until writes are refused; None: no limit
         self.cold_share = 0.0  # how often pages are said not to be in memory
+        self.broken = ""  # the directory whose device fails, if one does
         self.dies_after: int | None = None  # system calls until the process dies in one
         self.calls = 0
         self.syncs_whole = random.random() < 0.5  # whether syncfs can be used
@@ -139,6 +142,15 @@ class Disk:
                 self._dead = True
                 raise ProcessDied(9)
 
+    def _works(self, path: Any) -> None:
+        """Raise EIO for what lies on a device that fails."""
+        if self.broken and os.fspath(path).startswith(self.broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _works_for(self, fd: int) -> None:
+        if self.broken:
+            self._works(os.readlink(f"/proc/self/fd/{fd}"))
+
     def _is_here(self, path: Any) -> bool:
         return str(path).startswith(self.root)
 
@@ -151,6 +163,7 @@ class Disk:
         is_database = os.path.basename(os.fspath(path)).startswith(_DATABASE)  # its size goes by the order of rows
         if dir_fd is not None or not flags & os.O_CREAT or is_database or not self._is_here(path):
             return _real_open(path, flags, mode, dir_fd=dir_fd)
+        self._works(path)
         self._enters()
         fd = _real_open(path, flags, mode)
         name = os.fspath(path)
@@ -167,6 +180,7 @@ class Disk:
         if not self._is_here(path):
             _real_mkdir(path, mode, dir_fd=dir_fd)
             return
+        self._works(path)
         self._enters()
         _real_mkdir(path, mode)
         self._note("create", path, node=self._new_node(os.fspath(path)))
@@ -186,6 +200,8 @@ class Disk:
             self._note("remove", path)
 
     def _rename(self, path: Any, target: Any) -> None:
+        self._works(path)
+        self._works(target)
         if self._is_here(path):
             self._enters()
         _real_rename(path, target)
@@ -193,6 +209,7 @@ class Disk:
             self._note("rename", path, target)
 
     def _pwrite(self, fd: int, data: Any, position: int) -> int:
+        self._works_for(fd)
         view = memoryview(data).cast("B")
         if self.room is not None:
             if self.room < len(view):
@@ -210,6 +227,7 @@ class Disk:
         return _real_pwrite(fd, view, position)
 
     def _ftruncate(self, fd: int, length: int) -> None:
+        self._works_for(fd)
         self._enters()
         _real_ftruncate(fd, length)
 
@@ -229,6 +247,7 @@ class Disk:
         node = self._by_inode.get(os.fstat(fd).st_ino)
         if node is None:
             return
+        self._works_for(fd)
         self._enters()
         if not node.is_dir:
             node.synced = node.content()
@@ -242,7 +261,8 @@ class Disk:
             _apply(self._durable, change)
         del self._journal[:count]
 
-    def _sync_all(self, _fd: int) -> None:
+    def _sync_all(self, fd: int) -> None:
+        self._works_for(fd)
         self._enters()
         for node in self._names.values():
             if not node.is_dir:
@@ -314,8 +334,9 @@ class Disk:
         self._durable = dict(self._names)
 
     def adopt(self) -> None:
-        """Take what lies in the (new) directory for durable."""
-        self._names[self.root] = self._new_node(self.root)
+        """Take the (new) directory, and those in it, for durable."""
+        for path in (self.root, *sorted(map(str, Path(self.root).iterdir()))):
+            self._names[path] = self._new_node(path)
         self._durable = dict(self._names)
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ FAULTS = {
     "clock jump": 2,
     "full disk": 2,
     "cold pages": 2,
+    "log dir move": 6,
 }
 
 
@@ -70,6 +71,7 @@ class Faults:
             "clock jump": self._clock_jump,
             "full disk": self._full_disk,
             "cold pages": self._cold_pages,
+            "log dir move": self._move_replica,
         }
         steps = self._simulation.scheduler.steps
         if actions[kind]():
@@ -165,6 +167,27 @@ class Faults:
         simulation.disk.reboot()
         self._start_later()
 
+    # --- moves -------------------------------------------------------------------------------------------------------
+
+    def _move_replica(self) -> bool:
+        """Move some partition to some log dir, and often die meanwhile."""
+        simulation, process = self._simulation, self._simulation.process
+        if process.server is None or process.stopping or not simulation.model.logs:
+            return False
+        topic, partition = self._random.choice(sorted(simulation.model.logs))
+        path = self._random.choice(process.log_dirs)
+        may_die = "kill in a system call" in self._kinds and simulation.disk.dies_after is None
+        if may_die and self._random.random() < 0.3:
+            simulation.disk.dies_after = self._random.randint(1, 150)
+        simulation.scheduler.after(0, process.life, self._begin_move, topic, partition, str(path))
+        return True
+
+    def _begin_move(self, topic: str, partition: int, path: str) -> None:
+        server = self._simulation.process.server
+        if server is not None and server._replicas is not None and not self._simulation.process.stopping:
+            error_code = server._replicas.move_replica(topic, partition, path)
+            self._simulation.trace("BROKER", f"moves {topic}-{partition} to {path.rpartition('/')[2]}: {error_code!r}")
+
     # --- what passes -------------------------------------------------------------------------------------------------
 
     def _for_a_while(self, end: Callable[[], None], low_ms: int = 300, high_ms: int = 4_000) -> None:
@@ -223,3 +246,11 @@ class Faults:
         simulation.network.slow = simulation.process.slow_threads = False
         simulation.disk.room = simulation.disk.dies_after = None
         simulation.disk.cold_share = 0.0
+        self._bring_log_dirs_back()
+
+    def _bring_log_dirs_back(self) -> None:
+        """A log dir that found no room while the broker started is offline until the next start."""
+        server = self._simulation.process.server
+        logs = None if server is None else server._logs
+        if logs is not None and any(state.directory.offline for state in logs._states):
+            self._clean_restart()

@@ -23,6 +23,8 @@ from tests.simulation.model import GroupModel, check
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
+Claim = tuple[int, list[Partition]]  # in which generation a member was given what it owns
+
 SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 8_000
 LOST_MEMBERSHIP = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
@@ -36,8 +38,17 @@ def round_robin(members: list[str], partitions: list[Partition]) -> dict[str, li
     }
 
 
-def sticky(owned: dict[str, list[Partition]], partitions: list[Partition]) -> dict[str, list[Partition]]:
-    """Balanced, and a partition that another member owns yet is given to nobody in this generation."""
+def sticky(claims: dict[str, Claim], partitions: list[Partition]) -> dict[str, list[Partition]]:
+    """Balanced, and a partition that another member owns yet is given to nobody in this generation.
+
+    Where two say that they own one, it is of whom it was given to last: the other was away meanwhile.
+    """
+    newest: dict[Partition, int] = {}
+    for generation, parts in claims.values():
+        newest |= {part: max(generation, newest.get(part, generation)) for part in parts}
+    owned = {
+        member: [part for part in parts if newest[part] == generation] for member, (generation, parts) in claims.items()
+    }
     share = -(-len(partitions) // len(owned))
     kept = {member: parts[:share] for member, parts in sorted(owned.items())}
     taken = {part for parts in owned.values() for part in parts}
@@ -74,6 +85,7 @@ class ClassicMember:
         self.member_id = ""
         self.generation = -1
         self.owned: list[Partition] = []
+        self._owned_since = -1  # the generation that gave them
         self.replaced = False  # another member takes this one's place, instead of it starting again
         self._rejoin = True
 
@@ -104,10 +116,11 @@ class ClassicMember:
         return "sticky" if self.cooperative else "roundrobin"
 
     def _subscription(self) -> bytes:
-        return json.dumps(sorted(self.owned)).encode()
+        return json.dumps([self._owned_since, sorted(self.owned)]).encode()
 
-    def _owned_in(self, metadata: bytes) -> list[Partition]:
-        return [(topic, index) for topic, index in json.loads(metadata)]
+    def _owned_in(self, metadata: bytes) -> Claim:
+        generation, owned = json.loads(metadata)
+        return generation, [(topic, index) for topic, index in owned]
 
     def _assignment(self, partitions: list[Partition]) -> bytes:
         return json.dumps(partitions).encode()
@@ -178,6 +191,7 @@ class ClassicMember:
             await self._commit(former_generation)
         revoked = [part for part in self.owned if part not in assigned]
         self._own(assigned)
+        self._owned_since = self.generation
         # Cooperative: what was taken away is given to its next owner in one more generation.
         self._rejoin = bool(self.cooperative and revoked)
 

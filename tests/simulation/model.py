@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import islice
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tests.storage.batches import parse
@@ -19,6 +19,7 @@ from tests.storage.batches import parse
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 HEADER_BYTES = 61
 OFFSETS_TOPIC = "__consumer_offsets"
+FLEETING = "fleeting"  # a topic that is deleted and made anew, and whose records are deleted
 DELETION = b""  # the value of a record that deletes its key, as ``Batch.records`` gives it
 # What the cleaner writes into a batch: a delete horizon, and that there is one.
 DELETE_HORIZON = 0x40
@@ -52,6 +53,11 @@ class Batch(NamedTuple):
     sequence: int
     attributes: int
     data: bytes
+
+    @property
+    def leader_epoch(self) -> int:
+        """Whose leader of the partition has written it."""
+        return int.from_bytes(self.data[12:16], "big", signed=True)
 
     @property
     def is_control(self) -> bool:
@@ -88,6 +94,9 @@ class Batch(NamedTuple):
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = data[position]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), position + 1
     value = shift = 0
     while True:
         byte = data[position]
@@ -130,16 +139,19 @@ def whole_batches(data: bytes) -> Iterator[Batch]:
 class LogModel:
     """One partition: every batch that was ever written to it, and what was acknowledged.
 
-    Of a ``compacted`` one records may be missing that another superseded, that were aborted, or that delete their key.
+    Of a ``compacted`` one records may be missing that another superseded, that were aborted or, if ``deletions_go``,
+    that delete their key.
     """
 
-    def __init__(self, name: str, compacted: bool = False) -> None:
+    def __init__(self, name: str, compacted: bool = False, deletions_go: bool = True) -> None:
         self.name = name
         self.compacted = compacted
+        self.deletions_go = deletions_go
         self._keyed: dict[int, tuple[bytes, bytes]] = {}  # of a compacted one: offset -> key and value
         self._offsets: dict[bytes, list[int]] = {}  # and key -> its offsets
         self.batches: list[Batch] = []
         self.end_offset = 0
+        self.start_offset = 0  # the furthest that any replica has begun at: what is before it may be gone
         self.acknowledged_end = 0  # what a power failure has to leave
         self.values: dict[int, bytes] = {}
         self.offset_of: dict[bytes, int] = {}
@@ -151,7 +163,7 @@ class LogModel:
     def batches_from(self, offset: int) -> Iterator[Batch]:
         """The batches at an offset and behind."""
         start = bisect_left(self.batches, offset, key=lambda batch: batch.base_offset)
-        return islice(self.batches, start, None)
+        return map(self.batches.__getitem__, range(start, len(self.batches)))
 
     @property
     def first_open_offset(self) -> int:
@@ -244,13 +256,38 @@ class LogModel:
         self._check_cleaned(0, self.batches[kept - 1].last_offset + 1 if kept else 0, there)
         return same, kept
 
+    def check_replica(self, where: str, found: list[Batch], start: int, end: int, invariant: str) -> None:
+        """A replica's files from ``start`` to ``end`` are the log, or what the cleaner may have left of it."""
+        expected = {
+            batch.base_offset: batch
+            for batch in takewhile(lambda batch: batch.base_offset < end, self.batches_from(start))
+        }
+        there: set[int] = set()
+        for batch in found:
+            written = expected.pop(batch.base_offset, None)
+            if written is None:
+                check(
+                    not start <= batch.base_offset < end, invariant, f"{where}: nothing begins at {batch.base_offset}"
+                )
+                continue
+            same = batch.is_left_of(written) if self.compacted else batch == written
+            check(same, invariant, f"{where}: other bytes from {batch.base_offset} to {batch.last_offset}")
+            if self.compacted:
+                there.update(offset for offset, _, _ in batch.records())
+        if self.compacted:
+            self._check_cleaned(start, end, there)
+        else:
+            check(not expected, invariant, f"{where}: nothing is left of {list(expected)}")
+
     def _check_cleaned(self, start: int, end: int, there: set[int]) -> None:
         """Only those records from ``start`` to ``end`` are missing that the cleaner may take away."""
         for offset in range(start, end):
             if offset not in there and offset in self._keyed:
                 key, value = self._keyed[offset]
                 check(
-                    value == DELETION or self._is_aborted(offset) or self._is_superseded(offset, key),
+                    (value == DELETION and self.deletions_go)
+                    or self._is_aborted(offset)
+                    or self._is_superseded(offset, key),
                     "cleaning leaves the last value of every key",
                     f"{self.name}: {key!r} at {offset} is missing, and nothing superseded it",
                 )
@@ -491,7 +528,7 @@ class Model:
     """Everything that is known of one run."""
 
     def __init__(self) -> None:
-        self.compacted_topics: set[str] = set()
+        self.compacted_topics: dict[str, bool] = {}  # whether deletions go before the end of the run
         self.logs: dict[tuple[str, int], LogModel] = {}
         self.groups: dict[str, GroupModel] = {}
         self.offsets: dict[tuple[str, str, int], CommittedOffsets] = {}
@@ -502,8 +539,15 @@ class Model:
         """One partition's."""
         log = self.logs.get((topic, partition))
         if log is None:
-            log = self.logs[topic, partition] = LogModel(f"{topic}-{partition}", topic in self.compacted_topics)
+            log = self.logs[topic, partition] = LogModel(
+                f"{topic}-{partition}", topic in self.compacted_topics, self.compacted_topics.get(topic, True)
+            )
         return log
+
+    @staticmethod
+    def topic(name: str, topic_id: bytes | None) -> str:
+        """What a topic is called here: those that had one name after another are not the same."""
+        return f"{name}@{(topic_id or b'').hex()}" if name == FLEETING else name
 
     def group(self, name: str) -> GroupModel:
         """One classic group's."""

@@ -281,7 +281,7 @@ class Network:
 
     def latency_us(self, random: Random) -> int:
         low, high = SLOW_LATENCY_US if self.slow and random.random() < 0.3 else LATENCY_US
-        return random.randrange(low, high)
+        return low + random._randbelow(high - low)  # type: ignore[attr-defined,no-any-return]  # as ``randrange``
 
     # --- listening and connecting ------------------------------------------------------------------------------------
 

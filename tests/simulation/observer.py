@@ -6,7 +6,10 @@ stable offset below every open transaction, what a restart must find.
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +20,16 @@ if TYPE_CHECKING:
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
 
+_READ_BYTES = 4096  # most batches are smaller
 _ORDER = "last stable offset <= high watermark <= log end"
 
 
 class Observer:
     """Reads what was appended since it looked last."""
 
-    def __init__(self, model: Model, data_dir: Path) -> None:
+    def __init__(self, model: Model, log_dirs: Sequence[Path]) -> None:
         self._model = model
-        self._data_dir = data_dir
+        self._log_dirs = log_dirs
         self._places: dict[LogModel, tuple[int, int]] = {}  # the segment and the position that are read next
         self._seen: dict[PartitionLog, tuple[int, int, int]] = {}
 
@@ -93,10 +97,18 @@ class Observer:
                 break
         raise AssertionError(f"no batch at {offset} in {directory}, where the log says that there is one")
 
+    def _directory_of(self, topic: str, partition: int) -> Path:
+        """Where a partition lies; what is not whole of a move does not count, nor what has moved already."""
+        name = f"{topic}-{partition}"
+        found = [path / name for path in self._log_dirs if (path / name).exists()]
+        check(len(found) < 2, "a partition lies in one log dir", name)
+        found += [moved for path in self._log_dirs for moved in path.glob(f"{name}.*-moved")]
+        return found[0] if found else self._log_dirs[0] / name
+
     def died(self) -> None:
         """The process ended in the middle of an event: what it had written by then may be acknowledged already."""
         for (topic, partition), model in self._model.logs.items():
-            files = sorted((self._data_dir / f"{topic}-{partition}").glob("*.log"))
+            files = sorted(self._directory_of(topic, partition).glob("*.log"))
             behind = [file for file in files if int(file.stem) > model.end_offset]
             for file in files[-len(behind) - 1 :]:
                 for batch in whole_batches(file.read_bytes()):
@@ -109,11 +121,12 @@ class Observer:
         self._seen.clear()
         lost = []
         for (topic, partition), model in self._model.logs.items():
-            found = read_directory(self._data_dir / f"{topic}-{partition}")
+            directory = self._directory_of(topic, partition)
+            found = read_directory(directory)
             must_keep = model.acknowledged_end if power_failed else model.end_offset
             count = model.recovered(found, must_keep)
             if power_failed:
-                model.skip_to(empty_end(self._data_dir / f"{topic}-{partition}"))
+                model.skip_to(empty_end(directory))
             if count:
                 lost.append(f"{count} offsets of {model.name}")
         return ", ".join(lost)
@@ -129,15 +142,21 @@ def empty_end(directory: Path) -> int:
     return int(files[-1].stem) if files and not files[-1].stat().st_size else 0
 
 
-def batch_at(file: Path, position: int) -> Batch | None:
+def batch_at(file: str | Path, position: int) -> Batch | None:
     """The batch at a position of a file; None when no whole one is there."""
-    try:
-        with file.open("rb") as opened:
-            opened.seek(position)
-            header = opened.read(12)
-            if len(header) < 12:
-                return None
-            rest = opened.read(struct.unpack_from(">i", header, 8)[0])
-    except FileNotFoundError:
+    data = bytes_at(file, position, _READ_BYTES)
+    if len(data) < 12:
         return None
-    return next(batches_of(header + rest))
+    size = 12 + struct.unpack_from(">i", data, 8)[0]
+    if size > len(data):
+        data += bytes_at(file, position + len(data), size - len(data))
+    return next(batches_of(data[:size]))
+
+
+def bytes_at(file: str | Path, position: int, size: int) -> bytes:
+    """The bytes at a position of a file, as many as there are; none if there is no file."""
+    try:
+        with FileIO(file) as opened:
+            return os.pread(opened.fileno(), size, position)
+    except FileNotFoundError:
+        return b""

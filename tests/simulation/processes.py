@@ -8,8 +8,9 @@ asked goes by whose event runs.  Owns no fault (``faults``) and no rule.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pybroker.env import Env
 from pybroker.net import long_requests as long_requests_module
 from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
+from pybroker.security.scram import ScramMechanism
 from pybroker.server import BrokerServer
 from tests.simulation import disk
 from tests.simulation.disk import Disk
@@ -129,9 +131,16 @@ class World:
         """A source of chance of its own, so that one part's draws do not move another's."""
         return Random(self.random.getrandbits(64))
 
-    def broker(self, host: str, data_dir: Path, settings: Mapping[str, str], name: str = "broker") -> Process:
-        """A machine with a disk and a broker, which does not run yet."""
-        process = Process(self, name, host, Disk(data_dir, self.new_random()), data_dir, settings)
+    def broker(
+        self,
+        host: str,
+        data_dir: Path,
+        settings: Mapping[str, str],
+        name: str = "broker",
+        log_dirs: Sequence[Path] = (),
+    ) -> Process:
+        """A machine with a disk and a broker, which does not run yet; ``log_dirs``, if any, lie in ``data_dir``."""
+        process = Process(self, name, host, Disk(data_dir, self.new_random()), log_dirs or (data_dir,), settings)
         self.processes.append(process)
         return process
 
@@ -143,6 +152,7 @@ class World:
             with ExitStack() as stack:
                 stack.enter_context(disk.installed(self._disk_in_use))
                 stack.enter_context(patch.object(server_module, "loop_env", self._env))
+                stack.enter_context(patch.object(ScramMechanism, "salted", _salted_quickly))
                 for module in (turns_module, long_requests_module):
                     stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
                 stack.callback(self._end)
@@ -184,14 +194,14 @@ class Process:
     """One broker of a run, life after life, on a machine of its own."""
 
     def __init__(
-        self, world: World, name: str, host: str, disk: Disk, data_dir: Path, settings: Mapping[str, str]
+        self, world: World, name: str, host: str, disk: Disk, log_dirs: Sequence[Path], settings: Mapping[str, str]
     ) -> None:
         self.name = name
         self.host = host
         self.scheduler = world.scheduler
         self.network = world.network
         self.disk = disk
-        self.data_dir = data_dir
+        self.log_dirs = log_dirs
         self.random = world.new_random()
         self.settings = settings
         self.slow_threads = False
@@ -255,7 +265,8 @@ class Process:
         self.stopping = False
         self.network.powered(self.host)
         listen = [f"PLAINTEXT://{self.host}:{PORT}"]
-        config = BrokerConfig.load(listen=listen, data_dir=str(self.data_dir), settings=list(self.settings.items()))
+        log_dirs = ",".join(map(str, self.log_dirs))
+        config = BrokerConfig.load(listen=listen, data_dir=log_dirs, settings=list(self.settings.items()))
         self.server = BrokerServer(config, on_failure=self._on_failure)
         return self.server
 
@@ -303,6 +314,11 @@ class Process:
             self.network.process_ended(self.life, silently=silently)
         self.server = None
         self.stopping = False
+
+
+def _salted_quickly(mechanism: ScramMechanism, secret: bytes, salt: bytes, iterations: int) -> bytes:
+    """A key that takes no time to derive: that it takes some protects secrets, and changes nothing of what is said."""
+    return hashlib.pbkdf2_hmac(mechanism.hash_name, secret, salt + iterations.to_bytes(4, "big"), 1)
 
 
 def _close_descriptors(server: Any) -> None:

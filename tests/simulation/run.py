@@ -29,7 +29,7 @@ from pybroker_protocol.errors import ErrorCode
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import Consuming
 from tests.simulation.model import Model, Violation, check
-from tests.simulation.processes import World
+from tests.simulation.processes import Process, World
 from tests.simulation.producers import RETRIED
 
 CALM_MS_MAX = 180_000  # of virtual time: everything has to come to rest within
@@ -111,9 +111,17 @@ class Run:
         """Whether who answered a client for a group is its coordinator, and not one that was."""
         return True
 
+    def knows_members(self, client: Client, group: str) -> bool:
+        """Whether what a client has just been told of a group's members can be judged by ``members_of``."""
+        return not client.server_has_died
+
     def members_of(self, group: str) -> set[str]:
         """The members that the coordinator counts to a KIP-848 group."""
-        for process in self.world.processes:
+        return self._members_at(self.world.processes, group)
+
+    @staticmethod
+    def _members_at(processes: list[Process], group: str) -> set[str]:
+        for process in processes:
             services = process.server and process.server.services
             coordinator: Any = services and getattr(services, "groups", None)
             for shard in coordinator._runtime._contexts.values() if coordinator else ():
@@ -167,10 +175,13 @@ class Run:
 
     def _check_step(self) -> None:
         """What holds after every event of any run."""
-        self.world.raise_failure()
-        check(self._complaints.first is None, "the broker meets no unexpected error", str(self._complaints.first))
-        steps = self.scheduler.steps
-        check(steps < self._steps_max, "everything comes to rest", f"{steps} events were not enough")
+        scheduler = self.scheduler
+        if scheduler.failure is not None:
+            self.world.raise_failure()
+        if self._complaints.first is not None:
+            raise Violation("the broker meets no unexpected error", self._complaints.first)
+        if scheduler.steps >= self._steps_max:
+            raise Violation("everything comes to rest", f"{scheduler.steps} events were not enough")
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -219,11 +230,13 @@ class Run:
             )
             await admin.sleep(500)
 
-    async def _at_rest(self, admin: Client) -> None:
-        """Wait until no transaction is open any more: those of the dead end by their timeout."""
+    async def _at_rest(self, admin: Client, topic: str | None = None) -> None:
+        """Wait until no transaction is open any more, in a topic or in all: those of the dead end by their timeout."""
         deadline_us = self.scheduler.now_us + CALM_MS_MAX * 1000
-        while any(log.open_transactions for log in self.model.logs.values()):
-            hanging = [log.name for log in self.model.logs.values() if log.open_transactions]
+        logs = self.model.logs
+        while hanging := [
+            log.name for (name, _), log in logs.items() if log.open_transactions and topic in (None, name)
+        ]:
             check(self.scheduler.now_us < deadline_us, "no transaction hangs", f"open in {hanging}")
             await admin.sleep(500)
 

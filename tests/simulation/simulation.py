@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.incremental_alter_configs import (
@@ -27,14 +26,18 @@ from tests.simulation.producers import IdempotentProducer
 from tests.simulation.run import OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.switching_members import SwitchingMember
 from tests.simulation.transactions import Reader, TransactionalProducer
-from tests.simulation.workload import classic_members, coordinator_settings, transactional_producers
-
-TABLE = "table"  # compacted
-KEYS = 6
-# Cleaned early and often, in small segments.
-CLEANING = {"log.cleaner.backoff.ms": "300", "log.cleaner.min.cleanable.ratio": "0.1"}
-COORDINATORS_SEGMENT_BYTES = {GROUP_METADATA_TOPIC: "3000", TRANSACTION_STATE_TOPIC: "1500"}
-
+from tests.simulation.workload import (
+    CLEANING,
+    COORDINATORS_SEGMENT_BYTES,
+    TABLE,
+    classic_members,
+    consumer_members,
+    coordinator_settings,
+    readers_of,
+    table_writers,
+    topic_settings,
+    transactional_producers,
+)
 
 Writer = IdempotentProducer | TransactionalProducer
 Member = ClassicMember | ConsumerMember | SwitchingMember
@@ -57,13 +60,16 @@ class Simulation(Run):
         self.large_batches = self.random.random() < 0.5  # else many small segments
         self.cleans = self.random.random() < 0.5  # there is a cleaner, with a topic and the coordinators' own to clean
         if self.cleans:
-            self.model.compacted_topics |= {TABLE, *COORDINATORS_SEGMENT_BYTES}
+            self.model.compacted_topics = {TABLE: True, **dict.fromkeys(COORDINATORS_SEGMENT_BYTES, False)}
         self.power_failed = False  # since the last start
         data_dir = self._root / "data"
-        data_dir.mkdir()
-        self.process = self.world.broker(HOST, data_dir, self._settings())
+        log_dirs = [data_dir / name for name in ("first", "second")]
+        for path in (data_dir, *log_dirs):
+            path.mkdir()
+        settings = {"metadata.log.dir": str(data_dir), **self._settings()}
+        self.process = self.world.broker(HOST, data_dir, settings, log_dirs=log_dirs)
         self.disk = self.process.disk
-        self.observer = Observer(self.model, data_dir)
+        self.observer = Observer(self.model, log_dirs)
         self.faults = Faults(self, faults)
 
     def _settings(self) -> dict[str, str]:
@@ -127,22 +133,14 @@ class Simulation(Run):
         self._finished = True
 
     async def _create_topics(self, admin: Client) -> None:
-        segment_bytes = "300000" if self.large_batches else "4000"
-        common = {"internal.segment.bytes": segment_bytes}
-        wanted: dict[str, dict[str, str]] = {TOPIC: {}, OUTPUTS: {}}
-        if self.cleans:
-            wanted[TABLE] = {
-                "cleanup.policy": "compact",
-                "internal.segment.bytes": "1500",
-                "delete.retention.ms": "1000",
-            }
+        wanted = topic_settings(self.cleans, self.large_batches, deletions_go=True)
         topics = [
             CreatableTopic(
                 name=name,
                 num_partitions=PARTITIONS,
                 replication_factor=1,
                 assignments=[],
-                configs=[CreatableTopicConfig(name=key, value=value) for key, value in {**common, **own}.items()],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in own.items()],
             )
             for name, own in wanted.items()
         ]
@@ -172,41 +170,19 @@ class Simulation(Run):
     def _clients(self) -> tuple[list[Writer], list[Member]]:
         """Who writes until everything is written, and who reads until told to leave."""
         random = self.random
-        inputs = [(TOPIC, index) for index in range(PARTITIONS)]
         writers: list[Writer] = [
             IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(20, 80))
             for i in range(random.randint(1, 2))
         ]
         writers += transactional_producers(self, random, lambda: random.random() < 0.5)
         if self.cleans:
-            writers.append(IdempotentProducer(self, "table-writer", TABLE, PARTITIONS, random.randint(40, 120), KEYS))
-            writers.append(
-                TransactionalProducer(
-                    self, "table-transactor", TABLE, PARTITIONS, second_protocol=True, count=10, keys=KEYS
-                )
-            )
-        members: list[Member] = []
-        for k in range(random.randint(0, 1)):
-            read_committed = random.random() < 0.5
-            for i in range(random.randint(1, 4)):
-                instance_id = f"instance-{k}-{i}" if random.random() < 0.3 else None
-                regex = "ev.*s" if random.random() < 0.3 else None
-                members.append(
-                    ConsumerMember(
-                        self, f"consumer-{k}-{i}", f"consumers-{k}", inputs, read_committed, instance_id, regex
-                    )
-                )
-        for i in range(random.choice((0, 2, 3))):
-            members.append(SwitchingMember(self, f"switching-{i}", "switching", inputs, read_committed=False))
+            writers += table_writers(self, random)
+        members: list[Member] = [*consumer_members(self, random)]
         members += classic_members(self, random)
         return writers, members
 
     def _readers(self) -> list[Reader]:
-        return [
-            Reader(self, f"reader-{topic}-{committed}", [(topic, index) for index in range(PARTITIONS)], committed)
-            for topic in ([OUTPUTS, TABLE] if self.cleans else [OUTPUTS])
-            for committed in (False, True)
-        ]
+        return readers_of(self, [OUTPUTS, TABLE] if self.cleans else [OUTPUTS])
 
     async def _stop_and_look(self, admin: Client) -> None:
         """Nothing is parked or open any more; a clean stop and start keep everything."""

@@ -15,7 +15,7 @@ from pybroker_protocol.errors import ErrorCode
 from tests.simulation import embedded
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.consuming import Partition
-from tests.simulation.members import ClassicMember
+from tests.simulation.members import Claim, ClassicMember
 from tests.simulation.model import GroupModel
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ class EmbeddedMember(ClassicMember):
             self.owners.says(self.member_id, self.owned)
         return embedded.subscription(sorted({topic for topic, _ in self.partitions}), self.owned)
 
-    def _owned_in(self, metadata: bytes) -> list[Partition]:
-        return embedded.owned_in(metadata)
+    def _owned_in(self, metadata: bytes) -> Claim:
+        return -1, embedded.owned_in(metadata)  # of a version without generations
 
     def _assignment(self, partitions: list[Partition]) -> bytes:
         return embedded.assignment(partitions)
 
     def _partitions_in(self, assignment: bytes) -> list[Partition]:
         assigned = embedded.partitions_in(assignment)
-        if not self.client.server_has_died:
+        if self.simulation.knows_members(self.client, self.group):
             members = self.simulation.members_of(self.group)
             self.owners.assigned(self.member_id, self.generation, assigned, members)
         return assigned

@@ -8,11 +8,19 @@ import sys
 
 import pytest
 
+from pybroker.cluster.cluster_member import ClusterMember
 from tests.simulation.cluster_simulation import ClusterSimulation
+from tests.simulation.run import Outcome
 from tests.source_tree import ROOT
 
 QUICK_SEEDS = range(1, 4)
 SEEDS = 100
+
+
+def paused(seed: int) -> Outcome:
+    """A run in which brokers stand still, and news reach them late, with readers that know no leader epochs."""
+    faults = frozenset({"long pause", "slow store"})
+    return ClusterSimulation(seed, with_groups=False, with_old_readers=True, active_ms=40_000, faults=faults).run()
 
 
 @pytest.mark.parametrize("seed", QUICK_SEEDS)
@@ -24,6 +32,21 @@ def test_a_short_run_of_a_cluster_violates_no_invariant(seed: int) -> None:
 def test_partitions_without_followers_are_spread_over_brokers_that_die_each_for_itself() -> None:
     outcome = ClusterSimulation(4, replication_factor=1, active_ms=5_000).run()
     assert outcome.violation is None, str(outcome.violation)
+
+
+def test_a_broker_that_wakes_from_a_long_pause_tells_readers_without_epochs_nothing_wrong() -> None:
+    outcome = paused(102)
+    assert outcome.violation is None, str(outcome.violation)
+    assert outcome.faults["long pause"] > 3
+
+
+@pytest.mark.slow
+def test_a_broker_that_does_not_doubt_itself_after_a_pause_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterMember, "doubt_itself", lambda self, gate: None)
+    found = next((outcome for seed in range(190, 390) if (outcome := paused(seed)).violation is not None), None)
+    assert found is not None
+    assert found.violation is not None
+    assert "error 1" in found.violation.detail, "OFFSET_OUT_OF_RANGE of what was read from the next leader"
 
 
 def test_a_seed_of_a_cluster_gives_the_same_trace_whatever_the_hash_seed_is() -> None:

@@ -11,10 +11,14 @@ from pybroker.cluster.controller import Controller
 from pybroker.cluster.decisions import brokers, in_sync_replicas
 from pybroker.cluster.image import NO_LEADER, ClusterImage, PartitionImage
 from pybroker.cluster.metadata_store import CommitResult, Transaction
+from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.followed_partition import FollowedPartition, Question
+from pybroker.replication.follower_fetch import FollowerFetchOperation
 from pybroker.replication.followers import Followers
 from pybroker.replication.partition import Partition
 from pybroker.storage.log.log import Log
+from pybroker.storage.results import AppendResult
+from pybroker_protocol.errors import ErrorCode
 from tests.simulation import cluster_observer as observed
 from tests.simulation.cluster_simulation import ClusterSimulation
 
@@ -59,12 +63,12 @@ def count_what_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 def elect_whoever_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that is not in sync may lead."""
 
-    def with_leader(image: ClusterImage, partition: PartitionImage, avoided: Any = ()) -> PartitionImage:
+    def with_leader(image: ClusterImage, topic: str, partition: PartitionImage, avoided: Any = ()) -> PartitionImage:
         if partition.leader != NO_LEADER:
             return partition
         for replica in partition.replicas:
             if replica not in avoided and in_sync_replicas.is_online(image, partition, replica):
-                return in_sync_replicas.led_by(partition, replica)
+                return in_sync_replicas.led_by(image, topic, partition, replica)
         return partition
 
     monkeypatch.setattr(in_sync_replicas, "with_leader", with_leader)
@@ -78,7 +82,11 @@ def acknowledge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def append(self: Partition, records: memoryview, required_acks: int, *rest: Any) -> Any:
         return real(self, records, 1, *rest)
 
+    def await_run(self: Partition, base_offset: int, _timeout_ms: int, done: Callable[[AppendResult], None]) -> None:
+        done(AppendResult(0, base_offset, self.log.log_end_offset - 1, -1, 0, self.leader_epoch))
+
     monkeypatch.setattr(Partition, "append", append)
+    monkeypatch.setattr(Partition, "await_run", await_run)
 
 
 def show_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,23 +121,40 @@ def lead_without_being_elected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader gets no new leader epoch."""
     real = in_sync_replicas.led_by
 
-    def led_by(partition: PartitionImage, leader: int) -> PartitionImage:
-        return real(partition, leader)._replace(leader_epoch=partition.leader_epoch)
+    def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:
+        return real(image, topic, partition, leader)._replace(leader_epoch=partition.leader_epoch)
 
     monkeypatch.setattr(in_sync_replicas, "led_by", led_by)
+
+
+def believe_followers_of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader compares no epoch of its followers: neither the leader's, nor that of what they fetched last.
+
+    Without the first of the two alone nothing goes wrong: whoever differs is found by the second.
+    """
+    real = FollowerFetchOperation._error
+
+    def error(self: FollowerFetchOperation, fetched: FetchPartition, partition: Partition) -> int:
+        code, followers = real(self, fetched, partition), partition.followers
+        is_known = followers is not None and followers.knows(self._broker_id)
+        return 0 if is_known and code == ErrorCode.FENCED_LEADER_EPOCH else code
+
+    monkeypatch.setattr(FollowerFetchOperation, "_error", error)
+    monkeypatch.setattr(FollowerFetchOperation, "_diverges", lambda *_: False)
 
 
 PLANTED: list[tuple[Plant, set[str]]] = [
     (take_the_log_s_end_for_committed, LOST),
     (take_the_most_advanced_follower_for_all, LOST),
     (keep_what_diverged, LOST),
-    (count_what_is_not_synced, LOST),
+    (count_what_is_not_synced, LOST | {SEEN}),
     (elect_whoever_is_there, LOST),
     (acknowledge_at_once, {ACKNOWLEDGED}),
     (show_what_is_not_committed, {READ, SEEN}),
     (tell_an_end_that_is_behind, {SEEN}),
     (write_without_the_controller_key, {observed.CONTROLLER_WRITES, observed.EPOCHS, observed.SAME_IMAGE}),
     (lead_without_being_elected, {observed.ONE_LEADER, observed.EPOCHS}),
+    (believe_followers_of_any_epoch, LOST),
 ]
 
 

@@ -23,6 +23,23 @@ def test_a_short_run_violates_no_invariant(seed: int) -> None:
     assert outcome.violation is None, f"scripts/sim --seed {seed} --active-ms 5000: {outcome.violation}"
 
 
+def test_log_dir_that_failed_while_the_broker_started_is_back_in_the_calm_time() -> None:
+    simulation = Simulation(5, active_ms=6_000, faults=frozenset(), steps_max=30_000)
+    process = simulation.process
+
+    def fail() -> None:
+        process.disk.broken = str(process.log_dirs[1])
+        simulation.faults.died("killed", power_failed=False)
+
+    def mend() -> None:
+        process.disk.broken = ""
+
+    simulation.scheduler.after(3_000_000, None, fail)
+    simulation.scheduler.after(4_500_000, None, mend)
+    outcome = simulation.run()
+    assert (outcome.violation, outcome.lives) == (None, 4)
+
+
 def test_a_seed_gives_the_same_trace_whatever_the_hash_seed_is() -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--quiet", "--active-ms", "6000"]
     outputs = {

@@ -279,7 +279,10 @@ class TransactionalProducer:
             register = self.simulation.model.committed(self.group, topic, index)
             self._commits[topic, index] = name = register.send(offset, self.simulation.scheduler.now_us, settles=False)
             partition = TxnOffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_metadata=name
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=self.data.epochs.get((topic, index), -1),
+                committed_metadata=name,
             )
             topics.append(TxnOffsetCommitRequestTopic(name=topic, partitions=[partition]))
         request = TxnOffsetCommitRequest(

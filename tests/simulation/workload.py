@@ -9,13 +9,23 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.members import ClassicMember
+from tests.simulation.producers import IdempotentProducer
 from tests.simulation.run import OUTPUTS, PARTITIONS, TOPIC
-from tests.simulation.transactions import TransactionalProducer
+from tests.simulation.switching_members import SwitchingMember
+from tests.simulation.transactions import Reader, TransactionalProducer
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
+TABLE = "table"  # compacted
+KEYS = 6
+# Cleaned early and often, in small segments.
+CLEANING = {"log.cleaner.backoff.ms": "300", "log.cleaner.min.cleanable.ratio": "0.1"}
+COORDINATORS_SEGMENT_BYTES = {GROUP_METADATA_TOPIC: "3000", TRANSACTION_STATE_TOPIC: "1500"}
+DELETIONS_GO_MS, DELETIONS_STAY_MS = 1_000, 86_400_000
 INPUTS = [(TOPIC, index) for index in range(PARTITIONS)]
 
 
@@ -32,6 +42,36 @@ def coordinator_settings(random: Random) -> dict[str, str]:
         "group.consumer.min.heartbeat.interval.ms": "1000",
         "group.consumer.assignment.interval.ms": random.choice(("0", "1000")),
     }
+
+
+def topic_settings(cleans: bool, large_batches: bool, deletions_go: bool) -> dict[str, dict[str, str]]:
+    """Each topic of a run with its settings; one is compacted where there is a cleaner."""
+    segment_bytes = "300000" if large_batches else "4000"
+    wanted = {name: {"internal.segment.bytes": segment_bytes} for name in (TOPIC, OUTPUTS)}
+    if cleans:
+        wanted[TABLE] = {
+            "cleanup.policy": "compact",
+            "internal.segment.bytes": "1500",
+            "delete.retention.ms": str(DELETIONS_GO_MS if deletions_go else DELETIONS_STAY_MS),
+        }
+    return wanted
+
+
+def table_writers(run: Run, random: Random) -> list[IdempotentProducer | TransactionalProducer]:
+    """Who writes to the compacted topic, transactions and deletions included."""
+    return [
+        IdempotentProducer(run, "table-writer", TABLE, PARTITIONS, random.randint(40, 120), KEYS),
+        TransactionalProducer(run, "table-transactor", TABLE, PARTITIONS, second_protocol=True, count=10, keys=KEYS),
+    ]
+
+
+def readers_of(run: Run, topics: list[str]) -> list[Reader]:
+    """Readers of all partitions, of either isolation level."""
+    return [
+        Reader(run, f"reader-{topic}-{committed}", [(topic, index) for index in range(PARTITIONS)], committed)
+        for topic in topics
+        for committed in (False, True)
+    ]
 
 
 def transactional_producers(
@@ -52,6 +92,22 @@ def transactional_producers(
             )
         )
     return producers
+
+
+def consumer_members(run: Run, random: Random) -> list[ConsumerMember | SwitchingMember]:
+    """Members of KIP-848 groups, some static, some subscribed by a pattern; one group changes its protocol."""
+    members: list[ConsumerMember | SwitchingMember] = []
+    for k in range(random.randint(0, 1)):
+        read_committed = random.random() < 0.5
+        for i in range(random.randint(1, 4)):
+            instance_id = f"instance-{k}-{i}" if random.random() < 0.3 else None
+            regex = "ev.*s" if random.random() < 0.3 else None
+            members.append(
+                ConsumerMember(run, f"consumer-{k}-{i}", f"consumers-{k}", INPUTS, read_committed, instance_id, regex)
+            )
+    for i in range(random.choice((0, 2, 3))):
+        members.append(SwitchingMember(run, f"switching-{i}", "switching", INPUTS, read_committed=False))
+    return members
 
 
 def classic_members(run: Run, random: Random) -> list[ClassicMember]:
