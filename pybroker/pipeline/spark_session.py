@@ -1,62 +1,108 @@
-"""Starts Spark in this process, with the stock Kafka connector and nothing that reaches beyond this machine.
+"""Starts Spark in this process, ready for topics, and ends it.
 
-Owns the session's settings and the place of the connector's jars; owns no job. The jars are resolved by
-`scripts/spark-jars` once, so that starting a session needs no network.
+Owns the defaults of a session: the connector's jars, and what keeps Spark on this machine while its cluster is.  What
+the caller sets wins over each of them.  ``format("pybroker")`` needs nothing of this: every session has it
+(``pyspark_pybroker``).
 """
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
+import re
+import sys
+from collections.abc import Iterable, Mapping
 from tempfile import gettempdir
 from types import MappingProxyType
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-JARS_DIR_VARIABLE = "PYBROKER_SPARK_JARS"
-JARS_DIR_DEFAULT = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "spark"
+from pybroker.pipeline.jars import CONNECTOR, jars
 
-JVM_OPTIONS = (
-    "-XX:+UseSerialGC",
-    # The C1 compiler alone: a job of a minute ends before C2's work has paid for itself.
-    "-XX:TieredStopAtLevel=1",
-    # No statistics in /tmp. What else is temporary goes below TMPDIR, so that who kills a job can clear up after it.
-    "-XX:-UsePerfData",
+JVM_END_TIMEOUT_S = 60.0
+
+# A micro-batch that is tried again has to be divided into the same tasks: their marks say what is written already
+# (``topics/transactions``).  Adaptive execution divides by the cores of the moment.
+ADAPTIVE_SETTING = "spark.sql.adaptive.streaming.stateless.enabled"
+
+# For a session of a minute, as tests and demos have: it ends before the C2 compiler's work has paid for itself.
+SHORT_LIVED: Mapping[str, str] = MappingProxyType(
+    {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"}
 )
 
+# Partitions of a shuffle on a cluster: by Spark's default each micro-batch of a small job would be 200 tasks.
+SMALL_SHUFFLE_PARTITIONS = 4
 
-class ConnectorMissing(RuntimeError):
-    """The Kafka connector's jars are not where a session looks for them."""
-
-
-def connector_jars() -> list[Path]:
-    """The jars of the Kafka connector; raises `ConnectorMissing` when there are none."""
-    jars_dir = Path(os.environ.get(JARS_DIR_VARIABLE, JARS_DIR_DEFAULT))
-    jars = sorted(jars_dir.glob("*.jar"))
-    if not jars:
-        raise ConnectorMissing(f"no jars in {jars_dir}: run scripts/spark-jars, or set {JARS_DIR_VARIABLE}")
-    return jars
+_LOOPBACK = re.compile(r"local(-cluster)?(\[.*\])?|spark://(127\.\d+\.\d+\.\d+|localhost)(:\d+)?")
+_LOCAL_CORES = re.compile(r"local\[(\d+)")
 
 
-def local_session(name: str, *, cores: int = 2, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
-    """A Spark session on this machine's loopback, sized for a laptop; ``settings`` are further ones of Spark's.
+def session(
+    app_name: str = "pybroker",
+    *,
+    master: str = "local[*,4]",
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    packages: Iterable[str] = (),
+    connector: bool = True,
+) -> SparkSession:
+    """A Spark session with Spark's own Kafka connector; a session that this process has already is taken as it is.
 
-    One shuffle partition per core: the state is small, and every partition costs a task in every micro-batch.
+    By default Spark runs in this process, on all cores, and tries tasks that fail again, as a cluster does.
+    ``settings`` are Spark's, by name.  ``packages`` are the Maven coordinates of further jars, fetched once and
+    kept, each without what it depends on.  Raises `JarsMissing`, unless without ``connector``.
     """
-    # Spark asks the resolver for the host's name unless it is told; the answer may be an address that is not served.
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    own: dict[str, bool | float | int | str | None] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in connector_jars()),
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": " ".join((*JVM_OPTIONS, f"-Djava.io.tmpdir={gettempdir()}")),
-        "spark.local.dir": gettempdir(),
+    found = jars([*(CONNECTOR if connector else ()), *packages])
+    own = {**defaults(master), "spark.jars": ",".join([*map(str, found), *_listed(settings.get("spark.jars"))])}
+    if _LOOPBACK.fullmatch(master):
+        # Spark asks the resolver for the host's name unless it is told; the answer may be an address nobody serves.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        # Tasks in Python run in this environment, whatever the first python3 of PATH is.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    given = {name: value for name, value in settings.items() if name != "spark.jars"}
+    made = SparkSession.builder.master(master).appName(app_name).config(map={**own, **given}).getOrCreate()
+    made.sparkContext.setLogLevel("WARN")
+    return made
+
+
+def short_lived(master: str) -> dict[str, str]:
+    """The settings of a small job of minutes, here or on a cluster."""
+    if master.startswith("local"):
+        return dict(SHORT_LIVED)
+    return {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(SMALL_SHUFFLE_PARTITIONS)}
+
+
+def end_session(session: SparkSession) -> None:
+    """End a session and its JVM, with the process and the threads that Python's side of it has."""
+    gateway: Any = SparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(JVM_END_TIMEOUT_S)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def defaults(master: str) -> dict[str, Any]:
+    """What a session on ``master`` is given unless the caller says otherwise."""
+    everywhere = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": cores,
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
+        ADAPTIVE_SETTING: False,
+        # What is temporary goes below TMPDIR, so that who kills a job can clear up after it.
+        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={gettempdir()}",
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
-    session = builder.config(map={**own, **settings}).getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    if not _LOOPBACK.fullmatch(master):
+        return everywhere
+    on_loopback = {
+        **everywhere,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    if not master.startswith("local"):
+        return on_loopback
+    # The state is small, and every partition costs a task in every micro-batch.
+    cores = _LOCAL_CORES.match(master)
+    return {**on_loopback, "spark.sql.shuffle.partitions": int(cores[1]) if cores else os.cpu_count() or 1}
+
+
+def _listed(paths: Any) -> list[str]:
+    return [path for path in str(paths or "").split(",") if path]

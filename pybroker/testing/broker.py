@@ -256,16 +256,15 @@ class _Life:
 
     def _serve_in_place(self) -> None:
         """Make the loop and the temporary directory, and remove them."""
-        loop = self._loop_factory()
         try:
-            if self._is_temporary:
-                self.data_dir = Path(tempfile.mkdtemp(prefix="pybroker-"))
-            self._loop = loop
-            if self._is_over:  # said so before there was a loop to say it to
-                self._stopping.set()
-            loop.run_until_complete(self._serve())
+            with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+                if self._is_temporary:
+                    self.data_dir = Path(tempfile.mkdtemp(prefix="pybroker-"))
+                self._loop = runner.get_loop()
+                if self._is_over:  # said so before there was a loop to say it to
+                    self._stopping.set()
+                runner.run(self._serve())
         finally:
-            loop.close()
             if self._is_temporary and self.data_dir is not None:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
             _unended.discard(self)

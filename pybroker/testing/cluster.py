@@ -34,16 +34,16 @@ _HOST = "127.0.0.1"
 _PATIENCE_S = 30
 _PAUSE_S = 0.01
 _METADATA_FILE = "metadata.db"
-# A killed broker is noticed after this time.
+# A paused broker is replaced after this time.
 _SESSION_TIMEOUT_MS = 1_000
-_COORDINATOR_REPLICAS = 3
 
 
 class Cluster:
     """Brokers for a test: ``with Cluster(brokers=3) as cluster: KafkaProducer(bootstrap_servers=cluster.bootstrap)``.
 
     ``settings`` are Kafka's broker settings for each of them, on top of those of ``pybroker serve --dev``; the brokers'
-    ids are 1 and up.  A broker that dies is noticed after ``pybroker.metadata.session.timeout.ms``, here a second.
+    ids are 1 and up.  A broker that dies is replaced at once, one that is paused after
+    ``pybroker.metadata.session.timeout.ms``, here a second.
     Topics of coordinators have three replicas if there are as many brokers.  Without ``data_dir`` the data lives in a
     temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.
     """
@@ -174,10 +174,24 @@ class Cluster:
         self._at_the_controller(partial(_delete, name))
         self._wait_for_images(lambda image: name not in image.topics_by_name)
 
+    # --- brokers that come and go ----------------------------------------------------------------------------------
+
+    def add_broker(self) -> int:
+        """Start one more broker; returns its id when all know of it.  Partitions that are there stay where they are."""
+        broker_id = max(self.brokers) + 1
+        node = self.brokers[broker_id] = self._make_node(self.data_dir, broker_id)
+        node.start()
+        self._wait_for_members()
+        return broker_id
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Stop a broker cleanly: others lead in its place first.  ``restart`` starts it again."""
+        self.brokers[broker_id].stop()
+
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def kill(self, broker_id: int) -> None:
-        """End a broker as ``kill -9`` would; the others notice when its session expires."""
+        """End a broker as ``kill -9`` would; the others notice because connections to it are refused."""
         self.brokers[broker_id].kill()
 
     def pause(self, broker_id: int) -> None:
@@ -258,11 +272,11 @@ def _delete(name: str, node: ClusterNode) -> TopicDeletion:
 
 
 def _defaults(brokers: int) -> dict[str, str]:
-    replicas = str(min(brokers, _COORDINATOR_REPLICAS))
+    from pybroker.config.broker import internal_topic_factors
+
     return {
         "pybroker.metadata.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
+        **internal_topic_factors(brokers),
         "transaction.state.log.min.isr": "1",
     }
 

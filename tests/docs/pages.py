@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.source_tree import ROOT
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What the pages tell to start listens here.
 ADDRESS = "127.0.0.1:9092"
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from pybroker.pipeline.flights.dataset import DatasetMissing
 from pybroker.pipeline.flights.demo import DemoFailed, DemoOptions, run
 from pybroker.pipeline.flights.events import ProduceFailed
+from pybroker.pipeline.flights.job_options import LOCAL_MASTER
 from pybroker.pipeline.flights.processes import ProcessFailed
 from pybroker.pipeline.flights.results import ResultsStalled
 
@@ -23,12 +24,21 @@ def main(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic of flights.")] = 4,
     consumers: Annotated[int, typer.Option(min=1, help="Members of the group that reads the results.")] = 2,
     micro_batches: Annotated[int, typer.Option(min=2, help="How many micro-batches Spark takes the stream in.")] = 8,
+    master: Annotated[str, typer.Option(help="Spark's master, such as spark://HOST:7077.")] = LOCAL_MASTER,
     crash: Annotated[bool, typer.Option(help="Kill Spark half way and start it again.")] = True,
 ) -> None:
     """A year of flights through a broker, Spark and back, checked against the same aggregation done in batch."""
     console = Console()
     options = DemoOptions(
-        bootstrap, months, flights_topic, delays_topic, partitions, consumers, micro_batches, crash_half_way=crash
+        bootstrap,
+        months,
+        flights_topic,
+        delays_topic,
+        partitions,
+        consumers,
+        micro_batches,
+        crash_half_way=crash,
+        master=master,
     )
     try:
         run(options, console)

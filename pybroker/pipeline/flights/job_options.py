@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
+LOCAL_MASTER = "local[2]"
+
 
 class JobOptions(NamedTuple):
-    """Where a run reads, where it writes, where it keeps its progress, and how many records it takes at a time."""
+    """Where a run reads, writes and keeps its progress, how many records it takes at a time, and on whose Spark."""
 
     bootstrap: str
     flights_topic: str
@@ -13,6 +15,7 @@ class JobOptions(NamedTuple):
     parquet_dir: Path
     checkpoint_dir: Path
     batch_records_max: int
+    master: str = LOCAL_MASTER
 
     def arguments(self) -> list[str]:
         """The options as the job's command line takes them."""

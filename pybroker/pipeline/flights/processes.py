@@ -45,6 +45,16 @@ def _start(command: list[str], log_path: Path, environment: Mapping[str, str]) -
 
 
 @contextmanager
+def given_or_own_broker(bootstrap: str | None, work_dir: Path) -> Iterator[str]:
+    """The HOST:PORT of ``bootstrap``, or of a pybroker that keeps all in ``work_dir``, for the length of a `with`."""
+    if bootstrap is not None:
+        yield bootstrap
+    else:
+        with own_broker(work_dir / "data", work_dir / "broker.log") as own:
+            yield own
+
+
+@contextmanager
 def own_broker(data_dir: Path, log_path: Path) -> Iterator[str]:
     """A pybroker on a free port for the length of a `with`; yields its HOST:PORT."""
     serve = [str(Path(sys.executable).with_name("pybroker")), "serve", "--dev"]

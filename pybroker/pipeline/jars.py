@@ -1,0 +1,131 @@
+"""Jars that PySpark lacks, such as those of its Kafka connector: resolved once, kept for all sessions, offline then.
+
+Owns the folder of jars and the way to fill it: Apache Ivy, which every PySpark brings along, fetches from Maven
+Central.  Each jar is named and brings nothing along, because what the connector asks for besides lies in PySpark
+already, in versions of its own.  Imports no Spark.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+JARS_DIR_VARIABLE = "PYBROKER_JARS"
+
+# The token provider serves delegation tokens only; not every registry has its 4.2.0, and 4.0.0 has the same interface.
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+
+RESOLVED_WITHIN_S = 300
+
+_COORDINATES = re.compile(r"(?P<org>[\w.-]+):(?P<name>[\w.-]+):(?P<rev>[\w.-]+)")
+_MODULE = """<ivy-module version="2.0">
+<info organisation="pybroker" module="jars"/>
+<configurations><conf name="default"/></configurations>
+<dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+_DEPENDENCY = '<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master" transitive="false"/>'
+
+
+class JarsMissing(RuntimeError):
+    """Jars are not at hand, and cannot be had."""
+
+
+def jars_dir() -> Path:
+    """Where the jars lie: ``PYBROKER_JARS``, or ``pybroker/jars`` in the user's cache."""
+    if given := os.environ.get(JARS_DIR_VARIABLE):
+        return Path(given)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "pybroker" / "jars"
+
+
+def jars(coordinates: Iterable[str] = CONNECTOR) -> list[Path]:
+    """The jars of Maven coordinates ``group:artifact:version``, in order; fetched where they are not at hand.
+
+    Raises `JarsMissing` where they cannot be had, and ValueError for what is no coordinate.
+    """
+    wanted = {text: jars_dir() / _file_name(text) for text in coordinates}
+    missing = [text for text, path in wanted.items() if not path.exists()]
+    if missing:
+        _fetch(missing)
+    return list(wanted.values())
+
+
+def _file_name(coordinates: str) -> str:
+    parts = _parts(coordinates)
+    return f"{parts['name']}-{parts['rev']}.jar"
+
+
+def _parts(coordinates: str) -> dict[str, str]:
+    matched = _COORDINATES.fullmatch(coordinates)
+    if matched is None:
+        raise ValueError(f"expected group:artifact:version, got {coordinates}")
+    return matched.groupdict()
+
+
+def _fetch(coordinates: list[str]) -> None:
+    """Fetch into a folder of its own, so that a jar appears whole or not at all."""
+    folder = jars_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
+        said = _ivy(coordinates, Path(scratch))
+        fetched = Path(scratch) / "jars"
+        for text in coordinates:
+            if not (fetched / _file_name(text)).exists():
+                raise JarsMissing(_message(text, said))
+        for text in coordinates:
+            (fetched / _file_name(text)).replace(folder / _file_name(text))
+
+
+def _message(coordinates: str, why: str) -> str:
+    return (
+        f"{coordinates} could not be fetched from Maven Central ({why}): put {_file_name(coordinates)} into "
+        f'{jars_dir()} or let {JARS_DIR_VARIABLE} name a folder that has it; format("pybroker") needs no jar '
+        "(session(connector=False))"
+    )
+
+
+def _ivy(coordinates: list[str], scratch: Path) -> str:
+    """Let Ivy do it; returns the reason where it failed, which the absence of a jar tells."""
+    module = scratch / "ivy.xml"
+    module.write_text(_MODULE.format(dependencies="".join(_DEPENDENCY.format(**_parts(text)) for text in coordinates)))
+    retrieved = str(scratch / "jars" / "[artifact]-[revision].[ext]")
+    command = [_java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn", "-ivy", str(module)]
+    command += ["-cache", str(scratch / "cache"), "-retrieve", retrieved, "-types", "jar", "bundle"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVED_WITHIN_S, check=False)
+    except FileNotFoundError:
+        return "there is no Java"
+    except subprocess.TimeoutExpired:
+        return f"not within {RESOLVED_WITHIN_S} s"
+    return _reason(done.stdout + done.stderr)
+
+
+def _reason(said: str) -> str:
+    """The one line of what Ivy said that tells most."""
+    lines = [line.strip(": \t") for line in said.splitlines()]
+    telling = [line for line in lines if re.search(r"(?i)exception|refused|unknown host|not found|timed out", line)]
+    return (telling or [line for line in lines if line] or ["Ivy did not say why"])[0]
+
+
+def _java() -> str:
+    """As Spark's own scripts look for it."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else (shutil.which("java") or "java")
+
+
+def _ivy_jar() -> str:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsMissing("PySpark is not installed: pip install 'pybroker[spark]'")
+    (found,) = (Path(spec.origin).parent / "jars").glob("ivy-*.jar")
+    return str(found)

@@ -1,0 +1,145 @@
+"""A query's progress as a consumer group's offsets, so that every tool of Kafka's shows its lag.
+
+Owns the way from a query's progress to a group, and back to the offsets where a new query starts.  Works with any
+source whose offsets are those of topics: Spark's own connector and ``format("pybroker")``.  The group has no members;
+what Spark goes by is the query's checkpoint, never the group.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pybroker.pipeline.topics.client_settings import client_settings
+from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
+from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, tree_of_offsets
+
+REQUEST_TIMEOUT_S = 30.0
+COMMIT_TIMEOUT_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+def mirror_progress(
+    spark: SparkSession, query: StreamingQuery, group: str, settings: Mapping[str, str]
+) -> "ProgressMirror":
+    """Commit, from now on and until the query ends, what ``query`` has processed as offsets of ``group``.
+
+    ``settings`` are a client's, ``bootstrap.servers`` at least.  A commit that fails is a warning: the next progress
+    carries all offsets again.
+    """
+    mirror = ProgressMirror(spark, str(query.id), group, settings)
+    spark.streams.addListener(mirror)
+    # What happened before the listener was there; the listener's thread may have told of later things by now.
+    if query.lastProgress is not None:
+        mirror.tell(query.lastProgress)
+    if not query.isActive:
+        mirror.close()
+    return mirror
+
+
+def group_offsets(group: str, topics: Iterable[str], settings: Mapping[str, str]) -> str:
+    """Where ``group`` stands, as a source's option ``startingOffsets``; a partition that it has not read is read whole.
+
+    Raises ValueError for a topic that is not there.
+    """
+    admin = AdminClient(dict(client_settings(settings)))
+    known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    offsets: dict[TopicPartition, int] = {}
+    for topic in topics:
+        if topic not in known:
+            raise ValueError(f"no such topic: {topic}")
+        offsets |= {TopicPartition(topic, partition): EARLIEST_OFFSET for partition in known[topic].partitions}
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    for at in future.result(REQUEST_TIMEOUT_S).topic_partitions or ():
+        found = TopicPartition(at.topic, at.partition)
+        if found in offsets and at.error is None and at.offset >= 0:
+            offsets[found] = at.offset
+    return json.dumps(tree_of_offsets(offsets))
+
+
+def processed_offsets(progress: StreamingQueryProgress) -> dict[TopicPartition, int]:
+    """Where a query stands in the topics that it reads; where it reads one twice, what both have read."""
+    offsets: dict[TopicPartition, int] = {}
+    for source in progress.sources:
+        try:
+            found = offsets_of_json(source.endOffset or "")
+        except ValueError:  # of files, of a rate: another source's own form
+            continue
+        offsets |= {at: min(offset, offsets.get(at, offset)) for at, offset in found.items()}
+    return offsets
+
+
+class ProgressMirror(StreamingQueryListener):
+    """Hears of each micro-batch of one query, on a thread of Spark's, until the query ends or `close`.
+
+    Invariants: a micro-batch that is told late moves nothing back.
+    """
+
+    def __init__(self, spark: SparkSession, query_id: str, group: str, settings: Mapping[str, str]) -> None:
+        super().__init__()
+        self._spark = spark
+        self._query_id = query_id
+        self._group = group
+        self._admin = AdminClient(dict(client_settings(settings)))
+        self._lock = threading.Lock()
+        self._batch = -1
+        self._committed: Offsets = {}
+        self._is_closed = False
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is processed yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A micro-batch is done."""
+        if str(event.progress.id) == self._query_id:
+            self.tell(event.progress)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The offsets stay."""
+        if str(event.id) == self._query_id:
+            self.close()
+
+    def close(self) -> None:
+        """Commit nothing more.  What was committed stays."""
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+        if not was_closed:
+            self._spark.streams.removeListener(self)
+
+    def tell(self, progress: StreamingQueryProgress) -> None:
+        """Commit where the query stands, unless it is known to be further."""
+        with self._lock:
+            if progress.batchId < self._batch or self._is_closed:
+                return
+            self._batch = progress.batchId
+            offsets = processed_offsets(progress)
+            if offsets and offsets != self._committed:
+                self._commit(offsets)
+
+    def _commit(self, offsets: Offsets) -> None:
+        """By an admin client, whose request ends in bounded time: nobody else is heard on this thread meanwhile."""
+        at = [ClientTopicPartition(*where, offset) for where, offset in offsets.items()]
+        wanted = [ConsumerGroupTopicPartitions(self._group, at)]
+        try:
+            (future,) = self._admin.alter_consumer_group_offsets(wanted, request_timeout=COMMIT_TIMEOUT_S).values()
+            refused = [each.error for each in future.result().topic_partitions or () if each.error is not None]
+        except KafkaException as error:
+            refused = [error.args[0]]
+        if refused:
+            _log.warning("offsets of group %s: %s", self._group, refused[0].str())
+        else:
+            self._committed = offsets

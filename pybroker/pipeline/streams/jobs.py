@@ -1,0 +1,165 @@
+"""What a job is: a function from topics to topics, which runs on a broker or in the test driver unchanged.
+
+Owns the form of a job, and its start on real topics; one streaming query per output topic, as Spark wants it.  The test
+driver (``pybroker.pipeline.testing``) is the other place where a job runs.
+
+Counterparts: Kafka Streams' Topology, and KafkaStreams.start.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pybroker.pipeline.progress import mirror_progress
+from pybroker.pipeline.spark_session import ADAPTIVE_SETTING
+from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.writers import QUERY_PROPERTY, default_group
+
+_TOPIC = "topic"
+_BOOTSTRAP = f"{CLIENT_PREFIX}bootstrap.servers"
+_SECURITY_PREFIXES = tuple(f"{CLIENT_PREFIX}{name}." for name in ("security", "sasl", "ssl"))
+
+OutputMode: TypeAlias = Literal["append", "update", "complete"]
+
+STATE_STORE_SETTING = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class Topics(Protocol):
+    """Where a job reads.  Rows have the columns of Spark's Kafka connector, ``headers`` included."""
+
+    def stream(self, topic: str) -> DataFrame:
+        """The records of ``topic`` from its beginning on, as a streaming DataFrame."""
+        ...
+
+    def batch(self, topic: str) -> DataFrame:
+        """What ``topic`` holds, read anew in each micro-batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What goes to a topic, where Spark's output mode is not ``append``.
+
+    ``rows`` has ``value`` (string or binary) and, where they matter, ``key``, ``partition``, ``headers`` and ``topic``:
+    a row that names a topic goes there, others to the output's own.
+    """
+
+    rows: DataFrame
+    mode: OutputMode = "append"
+
+
+Outputs: TypeAlias = Mapping[str, DataFrame | Output]
+Job: TypeAlias = Callable[[Topics], Outputs]
+
+
+def outputs_of(job: Job, topics: Topics) -> dict[str, Output]:
+    """What ``job`` writes, by topic.  Where rows have a column ``topic``, each has one."""
+    made = job(topics).items()
+    return {topic: _with_topics(rows if isinstance(rows, Output) else Output(rows), topic) for topic, rows in made}
+
+
+def _with_topics(output: Output, topic: str) -> Output:
+    if _TOPIC not in output.rows.columns:
+        return output
+    return replace(output, rows=output.rows.withColumn(_TOPIC, F.coalesce(_TOPIC, F.lit(topic))))
+
+
+def keep_state_in_rocksdb(spark: SparkSession) -> None:
+    """Have the session's queries keep their state as ``transformWithState`` demands, unless a provider was chosen."""
+    if spark.conf.get(STATE_STORE_SETTING, None) in (None, _HDFS_PROVIDER):
+        spark.conf.set(STATE_STORE_SETTING, ROCKSDB_PROVIDER)
+
+
+_HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopics:
+    """Topics of a broker, by ``format("pybroker")``.
+
+    ``options`` are further ones of the source; those of security (``kafka.sasl.…``) are the sink's as well.
+
+    Committed records alone are read unless ``kafka.isolation.level`` says otherwise: with the sink's transactions that
+    makes a job from topics to topics exactly-once.
+    """
+
+    spark: SparkSession
+    bootstrap: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def stream(self, topic: str) -> DataFrame:
+        """See `Topics`."""
+        reader = self.spark.readStream.format("pybroker").option("startingOffsets", "earliest")
+        return reader.options(**self._options(topic)).load()
+
+    def batch(self, topic: str) -> DataFrame:
+        """See `Topics`."""
+        return self.spark.read.format("pybroker").options(**self._options(topic)).load()
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """The options by which any client reaches this broker: its address, and those of security."""
+        given = {name: value for name, value in self.options.items() if name.lower().startswith(_SECURITY_PREFIXES)}
+        return {_BOOTSTRAP: self.bootstrap, **given}
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {
+            _BOOTSTRAP: self.bootstrap,
+            "kafka.isolation.level": "read_committed",
+            "subscribe": topic,
+            "includeHeaders": "true",
+            **self.options,
+        }
+
+
+def start(
+    job: Job,
+    topics: BrokerTopics,
+    checkpoints_dir: Path | str,
+    *,
+    until_done: bool = False,
+    interval: str = "0 seconds",
+    group: str | None = None,
+) -> list[StreamingQuery]:
+    """Start ``job`` on real topics, or go on where it stopped; returns a query per output topic.
+
+    ``checkpoints_dir``, a path or URI, keeps progress and state, a folder per output topic.  With ``until_done`` the
+    queries end when they have processed what the topics hold now; otherwise they look for news every ``interval``.
+
+    How far each query has read is committed for the group GROUP-TOPIC, or ``pybroker-spark-QUERY`` without a name, so
+    that tools show its lag.
+    """
+    keep_state_in_rocksdb(topics.spark)
+    topics.spark.conf.set(ADAPTIVE_SETTING, "false")
+    queries: list[StreamingQuery] = []
+    for topic, output in outputs_of(job, topics).items():
+        sink = topics.connection
+        if _TOPIC not in output.rows.columns:
+            sink[_TOPIC] = topic
+        writer = output.rows.writeStream.outputMode(output.mode)
+        if output.mode == "append":
+            writer = writer.format("pybroker").options(**sink)
+        else:
+            writer = writer.foreachBatch(partial(_write_changes, sink))
+        writer = writer.option("checkpointLocation", f"{str(checkpoints_dir).rstrip('/')}/{topic}").queryName(topic)
+        writer = writer.trigger(availableNow=True) if until_done else writer.trigger(processingTime=interval)
+        query = writer.start()
+        queries.append(query)
+        shown = default_group(str(query.id)) if group is None else f"{group}-{topic}"
+        client = {name.removeprefix(CLIENT_PREFIX): value for name, value in topics.connection.items()}
+        mirror_progress(topics.spark, query, shown, client)
+    return queries
+
+
+def _write_changes(sink: Mapping[str, str], batch: DataFrame, epoch: int) -> None:
+    """Write a micro-batch exactly once: to Spark a sink in Python has no output mode but ``append``."""
+    query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
+    marks = {"transactionGroup": default_group(query), "epoch": str(epoch)}
+    batch.write.format("pybroker").options(**sink, **marks).mode("append").save()

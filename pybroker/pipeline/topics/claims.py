@@ -1,0 +1,275 @@
+"""Which run of a query writes: a claim on the query's group, without which none of its tasks writes a row.
+
+A run of a query divides each of its micro-batches into tasks in one way, and so all attempts of a task of one run have
+the same rows.  Another run (the query was started again) may divide the same micro-batch otherwise.  Two rules keep
+rows from being written by both:
+
+- A run claims the group before its first row, and fences all producers that earlier runs may still have.  A claim is an
+  offset of a consumer group (its number) with metadata; it is made by the holder of a transactional id of that name.
+  It is announced first, then everybody is fenced, then it is ready.  A task registers its producer and looks at
+  the claim after that: either it finds the announcement, and stops, or it has registered before, and is fenced.
+- What is then committed stays as it is, and the claim tells: the last micro-batch of earlier runs, and which of its
+  tasks are committed.  Where the new run has to write that micro-batch again, ``transactions`` holds its rows back
+  until the driver has seen that it is divided as it was.
+
+Owns the claim and its protocol.  The number of transactional ids that may ever have been registered (``slots``) is part
+of it: it is raised before a task beyond it registers.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from pybroker.pipeline.topics.client_calls import (
+    REQUEST_TIMEOUT_S,
+    Committed,
+    NoAnswer,
+    answered,
+    committed,
+    group_metadata,
+    send_offset,
+)
+
+NO_EPOCH = -1
+
+CLAIM_WITHIN_S = 90.0
+SLOTS_MIN = 4
+
+# How long another task of the same run is left to finish the claim that it has announced, and a transaction to end.
+_ANNOUNCED_FOR_S = 3.0
+_PAUSE_S = 0.05
+_FENCED_AT_ONCE = 8
+
+# What does not change by asking again.
+_REFUSALS = (
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TOPIC_EXCEPTION,
+)
+
+
+class NameTaken(RuntimeError):
+    """Another query writes by this name, or this one has gone back behind what it had committed."""
+
+
+class Overtaken(RuntimeError):
+    """Another run of the query has begun to write."""
+
+
+class Mark(NamedTuple):
+    """What a task has committed last: the epoch, how many rows, a checksum of their keys, and in which run."""
+
+    epoch: int
+    rows: int
+    keys: int
+    run: str
+    query: str
+
+    @classmethod
+    def read(cls, found: Committed) -> "Mark":
+        """The mark that an offset and its metadata are."""
+        rows, keys, run, query = json.loads(found.metadata)
+        return cls(found.offset, rows, keys, run, query)
+
+    @property
+    def committed(self) -> Committed:
+        """The offset and its metadata."""
+        return Committed(self.epoch, json.dumps([self.rows, self.keys, self.run, self.query]))
+
+
+NO_MARK = Mark(NO_EPOCH, 0, 0, "", "")
+
+
+class Writer(NamedTuple):
+    """A run of a query, under the name by which it writes."""
+
+    group: str
+    query: str
+    run: str
+
+    def slot(self, task: int) -> str:
+        """Transactional id and consumer group of a task number."""
+        return f"{self.group}-{task}"
+
+    @property
+    def claim(self) -> str:
+        """Transactional id and consumer group of the claim: the group itself shows the query's lag."""
+        return f"{self.group}-claim"
+
+    @property
+    def decisions(self) -> str:
+        """The group of what the driver decides."""
+        return f"{self.group}-decisions"
+
+
+class Claim(NamedTuple):
+    """The last claim of a group.
+
+    ``tasks`` are those whose rows of ``epoch``, the last one of earlier runs, are committed.
+    """
+
+    number: int
+    is_ready: bool
+    run: str
+    query: str
+    slots: int
+    epoch: int
+    tasks: frozenset[int]
+
+    @classmethod
+    def read(cls, found: Committed) -> "Claim":
+        """The claim that an offset and its metadata are."""
+        is_ready, run, query, slots, epoch, tasks = json.loads(found.metadata)
+        bits = int(tasks, 16)
+        return cls(
+            found.offset, is_ready, run, query, slots, epoch, frozenset(i for i in range(slots) if bits >> i & 1)
+        )
+
+    @property
+    def committed(self) -> Committed:
+        """The offset and its metadata."""
+        tasks = f"{sum(1 << task for task in self.tasks):x}"
+        said = [self.is_ready, self.run, self.query, self.slots, self.epoch, tasks]
+        return Committed(self.number, json.dumps(said, separators=(",", ":")))
+
+    def is_of(self, writer: Writer, task: int) -> bool:
+        """Whether the task may register."""
+        return self.is_ready and self.run == writer.run and self.query == writer.query and task < self.slots
+
+
+NO_CLAIM = Claim(0, False, "", "", 0, NO_EPOCH, frozenset())
+
+
+def read_marks(client: Mapping[str, str], writer: Writer, tasks: range) -> list[Mark]:
+    """The last mark of each of the tasks."""
+    found = committed(client, [writer.slot(task) for task in tasks])
+    return [max(map(Mark.read, each), default=NO_MARK) for each in found]
+
+
+def read_claim(client: Mapping[str, str], group: str, within_s: float = REQUEST_TIMEOUT_S) -> Claim:
+    """The last claim, as ``Writer.claim`` names its group."""
+    (found,) = committed(client, [group], within_s)
+    return max(map(Claim.read, found), default=NO_CLAIM)
+
+
+def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, topic: str) -> Claim:
+    """The claim of this run, which is made where there is none; ``topic`` is one that exists.
+
+    Raises `NameTaken`, and `NoAnswer` where others claim again and again.
+    """
+    deadline = time.monotonic() + CLAIM_WITHIN_S
+    announced_until: float | None = None
+    last: KafkaException | None = None
+    while time.monotonic() < deadline:
+        found = _readable_claim(client, writer.claim)
+        if found is not None and found.is_of(writer, task):
+            check_epoch(writer, found.epoch, epoch)
+            return found
+        if found is not None and found.run == writer.run and not found.is_ready:
+            announced_until = announced_until or time.monotonic() + _ANNOUNCED_FOR_S
+            if time.monotonic() < announced_until:
+                time.sleep(_PAUSE_S)
+                continue
+        announced_until = None
+        try:
+            _Claimant(client, writer, topic).claim(task, epoch)
+        except KafkaException as error:
+            if error.args[0].code() in _REFUSALS:
+                raise
+            # Another one has taken the claim's transactional id, or the broker is away: look again.
+            last = error
+            time.sleep(_PAUSE_S * random.uniform(1, 4))
+    raise NoAnswer(f"{writer.group} could not be claimed within {CLAIM_WITHIN_S:.0f} s: {last}")
+
+
+def _readable_claim(client: Mapping[str, str], group: str) -> Claim | None:
+    """The claim; None where it is not to be read, because who was about to change it died or is slow."""
+    try:
+        return read_claim(client, group, _ANNOUNCED_FOR_S)
+    except KafkaException:
+        return None
+
+
+def check_epoch(writer: Writer, last: int, epoch: int) -> None:
+    """Raises `NameTaken` where later rows than those of ``epoch`` are committed."""
+    if last > epoch:
+        raise NameTaken(
+            f"{writer.group} has committed micro-batch {last}, and this is {epoch}: another run of the query is "
+            "ahead, or its checkpoint is old. With a new transactionGroup it writes again what it reads again"
+        )
+
+
+class _Claimant:
+    """The holder of a claim's transactional id, until another one takes it."""
+
+    def __init__(self, client: Mapping[str, str], writer: Writer, topic: str) -> None:
+        self._client = client
+        self._writer = writer
+        self._topic = topic
+        self._producer = fenced(client, writer.claim)
+        self._group_metadata = group_metadata(client, writer.claim)
+        # An offset needs a topic that is there: a producer that asks for one has the broker make it, where it may.
+        self._producer.list_topics(topic, REQUEST_TIMEOUT_S)
+
+    def claim(self, task: int, epoch: int) -> None:
+        """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed."""
+        client, writer = self._client, self._writer
+        found = read_claim(client, writer.claim)
+        slots = max(found.slots, SLOTS_MIN, 1 << task.bit_length())
+        if found.is_ready and (found.run, found.query) == (writer.run, writer.query):
+            self._commit(found._replace(number=found.number + 1, slots=slots))
+            return
+        # Who may not write is told before it has fenced anybody.
+        self._check(read_marks(client, writer, range(found.slots)), epoch)
+        announced = Claim(found.number + 1, False, writer.run, writer.query, slots, NO_EPOCH, frozenset())
+        self._commit(announced)
+        _fence(client, writer, range(found.slots))
+        marks = read_marks(client, writer, range(found.slots))
+        self._check(marks, epoch)
+        earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != writer.run}
+        last = max((mark.epoch for mark in earlier.values()), default=NO_EPOCH)
+        tasks = frozenset(at for at, mark in earlier.items() if mark.epoch == last)
+        self._commit(announced._replace(number=announced.number + 1, is_ready=True, epoch=last, tasks=tasks))
+
+    def _check(self, marks: list[Mark], epoch: int) -> None:
+        if others := [mark for mark in marks if mark != NO_MARK and mark.query != self._writer.query]:
+            last = max(others)
+            raise NameTaken(
+                f"another query, {last.query}, has written by the name {self._writer.group} (until its micro-batch "
+                f"{last.epoch}): give this one a transactionGroup of its own"
+            )
+        check_epoch(self._writer, max(marks, default=NO_MARK).epoch, epoch)
+
+    def _commit(self, claim: Claim) -> None:
+        self._producer.begin_transaction()
+        send_offset(self._producer, self._group_metadata, self._topic, claim.committed)
+        answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
+
+
+def fenced(
+    client: Mapping[str, str],
+    transactional_id: str,
+    on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
+) -> Producer:
+    """A producer of the id; whoever had it before has lost it, with the transaction that was open."""
+    settings: dict[str, Any] = {**client, "transactional.id": transactional_id}
+    if on_delivery is not None:
+        settings |= {"on_delivery": on_delivery, "delivery.report.only.error": True}
+    producer = Producer(settings)
+    answered(producer.init_transactions, REQUEST_TIMEOUT_S)
+    return producer
+
+
+def _fence(client: Mapping[str, str], writer: Writer, tasks: range) -> None:
+    with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
+        for _ in pool.map(lambda task: fenced(client, writer.slot(task)), tasks):
+            pass

@@ -1,0 +1,150 @@
+"""Calls of the client library that a write needs beside its producers' own: bounded in time, and without guessing.
+
+Owns the patience with librdkafka, one admin client per cluster and process, and the reading of a group's offsets, whose
+errors are errors: an offset that could not be read is not an offset that is not there.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient
+
+REQUEST_TIMEOUT_S = 30.0
+NO_ANSWER_S = REQUEST_TIMEOUT_S + 10
+# librdkafka does not look at the timeout that it is given for a transaction's offsets (its issue 5456): where the
+# group's coordinator dies meanwhile it may wait for ever.  With a broker it takes milliseconds; a task that is given up
+# is retried.
+OFFSETS_SENT_WITHIN_S = 20.0
+
+_UNSTABLE_PAUSE_S = 0.02
+
+
+class NoAnswer(RuntimeError):
+    """The client library did not come back; the task is to be run again in another process."""
+
+
+class Committed(NamedTuple):
+    """An offset of a group and its metadata."""
+
+    offset: int
+    metadata: str
+
+
+def answered(call: Callable[..., None], *arguments: Any, within_s: float = NO_ANSWER_S) -> None:
+    """Make a call of the client library's on a thread of its own; raises `NoAnswer` when it does not come back."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call(*arguments)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=call.__name__, daemon=True)
+    thread.start()
+    thread.join(within_s)
+    if thread.is_alive():
+        raise NoAnswer(f"{call.__name__} did not come back within {within_s:.0f} s")
+    if errors:
+        raise errors[0]
+
+
+def send_offset(producer: Producer, group: object, topic: str, at: Committed) -> None:
+    """Have an offset of a group, whose metadata ``group`` is, be part of the producer's transaction."""
+    offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
+    arguments = ([offset], group, REQUEST_TIMEOUT_S)
+    answered(producer.send_offsets_to_transaction, *arguments, within_s=OFFSETS_SENT_WITHIN_S)
+
+
+def admin(client: Mapping[str, str]) -> AdminClient:
+    """This process's admin client of a cluster."""
+    key = tuple(sorted(client.items()))
+    if key not in _admins:
+        _admins.clear()  # a process writes to one cluster, if to any
+        _admins[key] = AdminClient(connection(client))
+    return _admins[key]
+
+
+def committed(
+    client: Mapping[str, str], groups: Iterable[str], within_s: float = REQUEST_TIMEOUT_S
+) -> list[list[Committed]]:
+    """Each group's offsets, none of them one that a transaction may still change.
+
+    Raises `KafkaException` for what could not be read; UNSTABLE_OFFSET_COMMIT when a transaction does not end.
+    """
+    names = list(groups)
+    deadline = time.monotonic() + within_s
+    while True:
+        asked = [_ask(admin(client), name) for name in names]
+        found = [future.result(REQUEST_TIMEOUT_S).topic_partitions or () for future in asked]
+        errors = [at.error for each in found for at in each if at.error is not None]
+        if not errors:
+            return [[Committed(at.offset, at.metadata or "") for at in each if at.offset >= 0] for each in found]
+        worst = next((error for error in errors if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT), errors[0])
+        if worst.code() != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
+            raise KafkaException(worst)
+        time.sleep(_UNSTABLE_PAUSE_S)
+
+
+def _ask(client: AdminClient, group: str) -> Any:
+    (future,) = client.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+    ).values()
+    return future
+
+
+def commit_offset(client: Mapping[str, str], group: str, topic: str, at: Committed) -> None:
+    """Commit an offset of a group, outside of any transaction."""
+    offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
+    (future,) = admin(client).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [offset])]).values()
+    (done,) = future.result(REQUEST_TIMEOUT_S).topic_partitions
+    if done.error is not None:
+        raise KafkaException(done.error)
+
+
+def group_metadata(client: Mapping[str, str], group: str) -> Any:
+    """What a producer needs to commit offsets of a group that nobody has joined."""
+    consumer = Consumer({**connection(client), "group.id": group})
+    found = consumer.consumer_group_metadata()
+    consumer.close()
+    return found
+
+
+_PRODUCERS_ALONE = frozenset(
+    {
+        "acks",
+        "batch.num.messages",
+        "batch.size",
+        "compression.type",
+        "compression.codec",
+        "delivery.timeout.ms",
+        "linger.ms",
+        "max.in.flight.requests.per.connection",
+        "message.timeout.ms",
+        "partitioner",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "request.timeout.ms",
+        "retries",
+        "transaction.timeout.ms",
+    }
+)
+
+
+def connection(client: Mapping[str, str]) -> dict[str, str | int | float | bool]:
+    """The settings without those that clients which produce nothing would warn of."""
+    return {name: value for name, value in client.items() if name not in _PRODUCERS_ALONE}
+
+
+_admins: dict[object, AdminClient] = {}

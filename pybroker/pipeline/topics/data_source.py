@@ -1,0 +1,61 @@
+"""The data source of the name ``pybroker``, which Spark finds by way of ``pyspark_pybroker``.
+
+Owns the entry alone; imports neither librdkafka nor Arrow, since Spark loads it for every session that uses any data
+source of Python's.
+"""
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from pybroker.pipeline.topics.sink_options import read_sink_options
+from pybroker.pipeline.topics.source_options import includes_headers, read_source_options
+
+NAME = "pybroker"
+
+_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+_HEADERS = "headers array<struct<key string, value binary>>"
+
+
+class TopicDataSource(DataSource):
+    """``spark.read.format("pybroker")`` and its kin."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is given."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns of Spark's Kafka connector."""
+        return f"{_COLUMNS}, {_HEADERS}" if includes_headers(self.options) else _COLUMNS
+
+    def reader(self, schema: StructType):  # type: ignore[no-untyped-def]
+        """Reads what is there."""
+        from pybroker.pipeline.topics.readers import BatchReader
+
+        return BatchReader(read_source_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType):  # type: ignore[no-untyped-def]
+        """Reads on."""
+        from pybroker.pipeline.topics.readers import StreamReader
+
+        return StreamReader(read_source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool):  # type: ignore[no-untyped-def]
+        """Writes a DataFrame."""
+        from pybroker.pipeline.topics.writers import BatchWriter
+
+        _refuse_overwrite(overwrite)
+        return BatchWriter(read_sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool):  # type: ignore[no-untyped-def]
+        """Writes a query's output."""
+        from pybroker.pipeline.topics.writers import StreamWriter
+
+        return StreamWriter(read_sink_options(self.options), schema)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise ValueError("a topic cannot be overwritten: use mode append")

@@ -1,0 +1,76 @@
+"""Rows on their way to topics: what a DataFrame must look like, and the records that its rows are.
+
+Columns are those of Spark's Kafka connector (its class KafkaWriter): ``value`` of string or binary, and, where they
+are there, ``key``, ``topic``, ``partition`` and ``headers``.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+Headers = list[tuple[str, str | bytes | None]]
+
+_TEXT_OR_BYTES = (StringType, BinaryType)
+_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "headers": (ArrayType,),
+}
+
+# A partition that the producer's partitioner chooses, by the key.
+ANY_PARTITION = -1
+
+
+class ProducerRecord(NamedTuple):
+    """What `confluent_kafka.Producer.produce` is given, in its order."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    headers: Headers | None
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Raises ValueError where rows of ``schema`` are no records."""
+    for field in schema.fields:
+        if field.name not in _TYPES:
+            raise ValueError(f"column {field.name} has no meaning in a topic: {', '.join(_TYPES)} have")
+        if not isinstance(field.dataType, _TYPES[field.name]):
+            wanted = " or ".join(kind.typeName() for kind in _TYPES[field.name])
+            raise ValueError(f"column {field.name} must be {wanted}, is {field.dataType.simpleString()}")
+    if "value" not in schema.names:
+        raise ValueError("there is no column value")
+    if topic is None and "topic" not in schema.names:
+        raise ValueError("there is no column topic; without it the option topic must be set")
+
+
+def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[ProducerRecord]:
+    """The records that the rows of ``batch`` are; raises ValueError for a row without a topic."""
+    count = batch.num_rows
+    topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()
+    if None in topics:
+        raise ValueError("a row has no topic: its column is null, and the option topic is not set")
+    partitions = [ANY_PARTITION if at is None else at for at in _column(batch, "partition")]
+    headers = [_headers(found) for found in _column(batch, "headers")]
+    return map(ProducerRecord, topics, _bytes(batch, "value"), _bytes(batch, "key"), partitions, headers)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
+    found: list[Any] = batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows
+    return found
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    found: list[bytes | None] = batch.column(name).cast(pa.binary()).to_pylist()
+    return found
+
+
+def _headers(found: list[dict[str, Any]] | None) -> Headers | None:
+    return [(header["key"], header["value"]) for header in found] if found else None

@@ -1,0 +1,64 @@
+"""What the options of a write say.
+
+Owns names and defaults: those of Spark's Kafka connector, and ``transactionGroup``, ``epoch`` and ``deterministic``,
+which are ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, client_settings
+from pybroker.pipeline.topics.option_values import OptionValues
+
+# A task that died leaves its transaction open, and committed reads end there, until its successor comes or this ends.
+TRANSACTION_TIMEOUT_DEFAULT_MS = 300_000
+
+_OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "transactionGroup",
+    "epoch",
+    "deterministic",
+    "path",
+    "checkpointLocation",
+    "queryName",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one write.  ``topic``, where set, wins over a column of that name.
+
+    With ``epoch`` a batch is an epoch of ``group``, and is written once however often it is: for ``foreachBatch``.
+    Without ``is_deterministic`` a task that runs again may have other rows than it had committed, which stay.
+    """
+
+    client: Mapping[str, str]
+    topic: str | None
+    group: str | None
+    epoch: int | None
+    is_deterministic: bool
+
+
+def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options; raises ValueError, naming the option, for what cannot be meant."""
+    values = OptionValues(options)
+    values.refuse_unknown(_OPTIONS, (CLIENT_PREFIX,))
+    given = client_settings(values.prefixed(CLIENT_PREFIX))
+    group, epoch = values.text("transactionGroup") or None, values.parsed("epoch", int)
+    if epoch is not None and group is None:
+        raise ValueError("option epoch is one of a transactionGroup, which is not set")
+    return SinkOptions(
+        client={
+            "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_DEFAULT_MS),
+            "linger.ms": "20",
+            "batch.num.messages": "100000",
+            "queue.buffering.max.messages": "500000",
+            "queue.buffering.max.kbytes": "65536",
+            **given,
+        },
+        topic=values.text("topic") or None,
+        group=group,
+        epoch=epoch,
+        is_deterministic=values.flag("deterministic", default=True),
+    )

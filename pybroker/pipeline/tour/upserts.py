@@ -1,0 +1,202 @@
+"""Writes micro-batches into a table of PostgreSQL by key: nothing twice, and an outage of the database is waited for.
+
+Spark's JDBC sink inserts or overwrites.  Here its tasks fill a staging table, and one transaction merges it and drops
+it: a row that is there already is replaced, unless by a row of an older epoch.  So an epoch that is written again,
+whole or by halves, changes nothing, and a writer that was thought dead undoes nothing.  That holds for results of
+output mode ``append`` and ``update`` that have one row per key and micro-batch.
+
+Each attempt has a staging table of its own, so that jobs which write into one table do not meet in it.  What a query
+left behind when it failed or died, it drops before it writes again.
+
+Counterpart: the JDBC sink connector in mode ``upsert``.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pybroker.pipeline.topics.writers import QUERY_PROPERTY
+
+DRIVER_CLASS = "org.postgresql.Driver"
+
+PATIENCE_S = 300.0
+ASK_AGAIN_AFTER_S = 0.5
+# A write may hit the very moment when a database goes or comes; one that fails this often while it answers is wrong.
+FAILURES_MAX = 3
+
+# Hexadecimal digits of each of the two parts of a staging table's name.
+_NAME_PART = 16
+
+_log = logging.getLogger(__name__)
+
+
+class DatabaseGone(RuntimeError):
+    """The database did not answer for longer than the sink waits."""
+
+
+class Table(NamedTuple):
+    """A table: PostgreSQL's types by column, and the columns of its key.  A column ``epoch`` comes besides."""
+
+    name: str
+    columns: Mapping[str, str]
+    key: Sequence[str]
+
+    def creation(self) -> str:
+        """The statement that creates it where it is not there."""
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in self.columns.items())
+        key = _quoted(self.key)
+        return f'CREATE TABLE IF NOT EXISTS "{self.name}" ({columns}, "epoch" bigint NOT NULL, PRIMARY KEY ({key}))'
+
+    def merge(self, staging: str, epoch: int) -> str:
+        """The statement that takes over what the staging table has."""
+        names = _quoted(self.columns)
+        changed = ", ".join(
+            f'"{name}" = EXCLUDED."{name}"' for name in (*self.columns, "epoch") if name not in self.key
+        )
+        return (
+            f'INSERT INTO "{self.name}" AS known ({names}, "epoch") SELECT {names}, {epoch} FROM "{staging}" '
+            f'ON CONFLICT ({_quoted(self.key)}) DO UPDATE SET {changed} WHERE known."epoch" <= EXCLUDED."epoch"'
+        )
+
+
+def staging_names(table: str, query: str) -> str:
+    """How the names of a query's staging tables begin; PostgreSQL cuts names behind 63 characters."""
+    return f"staging_{blake2b(f'{table} {query}'.encode(), digest_size=_NAME_PART // 2).hexdigest()}_"
+
+
+def upsert_into(
+    table: Table,
+    url: str,
+    properties: Mapping[str, str],
+    *,
+    patience_s: float = PATIENCE_S,
+    on_outage: Callable[[str], None] = _log.warning,
+) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` takes.  ``properties`` are the driver's, user and password above all.
+
+    While the database does not answer, the micro-batch waits for ``patience_s`` seconds, then `DatabaseGone` ends the
+    query; started again on its checkpoint it goes on with that micro-batch.  ``on_outage`` is told by a line when the
+    waiting begins, and when it is over.
+    """
+    return _Upserts(table, url, dict(properties), patience_s, on_outage).write
+
+
+class _Upserts:
+    def __init__(
+        self, table: Table, url: str, properties: dict[str, str], patience_s: float, on_outage: Callable[[str], None]
+    ) -> None:
+        self._table = table
+        self._nobodys_query = uuid4().hex
+        # How the names of staging tables begin, once those that were left behind are dropped.
+        self._stagings: str | None = None
+        self._url = url
+        self._properties = {"connectTimeout": "5", **properties, "driver": DRIVER_CLASS}
+        self._patience_s = patience_s
+        self._on_outage = on_outage
+
+    def write(self, batch: DataFrame, epoch: int) -> None:
+        rows = batch.select(*self._table.columns).persist()
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or self._nobodys_query
+        failures = 0
+        try:
+            while True:
+                self._wait_until_it_answers(batch.sparkSession)
+                try:
+                    if self._stagings is None:
+                        self._stagings = self._drop_left_behind(batch.sparkSession, query)
+                    self._write_once(rows, epoch, f"{self._stagings}{uuid4().hex[:_NAME_PART]}")
+                    return
+                except (Py4JJavaError, PySparkException):
+                    self._stagings = None
+                    failures += self._refusal(batch.sparkSession) is None
+                    if failures == FAILURES_MAX:
+                        raise
+        finally:
+            rows.unpersist()
+
+    def _write_once(self, rows: DataFrame, epoch: int, staging: str) -> None:
+        rows.write.mode("errorifexists").jdbc(self._url, staging, properties=self._properties)
+        self._execute(
+            rows.sparkSession,
+            self._table.creation(),
+            self._table.merge(staging, epoch),
+            f'DROP TABLE "{staging}"',
+        )
+
+    def _drop_left_behind(self, spark: SparkSession, query: str) -> str:
+        """How the names of this query's staging tables for this table begin; drops those that there are."""
+        beginning = staging_names(self._table.name, query)
+        # The block finds them and drops them in one go; names are made of letters and digits.
+        self._execute(
+            spark,
+            f"""
+            DO $$ DECLARE found text; BEGIN
+                FOR found IN SELECT tablename FROM pg_tables
+                    WHERE schemaname = current_schema() AND starts_with(tablename, '{beginning}')
+                LOOP EXECUTE format('DROP TABLE IF EXISTS %I', found); END LOOP;
+            END $$
+            """,
+        )
+        return beginning
+
+    def _execute(self, spark: SparkSession, *statements: str) -> None:
+        """In one transaction."""
+        with _connection(spark, self._url, self._properties) as connection:
+            connection.setAutoCommit(False)
+            statement = connection.createStatement()
+            for text in statements:
+                statement.execute(text)
+            connection.commit()
+
+    def _wait_until_it_answers(self, spark: SparkSession) -> None:
+        deadline = monotonic() + self._patience_s
+        is_out = False
+        while (reason := self._refusal(spark)) is not None:
+            if monotonic() > deadline:
+                raise DatabaseGone(f"{self._url} did not answer for {self._patience_s:.0f} s: {reason}")
+            if not is_out:
+                self._on_outage(
+                    f"The database does not answer; waiting for it up to {self._patience_s:.0f} s: {reason}"
+                )
+                is_out = True
+            sleep(ASK_AGAIN_AFTER_S)
+        if is_out:
+            self._on_outage("The database answers again.")
+
+    def _refusal(self, spark: SparkSession) -> str | None:
+        """Why the database can't be had now."""
+        try:
+            with _connection(spark, self._url, self._properties):
+                return None
+        except Py4JJavaError as error:
+            state = error.java_exception.getSQLState() or ""
+            # Class 08: no connection; 57P: it shuts down, or starts up.  A wrong password is no outage.
+            if not state.startswith(("08", "57P")):
+                raise
+            return str(error.java_exception.getMessage()).partition(". ")[0]
+
+
+@contextmanager
+def _connection(spark: SparkSession, url: str, properties: Mapping[str, str]) -> Iterator[Any]:
+    """A connection of the JVM's.  (DriverManager knows no driver that came with a session's jars.)"""
+    jvm: Any = spark._jvm
+    given = jvm.java.util.Properties()
+    for name, value in properties.items():
+        given.setProperty(name, value)
+    connection = jvm.org.postgresql.Driver().connect(url, given)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _quoted(names: Sequence[str] | Mapping[str, str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,1 @@
+"""Tests of converters: each kind of value, and what cannot be read."""

@@ -1,0 +1,1 @@
+"""Tests of streams: what is Spark's runs in the test driver, or beside Kafka Streams."""

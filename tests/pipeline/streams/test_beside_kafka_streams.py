@@ -1,0 +1,194 @@
+"""Five topologies in Kafka Streams and as jobs on Spark, over the same topics of our broker. Starts two JVMs.
+
+What is compared is what a reader of the output ends with, per key; windows that are still open are in Kafka Streams'
+output alone, and left out.  Needs what `scripts/spark-setup` installs, and Kafka Streams, which is built here.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from conformance.client_folder import all_applications
+from harness.child_process import ChildProcess
+from harness.waiting import wait_until
+
+from pybroker.testing import Broker
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]
+
+START_MS = 1_767_225_600_000
+MINUTE_MS = 60_000
+PATIENCE_S = 120
+# Far behind all else: it closes every window, and its own stay open.
+LAST_MS = START_MS + 1_000 * MINUTE_MS
+
+Sent = tuple[str | None, str | None, int]
+
+
+def inputs(chance: Random) -> dict[str, list[Sent]]:
+    """Records in the order of their offsets: some out of order within the grace, some later than that."""
+    words = ["kafka", "Spark", "stream", "table,", "window"]
+    users = [f"u{number}" for number in range(6)]
+
+    def spread(*keys: str, values: list[str], back_ms: tuple[int, ...] = (0, 0, 5_000, 20_000)) -> list[Sent]:
+        # 2 s apart, some up to 20 s before their place: within the grace of 30 s.
+        return [
+            (chance.choice(keys), chance.choice(values), START_MS + 2_000 * number - chance.choice(back_ms))
+            for number in range(10, 130)
+        ]
+
+    late: Sent = ("u0", "late", START_MS)
+    regions: list[Sent] = [(user, "north", START_MS - 1) for user in users[:4]]
+    moves: list[Sent] = [("u0", "south", START_MS + 90_000), ("u1", None, START_MS + 90_001)]
+    seen_ms = (("u0", 0), ("u0", 300_000), ("u1", 10_000), ("u1", 310_001), ("u2", 290_000))
+    visits: list[Sent] = [(user, "", START_MS + at) for user, at in seen_ms]
+    found: dict[str, list[Sent]] = {
+        "lines": [(None, " ".join(chance.choices(words, k=5)), START_MS + number) for number in range(50)],
+        "users": regions + moves,
+        # In order: which of a table's change and an older view comes first, other users' views decide in Kafka Streams.
+        "views": spread(*users, values=["page"], back_ms=(0,)),
+        "clicks": [*spread(*users, values=["x"]), late],
+        "articles": [*spread("a1", "a2", "a3", "a4", values=["it", "law"]), ("a1", "late", START_MS)],
+        "visits": visits,
+    }
+    for topic in ("views", "clicks", "articles", "visits"):
+        found[topic].append(("u3", "last", LAST_MS))
+    return found
+
+
+def send(bootstrap: str, prefix: str, some: Mapping[str, list[Sent]]) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic, records in some.items():
+        for key, value, at in records:
+            producer.produce(f"{prefix}{topic}", value, key=key, timestamp=at)
+    assert producer.flush(30) == 0
+
+
+def make_topics(bootstrap: str, names: list[str]) -> None:
+    """Of one partition: which records are late depends on how far others of the partition are."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 1) for name in names]).values():
+        future.result(30)
+
+
+def table(bootstrap: str, topic: str) -> dict[str, str]:
+    """What a reader of a topic ends with, without windows that were open at the end."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "readers",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: dict[str, str] = {}
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        found[key.decode()] = "" if value is None else value.decode()
+    consumer.close()
+    end = None if message is None else message.error()
+    assert end is not None
+    assert end.code() == KafkaError._PARTITION_EOF
+    return {key: value for key, value in found.items() if value and f"@{LAST_MS // MINUTE_MS}" not in _minute(key)}
+
+
+def _minute(key: str) -> str:
+    name, at, start = key.partition("@")
+    return f"{name}{at}{int(start.partition('-')[0]) // MINUTE_MS}" if at else name
+
+
+@pytest.fixture(scope="module")
+def kafka_streams() -> list[str]:
+    (folder,) = [folder for folder in all_applications() if folder.name == "kafka-streams"]
+    folder.build()
+    return folder.command()
+
+
+@pytest.fixture
+def application(kafka_streams: list[str], kafka_broker: Broker, tmp_path: Path) -> Iterator[Any]:
+    processes: list[ChildProcess] = []
+
+    def start(prefix: str) -> ChildProcess:
+        settings = {
+            "application.id": prefix,
+            "bootstrap.servers": kafka_broker.bootstrap,
+            "state.dir": str(tmp_path / "state"),
+            "commit.interval.ms": "100",
+            "max.task.idle.ms": "500",
+            "auto.offset.reset": "earliest",
+        }
+        arguments = [f"{name}={value}" for name, value in settings.items()]
+        processes.append(ChildProcess([*kafka_streams, "Topologies", prefix, *arguments], tmp_path / "log"))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
+def test_the_same_topologies_end_with_the_same_tables(
+    spark: Any, kafka_broker: Broker, application: Any, tmp_path: Path
+) -> None:
+    from pybroker.pipeline import BrokerTopics, start
+    from tests.pipeline.streams.topologies import one_topology
+
+    bootstrap = kafka_broker.bootstrap
+    ours, theirs = f"ours-{uuid4()}-", f"theirs-{uuid4()}-"
+    sent = inputs(Random(17))
+
+    class ConnectorTopics(BrokerTopics):
+        """Read by Spark's own connector, which starts quicker than Python does; `test_jobs` reads by ours."""
+
+        def stream(self, topic: str) -> Any:
+            reader = self.spark.readStream.format("kafka").option("startingOffsets", "earliest")
+            return reader.options(**self._options(topic)).load()
+
+    outputs = ("word-counts", "views-by-region", "anomalies", "top-articles", "sessions")
+    for prefix in (ours, theirs):
+        make_topics(bootstrap, [f"{prefix}{name}" for name in (*sent, *outputs)])
+    send(bootstrap, theirs, sent)
+    process = application(theirs)
+
+    # Spark's watermark moves between micro-batches, Kafka Streams' with each record: what is late has one of its own.
+    tables = {topic: sent[topic] for topic in ("lines", "users")}
+    events = {topic: records for topic, records in sent.items() if topic not in tables}
+    for part in (
+        tables | {topic: records[:-2] for topic, records in events.items()},
+        {topic: records[-2:] for topic, records in events.items()},
+    ):
+        send(bootstrap, ours, part)
+        # One by one: each query has processes of Python, which two processors start slowly all at once.
+        for name in outputs:
+            job = partial(one_topology, ours, name)
+            (query,) = start(job, ConnectorTopics(spark, bootstrap), tmp_path / "checkpoints", until_done=True)
+            assert query.awaitTermination(PATIENCE_S)
+
+    expected = {name: table(bootstrap, f"{ours}{name}") for name in outputs}
+    assert all(expected.values()), expected
+    assert expected["sessions"] == {
+        f"u0@{START_MS}-{START_MS + 300_000}": "2",
+        f"u1@{START_MS + 10_000}-{START_MS + 10_000}": "1",
+        f"u1@{START_MS + 310_001}-{START_MS + 310_001}": "1",
+        f"u2@{START_MS + 290_000}-{START_MS + 290_000}": "1",
+    }
+
+    def found() -> dict[str, dict[str, str]]:
+        assert process.exit_code is None, process.log_tail()
+        return {name: table(bootstrap, f"{theirs}{name}") for name in outputs}
+
+    with suppress(TimeoutError):
+        wait_until(lambda: found() == expected, "equal tables", PATIENCE_S)
+    assert found() == expected

@@ -1,0 +1,143 @@
+"""Jobs on real topics: what the test driver ran runs there unchanged, and writes each change once. Starts a JVM.
+
+Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
+"""
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pybroker.testing import Broker
+
+pytestmark = pytest.mark.jvm
+
+
+def send(bootstrap: str, topic: str, *keys: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key in keys:
+        producer.produce(topic, "", key=key)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_changes_are_written_once_though_their_batch_runs_again(
+    spark: Any, kafka_broker: Broker, tmp_path: Path, mode: Any
+) -> None:
+    from pybroker.pipeline import BrokerTopics, Output, start
+    from pybroker.pipeline.testing.stepped_query import forget_last_commit
+
+    clicks, counted = f"clicks-{uuid4()}", f"counted-{uuid4()}"
+    for topic in (clicks, counted):
+        kafka_broker.create_topic(topic, partitions=2)
+
+    def job(topics: Any) -> Any:
+        counts = topics.stream(clicks).groupBy("key").count()
+        return {counted: Output(counts.selectExpr("key", "string(count) as value"), mode)}
+
+    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    for keys in (["a", "a", "b"], ["a"], []):
+        send(topics.bootstrap, clicks, *keys)
+        for query in start(job, topics, tmp_path, until_done=True):
+            assert query.awaitTermination(100)
+        if not keys:
+            break
+        forget_last_commit(tmp_path / counted)
+    written = [(row.key, row.value) for row in topics.batch(counted).orderBy("key", "value").collect()]
+    unchanged = [(b"b", b"1")] if mode == "complete" else []
+    assert written == [(b"a", b"2"), (b"a", b"3"), (b"b", b"1"), *unchanged]
+
+
+def committed(bootstrap: str, group: str) -> dict[int, int]:
+    """A group's offsets of the only topic that it reads."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {at.partition: at.offset for at in future.result(30).topic_partitions}
+
+
+def test_a_row_goes_to_the_topic_that_it_names_and_the_queries_lag_is_shown(
+    spark: Any, kafka_broker: Broker, tmp_path: Path
+) -> None:
+    from harness.waiting import wait_until
+
+    from pybroker.pipeline import BrokerTopics, Output, start
+
+    orders, north, rest, counted = (f"{name}-{uuid4()}" for name in ("orders", "north", "rest", "counted"))
+    for topic in (orders, north, rest, counted):
+        kafka_broker.create_topic(topic, partitions=1)
+
+    def job(topics: Any) -> Any:
+        keys = topics.stream(orders).selectExpr("string(key) key", f"if(key = 'n', '{north}', null) topic")
+        counts = keys.groupBy("key", "topic").count().selectExpr("key", "string(count) value", "topic")
+        return {rest: keys.selectExpr("key", "key as value", "topic"), counted: Output(counts, "update")}
+
+    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    send(topics.bootstrap, orders, "n", "s", "n")
+    listening = len(spark.streams._jsqm.listListeners())
+    queries = start(job, topics, tmp_path, until_done=True, group="by-region")
+    for query in queries:
+        assert query.awaitTermination(100)
+    written = {name: sorted(row.value for row in topics.batch(name).collect()) for name in (north, rest, counted)}
+    assert written == {north: [b"2", b"n", b"n"], rest: [b"s"], counted: [b"1"]}
+
+    def shown() -> bool:
+        return all(committed(topics.bootstrap, f"by-region-{name}") == {0: 3} for name in (rest, counted))
+
+    wait_until(shown, "the groups' offsets", 30)
+    wait_until(lambda: len(spark.streams._jsqm.listListeners()) == listening, "nobody to listen", 30)
+
+
+def test_a_micro_batch_may_be_written_to_two_topics(spark: Any, kafka_broker: Broker) -> None:
+    from pybroker.pipeline import BrokerTopics
+
+    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    names = [f"to-{uuid4()}" for _ in range(2)]
+    rows = spark.createDataFrame([("v",)], "value string")
+    for name in names:
+        options = {"kafka.bootstrap.servers": topics.bootstrap, "transactionGroup": f"g-{names[0]}", "epoch": "1"}
+        rows.write.format("pybroker").options(**options, topic=name).mode("append").save()
+    assert [topics.batch(name).count() for name in names] == [1, 1]
+
+
+def test_an_epoch_without_its_group_is_refused(spark: Any) -> None:
+    rows = spark.createDataFrame([("v",)], "value string")
+    with pytest.raises(Exception, match="option epoch is one of a transactionGroup"):
+        rows.write.format("pybroker").options(**{"kafka.bootstrap.servers": "127.0.0.1:1"}, topic="t", epoch="1").mode(
+            "append"
+        ).save()
+
+
+def test_two_queries_that_write_micro_batches_by_one_group_are_told(
+    spark: Any, kafka_broker: Broker, tmp_path: Path
+) -> None:
+    from pybroker.pipeline import BrokerTopics
+
+    source, target, group = (f"{name}-{uuid4()}" for name in ("in", "out", "group"))
+    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    send(topics.bootstrap, source, "a")
+    options = {"kafka.bootstrap.servers": topics.bootstrap, "topic": target, "transactionGroup": group}
+
+    def write(rows: Any, epoch: int) -> None:
+        rows.write.format("pybroker").options(**options, epoch=str(epoch)).mode("append").save()
+
+    def run(checkpoint: str) -> Any:
+        writer = topics.stream(source).select("key", "value").writeStream.foreachBatch(write)
+        return writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+
+    assert run("first").awaitTermination(60)
+    with pytest.raises(Exception, match=r"another query, .* has written by the name"):
+        run("second").awaitTermination(60)
+    assert topics.batch(target).count() == 1
+
+
+def test_a_micro_batch_of_which_spark_tells_no_query_has_no_default_group() -> None:
+    from pybroker.pipeline.topics.writers import default_group
+
+    with pytest.raises(RuntimeError, match="name a transactionGroup"):
+        default_group(None)

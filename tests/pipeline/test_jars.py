@@ -1,0 +1,44 @@
+"""Where jars come from, and what is said where they cannot be had.  Needs no network."""
+
+from pathlib import Path
+
+import pytest
+
+from pybroker.pipeline import JarsMissing
+from pybroker.pipeline.jars import CONNECTOR, JARS_DIR_VARIABLE, jars, jars_dir
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv(JARS_DIR_VARIABLE, str(tmp_path / "jars"))
+    return tmp_path / "jars"
+
+
+def test_a_jar_that_is_at_hand_is_taken(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "tool-1.0.jar").touch()
+    assert jars(["org.example:tool:1.0"]) == [folder / "tool-1.0.jar"]
+
+
+def test_jars_lie_in_the_users_cache_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(JARS_DIR_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert jars_dir() == tmp_path / "pybroker" / "jars"
+
+
+def test_what_is_no_coordinate_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected group:artifact:version, got spark-avro\.jar"):
+        jars(["spark-avro.jar"])
+
+
+@pytest.mark.jvm
+def test_without_a_network_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    # Nobody listens there.
+    unreachable = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", unreachable)
+    with pytest.raises(JarsMissing) as missing:
+        jars()
+    (line,) = str(missing.value).splitlines()
+    assert line.startswith(f"{CONNECTOR[0]} could not be fetched from Maven Central (")
+    assert f"put spark-sql-kafka-0-10_2.13-4.2.0.jar into {folder}" in line
+    assert list(folder.iterdir()) == []

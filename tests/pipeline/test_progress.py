@@ -1,0 +1,106 @@
+"""A query's progress as a group's offsets: never back, and no longer than the query.  By a real broker, without a JVM.
+
+Needs PySpark, whose classes the mirror extends: marked like what starts a JVM.
+"""
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from pybroker.testing import Broker
+
+pytestmark = pytest.mark.jvm
+
+QUERY = "5d2c6e0a"
+
+
+class Listeners:
+    """Stands for a session: who listens to its queries."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self.streams = SimpleNamespace(addListener=self.all.append, removeListener=self.all.remove)
+
+
+class Mirrored:
+    """A query that is told of by hand, and the group that shows it."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self.group = f"g-{uuid4()}"
+        self.listeners = Listeners()
+        self._settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
+
+    def mirror(self, last: Any = None, *, is_active: bool = True) -> Any:
+        from pybroker.pipeline.progress import mirror_progress
+
+        query = SimpleNamespace(id=QUERY, lastProgress=last, isActive=is_active)
+        return mirror_progress(cast(Any, self.listeners), cast(Any, query), self.group, self._settings)
+
+    def progress(self, batch: int, *offsets: int) -> Any:
+        """Of a query that reads the topic's only partition so often."""
+        ends = [json.dumps({self.topic: {"0": offset, "id": "x"}}) for offset in offsets]
+        sources = [SimpleNamespace(endOffset=end) for end in (*ends, '{"path": 1}', None)]
+        return SimpleNamespace(id=QUERY, batchId=batch, sources=sources)
+
+    def committed(self) -> int | None:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka.admin import AdminClient
+
+        asked = [ConsumerGroupTopicPartitions(self.group)]
+        admin = AdminClient(self._settings)
+        (future,) = admin.list_consumer_group_offsets(asked).values()
+        return next((at.offset for at in future.result(30).topic_partitions), None)
+
+
+@pytest.fixture
+def mirrored(kafka_broker: Broker) -> Mirrored:
+    topic = f"t-{uuid4()}"
+    kafka_broker.create_topic(topic, partitions=1)
+    return Mirrored(kafka_broker.bootstrap, topic)
+
+
+def heard(mirror: Any, progress: Any) -> None:
+    mirror.onQueryProgress(SimpleNamespace(progress=progress))
+
+
+def test_a_micro_batch_that_is_told_late_moves_nothing_back(mirrored: Mirrored) -> None:
+    mirror = mirrored.mirror()
+    heard(mirror, mirrored.progress(4, 40))
+    mirror.tell(mirrored.progress(3, 30))
+    assert mirrored.committed() == 40
+    heard(mirror, mirrored.progress(5, 50))
+    assert mirrored.committed() == 50
+
+
+def test_where_a_query_reads_a_topic_twice_what_both_have_read_is_shown(mirrored: Mirrored) -> None:
+    heard(mirrored.mirror(), mirrored.progress(1, 7, 3))
+    assert mirrored.committed() == 3
+
+
+def test_nobody_listens_when_the_query_has_ended(mirrored: Mirrored) -> None:
+    mirror = mirrored.mirror()
+    assert mirrored.listeners.all == [mirror]
+    mirror.onQueryTerminated(SimpleNamespace(id="another"))
+    assert mirrored.listeners.all == [mirror]
+    heard(mirror, mirrored.progress(1, 10))
+    mirror.onQueryTerminated(SimpleNamespace(id=QUERY))
+    mirror.close()
+    assert mirrored.listeners.all == []
+    heard(mirror, mirrored.progress(2, 20))
+    assert mirrored.committed() == 10
+
+
+def test_a_query_that_has_ended_before_is_shown_and_not_listened_to(mirrored: Mirrored) -> None:
+    mirrored.mirror(mirrored.progress(1, 10), is_active=False)
+    assert (mirrored.committed(), mirrored.listeners.all) == (10, [])
+
+
+def test_a_commit_that_is_refused_is_a_warning(mirrored: Mirrored, caplog: pytest.LogCaptureFixture) -> None:
+    mirror = mirrored.mirror()
+    mirrored.topic = "no topic has such a name"
+    heard(mirror, mirrored.progress(1, 10))
+    assert f"offsets of group {mirrored.group}: " in caplog.text

@@ -1,0 +1,53 @@
+"""Settings of Kafka's Java clients, as librdkafka knows them."""
+
+import pytest
+
+from pybroker.pipeline.topics.client_settings import client_settings
+
+
+def settings(**given: str) -> dict[str, str]:
+    named = {name.replace("_", "."): value for name, value in given.items()}
+    found = client_settings({"bootstrap.servers": "h:9092", **named})
+    del found["bootstrap.servers"]
+    return found
+
+
+def test_what_has_the_same_name_passes() -> None:
+    assert settings(fetch_max_bytes="7", security_protocol="SASL_SSL") == {
+        "fetch.max.bytes": "7",
+        "security.protocol": "SASL_SSL",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"fetch.max.wait.ms": "5"}, {"fetch.wait.max.ms": "5"}),
+        ({"buffer.memory": "1048576"}, {"queue.buffering.max.kbytes": "1024"}),
+        ({"ssl.truststore.location": "/ca.pem"}, {"ssl.ca.location": "/ca.pem"}),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        ({"max.poll.records": "5"}, {}),
+    ],
+)
+def test_what_is_called_otherwise_is_translated(given: dict[str, str], meant: dict[str, str]) -> None:
+    assert settings(**given) == meant
+
+
+def test_a_jaas_line_gives_user_and_password() -> None:
+    line = r'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\"c";'
+    assert settings(sasl_jaas_config=line) == {"sasl.username": "a", "sasl.password": 'b"c'}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"ssl.truststore.location": "/trust.jks"}, "must name a PEM file: keytool"),
+        ({"sasl.jaas.config": "Krb5LoginModule required;"}, "no username and password"),
+        ({"enable.auto.commit": "true"}, "Spark keeps the positions itself"),
+        ({"key.deserializer": "x"}, "keys and values are bytes"),
+        ({"transactional.id": "x"}, "gives each task its own"),
+    ],
+)
+def test_what_cannot_be_told_to_librdkafka_is_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        settings(**given)

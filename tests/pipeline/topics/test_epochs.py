@@ -1,0 +1,386 @@
+"""Rows of an epoch reach their topic once, however often its task runs; without Spark, by a real broker.
+
+Needs Arrow, which comes with Spark: marked like what starts a JVM.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from harness.waiting import wait_until
+
+from pybroker.testing import Broker
+
+pytestmark = pytest.mark.jvm
+
+QUERY = "5d2c6e0a"
+
+
+@pytest.fixture
+def sink(kafka_broker: Broker) -> Iterator["Sink"]:
+    from pybroker.pipeline.topics import transactions
+
+    yield Sink(kafka_broker.bootstrap)
+    transactions.close_idle()
+
+
+class Sink:
+    """A write, and what committed readers see of it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        from pybroker.pipeline.topics.sink_options import read_sink_options
+
+        self.topic = f"out-{uuid4()}"
+        self.group = f"query-{uuid4()}"
+        self.bootstrap = bootstrap
+        self.client = read_sink_options({"kafka.bootstrap.servers": bootstrap}).client
+
+    def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
+        """What tasks of a run have in common."""
+        from pybroker.pipeline.topics.claims import Writer
+        from pybroker.pipeline.topics.transactions import Write
+
+        return Write(self.client, Writer(self.group, query, run), self.topic, deterministic)
+
+    def write(
+        self,
+        epoch: int,
+        values: list[str],
+        *,
+        anew: bool = False,
+        query: str = QUERY,
+        run: str = "run",
+        task: int = 0,
+    ) -> int:
+        """The task's attempt; ``anew`` as if in another process."""
+        return int(self.attempt(epoch, values, anew=anew, query=query, run=run, task=task).rows)
+
+    def attempt(self, epoch: int, values: list[str], *, anew: bool = False, task: int = 0, **of: Any) -> Any:
+        """The task's attempt and all that it says."""
+        from pybroker.pipeline.topics import transactions
+
+        if anew:
+            transactions.close_idle()
+        return transactions.write_epoch(self.of(**of), task, epoch, [batch(values)])
+
+    def run_epoch(self, epoch: int, tasks: list[list[str]], *, anew: bool = False, **of: Any) -> list[str]:
+        """All tasks of a run and the driver's decision; what became of each."""
+        from pybroker.pipeline.topics import transactions
+
+        written = [self.attempt(epoch, values, anew=anew, task=task, **of) for task, values in enumerate(tasks)]
+        transactions.decide(self.of(**of), written)
+        return [str(each.outcome) for each in written]
+
+    def committed(self) -> list[str]:
+        """What is in the topic."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True}
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        found: list[str] = []
+        while True:
+            message = consumer.poll(30)
+            assert message is not None, "the topic's end is told"
+            error = message.error()
+            if error is None:
+                found.append((message.value() or b"").decode())
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF
+                consumer.close()
+                return found
+
+
+def batch(values: list[str]) -> Any:
+    import pyarrow as pa
+
+    columns = {"value": pa.array(values, pa.string()), "key": pa.array(values, pa.string())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_a_query_that_is_started_again_does_not_write_by_a_producer_of_its_former_run(sink: Sink) -> None:
+    from pybroker.pipeline.topics import transactions
+
+    sink.write(0, ["a"], run="first")
+    transactions.SlotWriter(sink.of(run="second"), 0, 1, sink.topic)  # in another process, meanwhile
+    sink.write(1, ["b"], run="second")
+    assert sink.committed() == ["a", "b"]
+
+
+def test_the_group_may_show_the_querys_lag_meanwhile(sink: Sink) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    sink.write(0, ["a"])
+    lag = Consumer({"bootstrap.servers": sink.bootstrap, "group.id": sink.group})
+    lag.commit(offsets=[TopicPartition(sink.topic, 0, 7)], asynchronous=False)
+    lag.close()
+    sink.write(1, ["b"], anew=True, run="another")
+    assert sink.committed() == ["a", "b"]
+
+
+def test_epochs_follow_one_another(sink: Sink) -> None:
+    assert [sink.write(epoch, [f"{epoch}-a", f"{epoch}-b"]) for epoch in range(3)] == [2, 2, 2]
+    assert sink.committed() == ["0-a", "0-b", "1-a", "1-b", "2-a", "2-b"]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_attempt_after_the_commit_writes_nothing(sink: Sink, anew: bool) -> None:
+    sink.write(0, ["a"])
+    assert sink.write(0, ["a"], anew=anew) == 1
+    sink.write(1, ["b"], anew=anew)
+    assert sink.committed() == ["a", "b"]
+
+
+def test_an_attempt_after_a_death_before_the_commit_writes_all(sink: Sink) -> None:
+    from pybroker.pipeline.topics import transactions
+
+    def dies() -> Iterator[Any]:
+        yield batch(["a", "b"])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transactions.write_epoch(sink.of(), 0, 0, dies())
+    assert sink.write(0, ["a", "b"], anew=True) == 2
+    assert sink.committed() == ["a", "b"]
+
+
+def test_a_zombie_is_fenced(sink: Sink) -> None:
+    from confluent_kafka import KafkaException
+
+    from pybroker.pipeline.topics import transactions
+
+    def overtaken() -> Iterator[Any]:
+        yield batch(["zombie"])
+        assert sink.write(0, ["successor"]) == 1
+        yield batch(["zombie"])
+
+    with pytest.raises((KafkaException, transactions.NotDelivered)):
+        transactions.write_epoch(sink.of(), 0, 0, overtaken())
+    assert sink.committed() == ["successor"]
+
+
+def test_other_rows_than_were_committed_are_told(sink: Sink) -> None:
+    from pybroker.pipeline.topics.transactions import RowsChanged
+
+    sink.write(0, ["a", "b"])
+    with pytest.raises(RowsChanged, match="has 1 rows and had committed 2"):
+        sink.write(0, ["a"], anew=True)
+    assert sink.committed() == ["a", "b"]
+
+
+def test_another_query_of_the_same_name_writes_nothing_and_is_told(sink: Sink) -> None:
+    from pybroker.pipeline.topics.claims import NameTaken
+
+    sink.write(0, ["a"])
+    for epoch in (0, 1):
+        with pytest.raises(NameTaken, match=f"another query, {QUERY}, has written by the name {sink.group}"):
+            sink.write(epoch, ["b"], anew=True, query="another")
+    assert sink.committed() == ["a"]
+    sink.write(1, ["b"], anew=True)
+    assert sink.committed() == ["a", "b"]
+
+
+def test_a_query_that_has_gone_back_is_told_and_loses_nothing(sink: Sink) -> None:
+    from pybroker.pipeline.topics.claims import NameTaken
+
+    sink.write(0, ["a"])
+    sink.write(1, ["b"])
+    with pytest.raises(NameTaken, match="has committed micro-batch 1, and this is 0"):
+        sink.write(0, ["c"], anew=True)
+    assert sink.committed() == ["a", "b"]
+
+
+def test_a_refused_record_takes_its_transaction_with_it(sink: Sink) -> None:
+    from confluent_kafka import KafkaException
+
+    from pybroker.pipeline.topics.transactions import NotDelivered
+
+    sink.write(0, ["a"])
+    with pytest.raises((NotDelivered, KafkaException)):
+        sink.write(1, ["b", "x" * 2_000_000])
+    assert sink.committed() == ["a"]
+    sink.write(1, ["b", "c"], anew=True)
+    assert sink.committed() == ["a", "b", "c"]
+
+
+def test_a_client_that_does_not_come_back_is_given_up() -> None:
+    from threading import Event
+
+    from pybroker.pipeline.topics.client_calls import NoAnswer, answered
+
+    goes_on = Event()
+
+    def commit() -> None:
+        goes_on.wait()
+
+    with pytest.raises(NoAnswer, match="commit did not come back within 0 s"):
+        answered(commit, within_s=0.05)
+    goes_on.set()
+
+
+def test_an_epoch_without_rows_registers_nothing(sink: Sink) -> None:
+    assert sink.write(0, []) == 0
+    assert sink.write(1, ["a"]) == 1
+    assert sink.committed() == ["a"]
+
+
+def test_a_run_that_goes_on_in_the_middle_of_an_epoch_writes_what_is_not_there(sink: Sink) -> None:
+    tasks = [["a", "b"], ["c"], ["d", "e"], []]
+    sink.attempt(0, tasks[1], task=1, run="first")
+    assert sink.run_epoch(0, tasks, run="second", anew=True) == ["held", "found", "held", "empty"]
+    assert sink.run_epoch(1, [["f"]], run="second") == ["written"]
+    assert sorted(sink.committed()) == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    "tasks", [[["a", "b"], ["c", "d"]], [["a"], ["b"], ["c"], [], ["d"]], [["c"], ["a"], ["b", "d"]]]
+)
+def test_a_run_that_divides_a_half_written_epoch_otherwise_is_told_and_writes_nothing(
+    sink: Sink, tasks: list[list[str]]
+) -> None:
+    from pybroker.pipeline.topics.transactions import RowsChanged
+
+    sink.attempt(0, ["d"], task=3, run="first")
+    for run in ("second", "third"):
+        with pytest.raises(RowsChanged, match=r"micro-batch 0 .*divided into tasks in another way before"):
+            sink.run_epoch(0, tasks, run=run, anew=True)
+    assert sink.committed() == ["d"]
+    assert sink.run_epoch(0, [["a"], ["b"], ["c"], ["d"]], run="fourth", anew=True)[3] == "found"
+    assert sorted(sink.committed()) == ["a", "b", "c", "d"]
+
+
+def test_an_epoch_may_be_divided_otherwise_where_nothing_of_it_was_committed(sink: Sink) -> None:
+    sink.run_epoch(0, [["a"], ["b"], ["c"]], run="first")
+    assert sink.run_epoch(1, [["d", "e"]], run="second", anew=True) == ["written"]
+    assert sorted(sink.committed()) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_task_of_an_earlier_run_is_fenced_though_the_new_one_has_no_such_task(sink: Sink) -> None:
+    from confluent_kafka import KafkaException
+
+    from pybroker.pipeline.topics import transactions
+
+    def overtaken() -> Iterator[Any]:
+        yield batch(["a"])
+        assert sink.run_epoch(0, [["a", "b"]], run="second") == ["written"]
+        yield batch(["b"])
+
+    with pytest.raises((KafkaException, transactions.NotDelivered)):
+        transactions.write_epoch(sink.of(run="first"), 9, 0, overtaken())
+    assert sorted(sink.committed()) == ["a", "b"]
+
+
+def test_a_task_that_registers_behind_a_new_claim_writes_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics.claims import Overtaken, claimed
+
+    def overtaken(*asked: Any) -> Any:
+        monkeypatch.undo()
+        found = claimed(*asked)
+        sink.run_epoch(0, [["a"]], run="second")
+        return found
+
+    monkeypatch.setattr(transactions, "claimed", overtaken)
+    with pytest.raises(Overtaken):
+        sink.attempt(0, ["a"], task=1, run="first")
+    assert sink.committed() == ["a"]
+
+
+def test_a_claim_that_was_announced_by_a_task_that_died_is_made_by_another(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pybroker.pipeline.topics import claims
+
+    sink.attempt(0, ["a"], run="first")
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(claims, "_fence", dies)
+    with pytest.raises(KeyboardInterrupt):
+        sink.attempt(1, ["b"], run="second", anew=True)
+    monkeypatch.undo()
+    assert sink.run_epoch(1, [["b"]], run="second", anew=True) == ["written"]
+    assert sink.committed() == ["a", "b"]
+
+
+def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next_run(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics.client_calls import NoAnswer
+
+    tasks = [["a"], ["b"]]
+    sink.attempt(0, tasks[1], task=1, run="first")
+    monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 0.2)
+    monkeypatch.setattr(transactions.SlotWriter, "_await_decision", lambda *_: None)
+    with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were lost"):
+        sink.run_epoch(0, tasks, run="second", anew=True)
+    monkeypatch.undo()
+    assert sink.run_epoch(0, tasks, run="third", anew=True) == ["held", "found"]
+    assert sorted(sink.committed()) == ["a", "b"]
+
+
+def test_rows_that_differ_by_themselves_stay_as_they_were_committed(sink: Sink) -> None:
+    sink.attempt(0, ["a", "b"], task=1, run="first")
+    changed = [["c"], ["b"]]
+    assert sink.run_epoch(0, changed, run="second", anew=True, deterministic=False) == ["held", "found"]
+    assert sorted(sink.committed()) == ["a", "b", "c"]
+
+
+def test_as_many_rows_of_other_keys_are_told(sink: Sink) -> None:
+    from pybroker.pipeline.topics.transactions import RowsChanged
+
+    sink.write(0, ["a", "b"])
+    with pytest.raises(RowsChanged, match="has 2 rows and other keys"):
+        sink.write(0, ["a", "c"], anew=True)
+    assert sink.committed() == ["a", "b"]
+
+
+def test_a_mark_that_cannot_be_read_is_not_taken_for_none(sink: Sink) -> None:
+    from confluent_kafka import KafkaError, KafkaException, Producer
+    from confluent_kafka import TopicPartition as ClientTopicPartition
+
+    from pybroker.pipeline.topics import client_calls
+
+    sink.write(0, ["a"])
+    group = f"{sink.group}-0"
+    other = Producer({"bootstrap.servers": sink.bootstrap, "transactional.id": f"other-{uuid4()}"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    at = ClientTopicPartition(sink.topic, 0, 7, metadata='[1,0,"r","q"]')
+    other.send_offsets_to_transaction([at], client_calls.group_metadata(sink.client, group), 30)
+    with pytest.raises(KafkaException) as found:
+        client_calls.committed(sink.client, [group], within_s=0.1)
+    assert found.value.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+    other.abort_transaction(30)
+    assert [[each.offset for each in marks] for marks in client_calls.committed(sink.client, [group])] == [[0]]
+
+
+def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() -> None:
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    from pybroker.pipeline.topics import transactions
+
+    with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}) as broker:
+        sink = Sink(broker.bootstrap)
+        sink.client = {**sink.client, "transaction.timeout.ms": "1000", "linger.ms": "0"}
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+        def has_ended() -> bool:
+            latest: Any = OffsetSpec.latest
+            asked = {TopicPartition(sink.topic, 0): latest()}
+            (found,) = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED).values()
+            return bool(found.result(30).offset > 0)
+
+        def slow() -> Iterator[Any]:
+            yield batch(["a"])
+            wait_until(has_ended, "the end of the transaction")
+            yield batch(["b"])
+
+        with pytest.raises(transactions.TransactionTimedOut, match=r"kafka\.transaction\.timeout\.ms"):
+            transactions.write_epoch(sink.of(), 0, 0, slow())
+        assert sink.committed() == []
+        transactions.close_idle()

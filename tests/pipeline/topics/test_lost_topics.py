@@ -1,0 +1,163 @@
+"""What a stream's reader does where topics are deleted, made anew, or cut by retention.  By a real broker, no JVM.
+
+Needs PySpark, whose classes the reader extends: marked like what starts a JVM.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.testing import Broker
+from tests.pipeline.topics.tables import Tables
+
+pytestmark = pytest.mark.jvm
+
+
+class Query:
+    """Asks a reader for one micro-batch after another, as Spark does; a new one goes on from where another stood."""
+
+    def __init__(self, bootstrap: str, topics: str, position: Any = None, **options: str) -> None:
+        from pybroker.pipeline.topics.data_source import TopicDataSource
+
+        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topics, "startingOffsets": "earliest", **options}
+        self._reader = TopicDataSource(given).streamReader(schema())
+        self.position = position or self._reader.initialOffset()
+
+    def next(self) -> list[str]:
+        """The values of the next micro-batch, sorted."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        begin, self.position = self.position, self._reader.latestOffset(self.position, ReadAllAvailable())
+        return self.between(begin, self.position)
+
+    def between(self, begin: Any, end: Any) -> list[str]:
+        """The values of a micro-batch that was planned, sorted."""
+        batches = [each for task in self._reader.partitions(begin, end) for each in self._reader.read(task)]
+        return sorted(value.decode() for batch in batches for value in batch.column("value").to_pylist())
+
+
+def schema() -> Any:
+    """The table's; to read it from its text takes a JVM."""
+    from pyspark.sql import types
+
+    kinds = [
+        ("key", types.BinaryType()),
+        ("value", types.BinaryType()),
+        ("topic", types.StringType()),
+        ("partition", types.IntegerType()),
+        ("offset", types.LongType()),
+        ("timestamp", types.TimestampType()),
+        ("timestampType", types.IntegerType()),
+    ]
+    return types.StructType([types.StructField(name, kind) for name, kind in kinds])
+
+
+@pytest.fixture
+def tables(kafka_broker: Broker, tmp_path: Path) -> Tables:
+    return Tables(None, kafka_broker.bootstrap, tmp_path)
+
+
+def numbers(first: int, count: int) -> list[bytes | None]:
+    return [str(number).encode() for number in range(first, first + count)]
+
+
+ANEW = pytest.mark.parametrize("count", [2, 4, 6], ids=["fewer records", "as many records", "more records"])
+
+
+@ANEW
+def test_a_topic_made_anew_ends_a_query_that_may_lose_nothing(tables: Tables, count: int) -> None:
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic)
+    assert query.next() == ["10", "11", "12", "13"]
+    tables.make_anew(topic, numbers(20, count))
+    with pytest.raises(RuntimeError, match=f"{topic}-0 was made anew"):
+        query.next()
+
+
+@ANEW
+def test_a_topic_made_anew_is_read_from_its_beginning_where_loss_is_allowed(tables: Tables, count: int) -> None:
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic, failOnDataLoss="false")
+    assert query.next() == ["10", "11", "12", "13"]
+    tables.make_anew(topic, numbers(20, count))
+    assert query.next() == sorted(str(20 + number) for number in range(count))
+    tables.fill(topic, numbers(30, 2))
+    assert query.next() == ["30", "31"]
+
+
+@ANEW
+def test_a_query_started_again_knows_a_topic_made_anew_by_its_id(tables: Tables, count: int) -> None:
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic)
+    query.next()
+    tables.make_anew(topic, numbers(20, count))
+    with pytest.raises(RuntimeError, match=f"{topic}-0 was made anew: what was not read of the former one is lost"):
+        Query(tables.bootstrap, topic, query.position).next()
+    patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false")
+    assert patient.next() == sorted(str(20 + number) for number in range(count))
+    # A micro-batch that was planned, and runs in another process, has the same rows.
+    again = Query(tables.bootstrap, topic, failOnDataLoss="false")
+    assert again.between(query.position, patient.position) == sorted(str(20 + number) for number in range(count))
+    tables.fill(topic, numbers(30, 2))
+    assert Query(tables.bootstrap, topic, patient.position).next() == ["30", "31"]
+
+
+def test_a_checkpoint_without_ids_knows_a_topic_made_anew_by_its_end(tables: Tables) -> None:
+    """As an older version wrote it, or an option ``startingOffsets`` has it."""
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    position = {topic: {"0": 2, "1": 2}}
+    assert Query(tables.bootstrap, topic, position).next() == []
+    tables.make_anew(topic, numbers(20, 2))
+    with pytest.raises(RuntimeError, match=f"{topic}-0 ends at 1, before 2, to where it was read: it was made anew"):
+        Query(tables.bootstrap, topic, position).next()
+    assert Query(tables.bootstrap, topic, position, failOnDataLoss="false").next() == ["20", "21"]
+
+
+def test_where_nothing_is_new_a_query_stands_where_it_stood(tables: Tables) -> None:
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic)
+    query.next()
+    stood = json.dumps(query.position)
+    assert (query.next(), json.dumps(query.position)) == ([], stood)
+
+
+def test_a_topic_that_goes_is_told_or_left_out_until_it_is_back(tables: Tables) -> None:
+    topic, other = tables.topic(), tables.topic()
+    for each in (topic, other):
+        tables.fill(each, numbers(10, 2))
+    strict = Query(tables.bootstrap, f"{topic},{other}")
+    patient = Query(tables.bootstrap, f"{topic},{other}", failOnDataLoss="false")
+    assert strict.next() == patient.next() == ["10", "10", "11", "11"]
+    tables.delete(topic)
+    tables.fill(other, numbers(20, 2))
+    with pytest.raises(RuntimeError, match=f"no such topic: {topic}; with failOnDataLoss=false the query goes on"):
+        strict.next()
+    assert patient.next() == ["20", "21"]
+    tables.create(topic)
+    tables.fill(topic, numbers(30, 2))
+    assert patient.next() == ["30", "31"]
+
+
+def test_retention_that_overtakes_a_query_is_told_and_the_rest_is_read_where_loss_is_allowed(tables: Tables) -> None:
+    from pybroker.pipeline.topics.range_reader import close_idle
+
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic)
+    query.next()
+    # Of what this process's consumer fetches ahead nothing would be lost.
+    close_idle()
+    tables.fill(topic, numbers(20, 8))
+    tables.delete_before(topic, 0, 5)
+    with pytest.raises(RuntimeError, match=f"{topic}-0 begins at 5 by now: what was before, from 2 on, is lost"):
+        Query(tables.bootstrap, topic, query.position).next()
+    patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false")
+    # Offsets 2 to 4 of partition 0 were 20, 22 and 24.
+    assert patient.next() == ["21", "23", "25", "26", "27"]

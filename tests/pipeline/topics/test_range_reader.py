@@ -1,0 +1,110 @@
+"""Each record of a range is given once, whatever librdkafka tells among the records; by a client that is played.
+
+Needs Arrow, which comes with Spark: marked like what starts a JVM.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.jvm
+
+
+def record(offset: int) -> Any:
+    from confluent_kafka import Message
+
+    return Message(topic="t", partition=0, offset=offset, value=b"%d" % offset, timestamp=(1, 1_000))
+
+
+def end(offset: int) -> Any:
+    """The end of the partition, as librdkafka tells it."""
+    from confluent_kafka import KafkaError, Message
+
+    return Message(topic="t", partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+class Played:
+    """A client whose partition has records at ``offsets`` and ends at ``behind``; all of it comes in one go."""
+
+    def __init__(self, offsets: list[int], behind: int) -> None:
+        self._log = [*map(record, offsets), end(behind)]
+        self._left: list[Any] = []
+        self.assignments: list[int] = []
+
+    def assign(self, partitions: list[Any]) -> None:
+        start = partitions[0].offset
+        self.assignments.append(start)
+        self._left = [each for each in self._log if each.offset() >= start]
+
+    def poll(self, timeout_s: float) -> Any:
+        return self._left.pop(0) if self._left else None
+
+    def consume(self, count: int, timeout_s: float) -> list[Any]:
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from pybroker.pipeline.topics import range_reader
+
+    range_reader.close_idle()
+
+    def start(offsets: list[int], behind: int) -> Played:
+        client = Played(offsets, behind)
+        monkeypatch.setattr(range_reader, "Consumer", lambda _: client)
+        return client
+
+    yield start
+    range_reader.close_idle()
+
+
+def read(start: int, before: int) -> list[int]:
+    import pyarrow as pa
+
+    from pybroker.pipeline.topics.range_reader import Reading, read_range
+    from pybroker.pipeline.topics.ranges import OffsetRange
+    from pybroker.pipeline.topics.topic_partitions import TopicPartition
+
+    columns = [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+    reading = Reading({}, pa.schema(columns), 0.2, fail_on_data_loss=True)
+    batches = read_range(reading, OffsetRange(TopicPartition("t", 0), start, before))
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_the_end_that_was_told_with_records_behind_a_range_does_not_move_it(play: Any) -> None:
+    client = play([6, 7, 8], 9)
+    assert read(0, 7) == [6]
+    client._log[-1:] = [record(9), record(10), end(11)]  # written since; another process reads 7 and 8
+    assert read(9, 11) == [9, 10]
+
+
+def test_the_end_that_was_told_too_early_is_told_to_the_next_range(play: Any) -> None:
+    client = play([6, 7], 10)  # 8 and 9 are markers
+    assert read(0, 7) == [6]
+    assert read(7, 10) == [7]
+    assert client.assignments == [0]
+
+
+def test_ranges_one_after_another_are_read_without_a_seek(play: Any) -> None:
+    client = play(list(range(10)), 10)
+    assert [read(start, start + 2) for start in range(0, 10, 2)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert client.assignments == [0]
+
+
+def test_idle_consumers_hold_a_bounded_part_of_the_memory() -> None:
+    from pybroker.pipeline.topics import range_reader
+
+    assert range_reader.IDLE_CONSUMERS_MAX * range_reader.AHEAD_KBYTES <= 128 * 1024

@@ -1,0 +1,147 @@
+"""``format("pybroker")`` in Spark: what is read and written, beside Spark's own connector. Starts a JVM.
+
+Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
+"""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.pipeline.topics.tables import Tables
+
+pytestmark = pytest.mark.jvm
+
+FORMATS = ("kafka", "pybroker")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"includeHeaders": "true"},
+        {"minPartitions": "5"},
+        {"maxRecordsPerPartition": "3"},
+        {"startingTimestamp": "3000", "endingTimestamp": "6000"},
+    ],
+    ids=str,
+)
+def test_rows_are_those_of_sparks_connector(tables: Tables, options: dict[str, str]) -> None:
+    topic = tables.topic()
+    tables.fill(topic, [b"a", None, b"", b"d", b"e"] * 2, headers=[("h", b"1"), ("h", None)])
+    theirs, ours = (tables.read(form, topic, **options) for form in FORMATS)
+    assert ours.schema == theirs.schema
+    order = ("partition", "offset")
+    assert ours.orderBy(*order).collect() == theirs.orderBy(*order).collect()
+
+
+def test_offsets_bound_a_batch(tables: Tables) -> None:
+    topic = tables.topic()
+    tables.fill(topic, [str(i).encode() for i in range(10)])
+    bounds = {
+        "startingOffsets": f'{{"{topic}": {{"0": 1, "1": -2}}}}',
+        "endingOffsets": f'{{"{topic}": {{"0": -1, "1": 2}}}}',
+    }
+    rows = tables.read("pybroker", topic, **bounds).collect()
+    assert sorted(int(row.value) for row in rows) == [1, 2, 3, 4, 6, 8]
+
+
+def test_an_empty_topic_has_no_rows(tables: Tables) -> None:
+    assert tables.read("pybroker", tables.topic()).count() == 0
+
+
+def test_a_missing_topic_is_told_by_its_name(tables: Tables) -> None:
+    with pytest.raises(Exception, match="no such topic: nowhere"):
+        tables.read("pybroker", "nowhere").count()
+
+
+def test_what_deletion_took_is_told_unless_it_may_go(tables: Tables) -> None:
+    topic = tables.topic()
+    tables.fill(topic, [str(i).encode() for i in range(10)])
+    tables.delete_before(topic, 0, 3)
+    start = {"startingOffsets": f'{{"{topic}": {{"0": 0, "1": 0}}}}'}
+    with pytest.raises(Exception, match="begins at 3 by now"):
+        tables.read("pybroker", topic, **start).count()
+    assert tables.read("pybroker", topic, failOnDataLoss="false", **start).count() == 7
+
+
+def test_a_batch_written_is_a_batch_read(tables: Tables) -> None:
+    topic = tables.topic()
+    rows = [("k", "v", 1, [("h", bytearray(b"x"))]), (None, "w", 0, None)]
+    columns = "key string, value string, partition int, headers array<struct<key string, value binary>>"
+    tables.save(tables.spark.createDataFrame(rows, columns), topic=topic)
+    found = tables.read("kafka", topic, includeHeaders="true").orderBy("value").collect()
+    assert [(row.key, row.value, row.partition) for row in found] == [(b"k", b"v", 1), (None, b"w", 0)]
+    assert [row.headers and [(h.key, bytes(h.value)) for h in row.headers] for row in found] == [[("h", b"x")], None]
+
+
+def test_a_column_that_no_record_has_is_refused(tables: Tables) -> None:
+    rows = tables.spark.createDataFrame([(1,)], "value int")
+    with pytest.raises(Exception, match="column value must be string or binary, is int"):
+        tables.save(rows, topic="t")
+
+
+def test_a_stream_moves_on_by_limited_batches(tables: Tables) -> None:
+    source, target = tables.topic(), tables.topic()
+    tables.fill(source, [str(i).encode() for i in range(10)])
+    query = tables.start(
+        tables.read_stream("pybroker", source, maxOffsetsPerTrigger="4").select("value"), "limited", topic=target
+    )
+    assert query.awaitTermination(100)
+    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [4, 4, 2]
+    assert tables.values(target) == [str(i) for i in range(10)]
+
+
+def test_a_query_goes_on_where_it_stopped(tables: Tables) -> None:
+    source, target = tables.topic(), tables.topic()
+    for part in (range(5), range(5, 9)):
+        tables.fill(source, [str(i).encode() for i in part])
+        query = tables.start(tables.read_stream("pybroker", source).select("value"), "stopped", topic=target)
+        assert query.awaitTermination(100)
+    assert tables.values(target) == [str(i) for i in range(9)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_batch_that_runs_again_after_its_commit_adds_nothing(tables: Tables, form: str) -> None:
+    from pybroker.pipeline.testing.stepped_query import forget_last_commit
+
+    source, target = tables.topic(), tables.topic()
+    tables.fill(source, [str(i).encode() for i in range(10)])
+    for _ in range(2):
+        query = tables.start(tables.read_stream(form, source).select("value"), "again", topic=target)
+        assert query.awaitTermination(100)
+        forget_last_commit(tables.checkpoint("again"))
+    assert tables.values(target) == [str(i) for i in range(10)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_groups_offsets_follow_a_query_and_start_another(tables: Tables, form: str) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    from pybroker.pipeline import group_offsets, mirror_progress
+
+    source, target, group = tables.topic(), tables.topic(), f"g-{uuid4()}"
+    settings: dict[str, Any] = {"bootstrap.servers": tables.bootstrap}
+    tables.fill(source, [b"a", b"b", b"c"])
+    query = tables.start(tables.read_stream(form, source).select("value"), "mirrored", topic=target)
+    mirror_progress(tables.spark, query, group, settings)
+    assert query.awaitTermination(100)
+    tables.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+
+    admin = AdminClient(settings)
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    assert {at.partition: at.offset for at in future.result(30).topic_partitions} == {0: 2, 1: 1}
+
+    tables.fill(source, [b"d"])
+    later = tables.read(form, source, startingOffsets=group_offsets(group, [source], settings))
+    assert [row.value for row in later.collect()] == [b"d"]
+
+
+def test_a_partition_that_a_group_has_not_read_is_read_whole(tables: Tables) -> None:
+    from pybroker.pipeline import group_offsets
+
+    source = tables.topic()
+    tables.fill(source, [b"a", b"b"])
+    offsets = group_offsets(f"g-{uuid4()}", [source], {"bootstrap.servers": tables.bootstrap})
+    assert tables.read("pybroker", source, startingOffsets=offsets).count() == 2

@@ -1,0 +1,114 @@
+"""What Spark hands to the sink's tasks and its driver; the sink as Spark calls it, without Spark.
+
+Needs Arrow, which comes with Spark: marked like what starts a JVM.
+"""
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pybroker.testing import Broker
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def as_task() -> Iterator[Any]:
+    from pyspark import TaskContext
+
+    from pybroker.pipeline.topics import transactions
+
+    def be(number: int, **properties: str | None) -> None:
+        names = {"query": "sql.streaming.queryId", "run": "spark.jobGroup.id", "epoch": "streaming.sql.batchId"}
+        given = {names[name]: value for name, value in properties.items() if value is not None}
+        stated: dict[str, Any] = {"partitionId": number, "localProperties": given}
+        TaskContext._setTaskContext(TaskContext(**stated))
+
+    yield be
+    nobody: Any = None  # its stubs ask for a context, and are there only where Spark is
+    TaskContext._setTaskContext(nobody)
+    transactions.close_idle()
+
+
+def write(writer: Any, value: str) -> Any:
+    import pyarrow as pa
+
+    columns = {"key": pa.array([value]), "value": pa.array([value])}
+    sent = pickle.loads(pickle.dumps(writer))
+    return pickle.loads(pickle.dumps(sent.write(iter([pa.RecordBatch.from_pydict(columns)]))))
+
+
+def sink(broker: Broker, streaming: bool = False, **options: Any) -> Any:
+    from pyspark.sql.types import StringType, StructType
+
+    from pybroker.pipeline.topics.data_source import TopicDataSource
+
+    schema = StructType().add("key", StringType()).add("value", StringType())
+    source = TopicDataSource({"kafka.bootstrap.servers": broker.bootstrap, "topic": f"to-{uuid4()}", **options})
+    return source.streamWriter(schema, False) if streaming else source.writer(schema, False)
+
+
+def test_a_micro_batch_of_another_query_is_told_though_the_group_is_the_same(
+    kafka_broker: Broker, as_task: Any
+) -> None:
+    from pybroker.pipeline.topics.claims import NameTaken
+
+    options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "epoch": "0", "topic": f"to-{uuid4()}"}
+    as_task(0, query="q1", run="r1")
+    first = sink(kafka_broker, **options)
+    first.commit([write(first, "a")])
+    as_task(0, query="q2", run="r2")
+    with pytest.raises(NameTaken, match="another query, q1, has written by the name"):
+        write(sink(kafka_broker, **options), "a")
+
+
+def test_a_batch_by_an_epoch_outside_of_a_query_is_written_once(kafka_broker: Broker, as_task: Any) -> None:
+    options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "epoch": "7", "topic": f"to-{uuid4()}"}
+    as_task(0)
+    outcomes = []
+    for _ in range(2):
+        writer = sink(kafka_broker, **options)
+        message = write(writer, "a")
+        writer.commit([message])
+        outcomes.append(str(message.written.outcome))
+    assert outcomes == ["written", "found"]
+
+
+def test_a_batch_without_an_epoch_leaves_no_marks(kafka_broker: Broker, as_task: Any) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    as_task(0)
+    writer = sink(kafka_broker)
+    message = write(writer, "a")
+    writer.commit([message, None])
+    groups = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}).list_consumer_groups().result(30).valid
+    assert message.written.writer.slot(0) not in [group.group_id for group in groups]
+
+
+def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
+    kafka_broker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = sink(kafka_broker, streaming=True)
+    query = str(uuid4())
+    as_task(1, query=query, run="r1", epoch="0")
+    write(writer, "b")
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    as_task(0, query=query, run="r2", epoch="0")
+    with pytest.raises(RuntimeError, match=r"set spark\.python\.worker\.reuse to true"):
+        write(writer, "a")
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    written = []
+    for number, value in enumerate("ab"):
+        as_task(number, query=query, run="r3", epoch="0")
+        written.append(write(writer, value))
+    writer.commit(written, 0)
+    assert [str(each.written.outcome) for each in written] == ["held", "found"]
+
+
+def test_a_stream_of_which_spark_tells_nothing_is_refused(kafka_broker: Broker, as_task: Any) -> None:
+    as_task(0)
+    with pytest.raises(RuntimeError, match="Spark does not tell which query"):
+        write(sink(kafka_broker, streaming=True), "a")

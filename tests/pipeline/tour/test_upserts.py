@@ -1,0 +1,195 @@
+"""The sink into PostgreSQL: nothing twice, and outages waited for. Starts a JVM, Spark's, and PostgreSQL.
+
+Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
+"""
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pybroker.pipeline.tour.postgres import Postgres
+
+pytestmark = pytest.mark.jvm
+
+COLUMNS = {"word": "text", "counted": "bigint", "at": "timestamptz"}
+SCHEMA = "word string, counted bigint, at timestamp"
+
+
+class Target:
+    """A table of one test."""
+
+    def __init__(self, spark: Any, postgres: Postgres) -> None:
+        from pybroker.pipeline.tour.upserts import Table
+
+        self.spark = spark
+        self.postgres = postgres
+        self.table = Table(f"t_{uuid4().hex}", COLUMNS, ("word",))
+        self.told: list[str] = []
+
+    def writer(self, told: Callable[[str], None] | None = None, **options: Any) -> Callable[[Any, int], None]:
+        from pybroker.pipeline.tour.upserts import upsert_into
+
+        url, properties = self.postgres.jdbc_url, {**self.postgres.jdbc_properties, **options.pop("properties", {})}
+        return upsert_into(self.table, url, properties, on_outage=told or self.told.append, **options)
+
+    def frame(self, **counts: int | None) -> Any:
+        rows = self.spark.createDataFrame(list(counts.items()), "word string, counted bigint")
+        return rows.selectExpr("word", "counted", "timestamp'2013-01-01T10:15:00Z' AS at")
+
+    def of_query(self, query: str | None) -> None:
+        """What is written from now on is a query's, or written by hand."""
+        from pybroker.pipeline.topics.writers import QUERY_PROPERTY
+
+        self.spark.sparkContext.setLocalProperty(QUERY_PROPERTY, query)
+
+    def stagings(self, query: str) -> list[str]:
+        """The staging tables that there are."""
+        from pybroker.pipeline.tour.upserts import staging_names
+
+        reader = self.spark.read.jdbc(self.postgres.jdbc_url, "pg_tables", properties=self.postgres.jdbc_properties)
+        names = [row.tablename for row in reader.select("tablename").collect()]
+        return [name for name in names if name.startswith(staging_names(self.table.name, query))]
+
+    def rows(self) -> dict[str, tuple[int | None, int]]:
+        reader = self.spark.read.jdbc(self.postgres.jdbc_url, self.table.name, properties=self.postgres.jdbc_properties)
+        return {row.word: (row.counted, row.epoch) for row in reader.collect()}
+
+
+@pytest.fixture
+def target(spark: Any, postgres: Postgres) -> Target:
+    return Target(spark, postgres)
+
+
+def test_an_epoch_replaces_what_older_ones_wrote_and_leaves_the_rest(target: Target) -> None:
+    write = target.writer()
+    write(target.frame(a=1, b=2), 0)
+    write(target.frame(b=5, c=None), 1)
+    assert target.rows() == {"a": (1, 0), "b": (5, 1), "c": (None, 1)}
+
+
+def test_an_epoch_written_again_changes_nothing(target: Target) -> None:
+    write = target.writer()
+    for _ in range(2):
+        write(target.frame(a=1, b=2), 0)
+    assert target.rows() == {"a": (1, 0), "b": (2, 0)}
+
+
+def test_an_older_epoch_undoes_nothing(target: Target) -> None:
+    write = target.writer()
+    write(target.frame(a=7), 4)
+    write(target.frame(a=1, b=1), 3)
+    assert target.rows() == {"a": (7, 4), "b": (1, 3)}
+
+
+def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second writes while the first has filled its staging table and not merged it."""
+    from pybroker.pipeline.tour import upserts
+
+    first, second = target.writer(), target.writer()
+
+    def merge_later(table: Any, staging: str, epoch: int) -> str:
+        monkeypatch.undo()
+        target.of_query("second")
+        second(target.frame(b=2), 7)
+        return table.merge(staging, epoch)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(upserts.Table, "merge", merge_later)
+    target.of_query("first")
+    try:
+        first(target.frame(a=1), 3)
+    finally:
+        target.of_query(None)
+    assert target.rows() == {"a": (1, 3), "b": (2, 7)}
+    assert [target.stagings(query) for query in ("first", "second")] == [[], []]
+
+
+def test_what_a_query_left_behind_it_drops_when_it_is_started_again(target: Target) -> None:
+    from pybroker.pipeline.tour.upserts import staging_names
+
+    left = {query: f"{staging_names(target.table.name, query)}0" for query in ("q1", "q2")}
+    for name in left.values():
+        target.frame(a=1).write.jdbc(target.postgres.jdbc_url, name, properties=target.postgres.jdbc_properties)
+    target.of_query("q1")
+    try:
+        target.writer()(target.frame(a=1), 0)
+    finally:
+        target.of_query(None)
+    assert [target.stagings(query) for query in left] == [[], [left["q2"]]]
+
+
+def test_instants_are_kept_whatever_the_session_s_time_zone_is(target: Target) -> None:
+    target.writer()(target.frame(a=1), 0)
+    query = f"(SELECT extract(epoch FROM at)::bigint AS s FROM {target.table.name}) AS q"
+    read = target.spark.read.jdbc(target.postgres.jdbc_url, query, properties=target.postgres.jdbc_properties)
+    assert read.first().s == 1_357_035_300
+
+
+def test_a_query_waits_for_a_database_that_is_gone_and_writes_nothing_twice(target: Target, tmp_path: Any) -> None:
+    """The database goes between two epochs of a running query, and comes back when the sink has noticed."""
+    noticed = Event()
+
+    def told(line: str) -> None:
+        target.told.append(line)
+        noticed.set()
+
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(4):
+        (source / f"{number}.json").write_text(f'{{"word": "w{number}", "counted": {number}}}\n')
+    stream = target.spark.readStream.schema("word string, counted bigint").option("maxFilesPerTrigger", 1)
+    rows = stream.json(str(source)).selectExpr("word", "counted", "current_timestamp() AS at")
+    write = target.writer(told)
+
+    def write_and_lose_the_database(batch: Any, epoch: int) -> None:
+        if epoch == 2:
+            target.postgres.stop()
+        write(batch, epoch)
+
+    def bring_it_back() -> None:
+        assert noticed.wait(60)
+        target.postgres.start()
+
+    returning = Thread(target=bring_it_back)
+    returning.start()
+    writer = rows.writeStream.foreachBatch(write_and_lose_the_database)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(90)
+    returning.join()
+
+    found = target.rows()
+    assert {word: counted for word, (counted, _) in found.items()} == {f"w{number}": number for number in range(4)}
+    assert sorted(epoch for _, epoch in found.values()) == [0, 1, 2, 3]
+    assert [line.partition(";")[0] for line in target.told] == [
+        "The database does not answer",
+        "The database answers again.",
+    ]
+
+
+def test_patience_has_an_end_that_is_said(target: Target) -> None:
+    from pybroker.pipeline.tour.upserts import DatabaseGone
+
+    write = target.writer(patience_s=0.1)
+    target.postgres.stop()
+    try:
+        with pytest.raises(DatabaseGone, match=r"did not answer for 0 s: Connection to 127\.0\.0\.1:\d+ refused"):
+            write(target.frame(a=1), 0)
+    finally:
+        target.postgres.start()
+
+
+def test_a_wrong_password_is_not_waited_for(target: Target) -> None:
+    write = target.writer(properties={"password": "wrong"})
+    with pytest.raises(Exception, match="password authentication failed"):
+        write(target.frame(a=1), 0)
+    assert target.told == []
+
+
+def test_two_rows_of_one_key_in_an_epoch_are_refused(target: Target) -> None:
+    both = target.frame(a=1).union(target.frame(a=2))
+    with pytest.raises(Exception, match="cannot affect row a second time"):
+        target.writer()(both, 0)
