@@ -17,8 +17,10 @@ from typing import Any
 
 from conformance.client_folder import ToolchainMissing
 from harness import results
+from harness.apache_cluster import ApacheCluster
 from harness.apache_kafka import ApacheKafka, missing_requirement
 from harness.broker_probe import bootstrap_argument, exit_unless_broker
+from harness.pybroker_cluster import PybrokerCluster
 from harness.pybroker_process import PybrokerProcess
 from harness.termination import exit_on_sigterm
 
@@ -35,15 +37,20 @@ def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iter
     """The address of the broker under test, started as the suite wants it unless it runs already."""
     if arguments.bootstrap:
         yield arguments.bootstrap
-    elif arguments.apache:
-        if (reason := missing_requirement()) is not None:
-            sys.exit(reason)
-        properties = {"group.initial.rebalance.delay.ms": "0", **suite.properties}
-        with ApacheKafka(directory / suite.name, properties) as kafka:
-            yield kafka.bootstrap
+        return
+    if arguments.apache and (reason := missing_requirement()) is not None:
+        sys.exit(reason)
+    place, properties = directory / suite.name, dict(suite.properties)
+    if arguments.apache:
+        properties["group.initial.rebalance.delay.ms"] = "0"
+    if arguments.brokers > 1:
+        properties["default.replication.factor"] = str(arguments.brokers)
+        make = ApacheCluster if arguments.apache else PybrokerCluster
+        with make(place, properties, arguments.brokers) as cluster:
+            yield ",".join(cluster.bootstraps)
     else:
-        with PybrokerProcess(directory / suite.name, suite.properties) as pybroker:
-            yield pybroker.bootstrap
+        with (ApacheKafka if arguments.apache else PybrokerProcess)(place, properties) as alone:
+            yield alone.bootstrap
 
 
 def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
@@ -53,7 +60,7 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[st
     try:
         suite.prepare()
         with broker(arguments, suite, directory) as bootstrap:
-            outcomes = suite.run(bootstrap, log, arguments.test)
+            outcomes = suite.run(bootstrap, log, arguments.test, replicas=arguments.brokers)
     except ToolchainMissing as missing:
         say(f"{suite.name} is skipped: {missing}")
         return entry_of(suite, {}, Verdict((), ()), missing=str(missing))
@@ -96,12 +103,15 @@ def main() -> int:
         help="a running broker of any make; default: pybroker",
     )
     where.add_argument("--apache", action="store_true", help="Apache Kafka, started for each suite")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="one alone, or a cluster (%(default)s)")
     parser.add_argument("--test", action="append", default=[], help="only this one, which must pass; may be repeated")
     parser.add_argument("--log", action="store_true", help="print what the suite printed")
     parser.add_argument("name", nargs="*", choices=[*SUITES, []], help="only this suite")
     arguments = parser.parse_args()
     if arguments.test and len(arguments.name) != 1:
         parser.error("--test needs the NAME of its suite")
+    if arguments.bootstrap and arguments.brokers > 1:
+        parser.error("--brokers are started for the run")
     exit_unless_broker(parser, arguments.bootstrap)
     with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
         found = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]

@@ -25,7 +25,7 @@ RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+) \(", re.MULTILINE)
 OUTCOMES = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
 RUN_TIMEOUT_S = 1200
 # By itself it sends half a million records through eleven groups of consumers to topics of three replicas.
-SIZE = {"KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "10000", "KGO_LOG_LEVEL": "none"}
+SIZE = {"KGO_TEST_RECORDS": "10000", "KGO_LOG_LEVEL": "none"}
 
 
 class FranzGo(Suite):
@@ -51,14 +51,14 @@ class FranzGo(Suite):
         tests = [test for path in sorted(source.glob("*_test.go")) for test in TEST.finditer(path.read_text())]
         self._tests.write_text("\n".join(test["name"] for test in tests if OPENS_A_CLIENT.search(test[0])))
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
         tests = sorted({test.partition("/")[0] for test in selected}) or self._tests.read_text().split()
         pattern = f"^({'|'.join(tests)})$"
         with log.open("wb") as output:
             process_tree.run(
                 [str(self._program), "-test.v", "-test.run", pattern, "-test.timeout", f"{RUN_TIMEOUT_S}s"],
                 cwd=self.cache,
-                env=self.environment({"KGO_SEEDS": bootstrap, **SIZE}),
+                env=self.environment({"KGO_SEEDS": bootstrap, "KGO_TEST_RF": str(replicas), **SIZE}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -81,8 +81,10 @@ class Suite(ABC):
         """Fetch and build into the empty ``cache``.  Raises ``RuntimeError``."""
 
     @abstractmethod
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
         """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome.
+
+        ``bootstrap`` is one address or, of a cluster, several with commas; ``replicas`` is how many each partition has.
 
         Raises ``subprocess.TimeoutExpired`` for a run that hangs and ``RuntimeError`` for one that tells nothing.
         """

@@ -25,26 +25,30 @@ from pybroker import __version__
 from pybroker.apis import APIS
 
 AGREEMENT = Path(__file__).parent / "AGREEMENT.md"
+CLUSTER_AGREEMENT = Path(__file__).parent / "CLUSTER_AGREEMENT.md"
 PART = "wire"
 
-# Of these no request is answered without an error: a broker that is alone has no other one to forget.
-NEVER_ORDINARY = {"UnregisterBroker"}
+# Of these no request is answered without an error: a broker that is alone has no other one to forget, and nobody logs
+# in on the listener that is asked.
+NEVER_ORDINARY = {"UnregisterBroker", "SaslHandshake", "SaslAuthenticate"}
 
 HEAD = """# What pybroker answers, and what Apache Kafka does
 
-The same requests were sent to Apache Kafka {kafka} and to pybroker {pybroker}, and the decoded replies compared field
-by field ({scenarios} scenarios, {date}; `scripts/compare --write` makes this page).  *Ordinary* requests were answered
-without an error; *boundary* ones, too, though a value in them stands at the end of its type's range; *invalid* ones
-were refused with an error, or by closing the connection, or were not answered at all.  A reply *agrees* when no field
-differs, and differs *as meant* when each field that does stands in the list below; no other reply differs.  Of those
-that were *answered or not* no field was compared, for the request's version has no schema that the reply follows: both
-brokers answered the request, and no more is known; they are in no other column.
+The same requests were sent to {who}Apache Kafka {kafka} and pybroker {pybroker}, and the decoded
+replies compared field by field ({scenarios} scenarios, {date}; `scripts/compare {command}` makes this page).
+*Ordinary* requests were answered without an error; *boundary* ones, too, though a value in them stands at the end of
+its type's range; *invalid* ones were refused with an error, or by closing the connection, or were not answered at all.
+A reply *agrees* when no field differs, and differs *as meant* when each field that does stands in the list below; no
+other reply differs.  Of those that were *answered or not* no field was compared, for the request's version has no
+schema that the reply follows: both brokers answered the request, and no more is known; they are in no other column.
 
 ## Keys × versions
 
 | key | name | version | ordinary | boundary | invalid | agree | differ as meant | answered or not |
 |---|---|---|---|---|---|---|---|---|
 """
+WHO, COMMAND = "", "--write"
+CLUSTER_WHO, CLUSTER_COMMAND = "each of three brokers of ", "--brokers 3 --write"
 REASONS = """
 ## Differences that are meant
 
@@ -140,15 +144,21 @@ def write_rows(compared: Sequence[Result]) -> None:
     write(PART, [asdict(row) for row in table(compared)])
 
 
-def write_page(compared: Sequence[Result]) -> None:
+def write_page(compared: Sequence[Result], of_cluster: bool = False) -> None:
     """Write the page, which is of a run without a difference that is not meant."""
-    AGREEMENT.write_text(document(table(compared), compared))
+    rows = table(compared)
+    if of_cluster:
+        asked = [row for row in rows if row.ordinary or row.boundary or row.invalid]
+        CLUSTER_AGREEMENT.write_text(document(asked, compared, CLUSTER_WHO, CLUSTER_COMMAND))
+    else:
+        AGREEMENT.write_text(document(rows, compared))
 
 
-def document(rows: Sequence[Row], results: Sequence[Result]) -> str:
+def document(rows: Sequence[Row], results: Sequence[Result], who: str = WHO, command: str = COMMAND) -> str:
     """The page for readers."""
     date = datetime.now(UTC).date().isoformat()
-    head = HEAD.format(kafka=KAFKA_VERSION, pybroker=__version__, scenarios=len(results), date=date)
+    told = {"kafka": KAFKA_VERSION, "pybroker": __version__, "scenarios": len(results), "date": date}
+    head = HEAD.format(**told, who=who, command=command)
     lines = [
         f"| {row.key} | {row.name} | {row.version} | {row.ordinary} | {row.boundary} | {row.invalid} "
         f"| {row.agreed} | {row.meant} | {row.unread} |\n"

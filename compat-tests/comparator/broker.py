@@ -158,9 +158,13 @@ class Broker:
         """Record something that the scenario has observed itself."""
         self.steps.append(Step("observation", 0, what, {}, {"observed": observed}))
 
-    def connect(self) -> Connection:
-        """A further connection; closed with the scenario."""
-        connection = Connection(self.address)
+    def forget(self) -> None:
+        """The broker has ended: the next request goes over a new connection."""
+        self._own = None
+
+    def connect(self, source: str | None = None) -> Connection:
+        """A further connection, from the address ``source`` if one is named; closed with the scenario."""
+        connection = Connection(self.address, source)
         self._connections.append(connection)
         return connection
 

@@ -6,16 +6,21 @@ Owns: running the two sides side by side, aligning their transcripts, and sortin
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from harness.broker_cluster import BrokerCluster
 
 from comparator.broker import Broker, Step
+from comparator.cluster import Cluster
+from comparator.cluster_differences import CLUSTER_MEANT
 from comparator.diff import Difference, differences
 from comparator.differences import ANSWERED_AS, MEANT, AnsweredAs, Meant
 from comparator.encoding import Tree
-from comparator.normalize import Normalizer
+from comparator.normalize import ClusterNormalizer, Normalizer
 from comparator.registry import Scenario
 
 Address = tuple[str, int]
@@ -64,9 +69,14 @@ class Result:
 
 def compare(scenario: Scenario, kafka: Address, ours: Address, meant: Sequence[Meant] = MEANT) -> Result:
     """Run the scenario against both brokers at the same time and compare step by step."""
-    with ThreadPoolExecutor(max_workers=2) as threads:
-        kafka_side, our_side = threads.map(lambda address: transcript(scenario, address), (kafka, ours))
+    kafka_side, our_side = _side_by_side(scenario, (Broker(kafka).opened, Broker(ours).opened))
     return judge(scenario, kafka_side, our_side, meant)
+
+
+def compare_clusters(scenario: Scenario, kafka: BrokerCluster[Any], ours: BrokerCluster[Any]) -> Result:
+    """The same of two clusters, whose brokers have the same ids."""
+    kafka_side, our_side = _side_by_side(scenario, (Cluster(kafka).opened, Cluster(ours).opened))
+    return judge(scenario, kafka_side, our_side, CLUSTER_MEANT, ClusterNormalizer)
 
 
 @dataclass(frozen=True)
@@ -77,19 +87,33 @@ class Transcript:
     failure: str | None
 
 
-def transcript(scenario: Scenario, address: Address) -> Transcript:
-    broker = Broker(address)
+Opened = Callable[[], AbstractContextManager[Broker | Cluster]]
+
+
+def _side_by_side(scenario: Scenario, sides: tuple[Opened, Opened]) -> tuple[Transcript, Transcript]:
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        kafka_side, our_side = threads.map(lambda opened: transcript(scenario, opened), sides)
+    return kafka_side, our_side
+
+
+def transcript(scenario: Scenario, opened: Opened) -> Transcript:
     failure = None
-    with broker.opened():
+    with opened() as asked:
         try:
-            scenario.run(broker)
+            scenario.run(asked)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             failure = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
-    return Transcript(broker.steps, failure)
+    return Transcript(asked.steps, failure)
 
 
-def judge(scenario: Scenario, kafka_side: Transcript, our_side: Transcript, meant: Sequence[Meant] = MEANT) -> Result:
+def judge(
+    scenario: Scenario,
+    kafka_side: Transcript,
+    our_side: Transcript,
+    meant: Sequence[Meant] = MEANT,
+    normalizer: type[Normalizer] = Normalizer,
+) -> Result:
     """What the two sides of one scenario differ in."""
     result = Result(scenario.name)
 
@@ -99,7 +123,7 @@ def judge(scenario: Scenario, kafka_side: Transcript, our_side: Transcript, mean
     for name, side in (("Kafka", kafka_side), ("pybroker", our_side)):
         if side.failure is not None:
             fail("the end", f"{name} stopped", side.failure, "")
-    kafka_symbols, our_symbols = Normalizer(), Normalizer()
+    kafka_symbols, our_symbols = normalizer(), normalizer()
     examples: dict[tuple[str, int, str], Tree] = {}
     for kafka_step, our_step in zip(kafka_side.steps, our_side.steps, strict=False):
         if kafka_step.title != our_step.title:

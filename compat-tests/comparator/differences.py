@@ -56,7 +56,7 @@ def _plain_brackets(pattern: str) -> str:
     return pattern.replace("[", "[[]")
 
 
-def _each(scenario: str, step: str, reason: str, *values: tuple[str, str, str]) -> tuple[Meant, ...]:
+def each(scenario: str, step: str, reason: str, *values: tuple[str, str, str]) -> tuple[Meant, ...]:
     """An entry for each path, with what Kafka says there and what pybroker does."""
     return tuple(Meant(scenario, step, path, kafka, ours, reason) for path, kafka, ours in values)
 
@@ -80,13 +80,13 @@ def _unserved_features(*names: str) -> tuple[Meant, ...]:
 # Values that many entries have, as ``repr`` shows them.
 ABSENT, SOME_TEXT = "(absent)", "'<text>'"
 INVALID_REQUEST, NOT_LEADER = "42", "6"
+RESOURCE_NOT_FOUND, UNACCEPTABLE_CREDENTIAL = "91", "93"
 
 NOT_SERVED_YET = (
-    *_unserved_keys((17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51), "security and quotas are not served yet"),
+    *_unserved_keys((38, 39, 40, 41), "delegation tokens are not served yet"),
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
     *_unserved_keys((88, 89), "streams groups are not served yet"),
-    *_unserved_keys((34,), "replicas are not moved between log dirs yet"),
-    *_unserved_keys((55, 80, 81), "there is no KRaft quorum to describe or to change"),
+    *_unserved_keys((80, 81), "there is no KRaft quorum to change"),
     *_unserved_features("share.version", "streams.version"),
 )
 
@@ -97,6 +97,7 @@ _UNKNOWN_ISOLATION_LEVEL = "an unknown isolation level is taken for read_uncommi
 _TWICE = "everything that is asked for is answered for; Kafka takes the last of two and says nothing of the first"
 _NEGATIVE_LIMIT = "a negative limit is none; Kafka fails on it"
 _NO_SUCH_SESSION = "a session that is not there is none, whatever its id; Kafka fails on some ids"
+_NO_SUCH_ACL = "a number that stands for no kind of ACL is refused or matches nothing; Kafka closes the connection"
 _TOO_LONG_A_TEXT = "the text of an error is cut to what the wire can carry; Kafka fails on it"
 _NOT_ANSWERED = "a request that makes no sense is answered all the same; Kafka fails, and leaves its connection waiting"
 _STILL_HELD = "what a member holds, not the target, and that a rebalance is due: nobody owns what another still has"
@@ -136,8 +137,58 @@ _NO_REPLY = ("connection", "'no reply'", ABSENT)
 
 MEANT: tuple[Meant, ...] = (
     *NOT_SERVED_YET,
+    *each(
+        "quorum.*",
+        "DescribeQuorum v2 *",
+        "there is no listener of controllers: whoever decides is a broker, and is reached as one",
+        ("nodes[*].listeners[name=CONTROLLER]", "{'name': 'CONTROLLER', *", ABSENT),
+        ("nodes[*].listeners[name=PLAINTEXT]", ABSENT, "{'name': 'PLAINTEXT', *"),
+    ),
+    *each(
+        "acls.what_is_no_acl",
+        "CreateAcls *",
+        _VALUE_KAFKA_TRIPS_OVER,
+        ("results[0].error_code", "-1", INVALID_REQUEST),
+        ("results[0].error_message", "None", SOME_TEXT),
+    ),
+    *each(
+        "acls.boundaries_of_acls",
+        "CreateAcls *creations[0].principal: longest)",
+        _TOO_LONG_A_TEXT,
+        ("results[0].error_code", "-1", INVALID_REQUEST),
+        ("results[0].error_message", "None", SOME_TEXT),
+    ),
+    Meant("acls.boundaries_of_acls", "* 0)", "connection", "'closed without a reply'", ABSENT, _NO_SUCH_ACL),
+    *each(
+        "acls.boundaries_of_acls",
+        "* 0)",
+        _NO_SUCH_ACL,
+        ("results", ABSENT, "[{'error_code': 42, 'error_message': '<text>'}]"),
+        ("filter_results", ABSENT, "[{'error_code': 42, 'error_message': '<text>', *"),
+        ("error_code", ABSENT, "0"),
+        ("error_message", ABSENT, "''"),
+        ("resources", ABSENT, "[]"),
+    ),
+    # Users of SCRAM.
+    *each(
+        "sasl.boundaries_of_users_of_scram",
+        "AlterUserScramCredentials *salted_password: empty)",
+        _VALUE_KAFKA_TRIPS_OVER,
+        ("results[0].error_code", "-1", UNACCEPTABLE_CREDENTIAL),
+        ("results[0].error_message", "None", SOME_TEXT),
+    ),
+    *each(
+        "sasl.boundaries_of_users_of_scram",
+        "DescribeUserScramCredentials *users[0].name: longest)",
+        _TOO_LONG_A_TEXT,
+        ("error_code", "-1", "0"),
+        ("error_message", "None", "''"),
+        ("results[0].user", "''", "'describeuserscramcredentials-*"),
+        ("results[0].error_code", "-1", RESOURCE_NOT_FOUND),
+        ("results[0].error_message", "None", SOME_TEXT),
+    ),
     # Requests.
-    *_each(
+    *each(
         "connections.*",
         "ApiVersions v0 (client id that is not UTF-8)",
         "strings are UTF-8",
@@ -145,7 +196,7 @@ MEANT: tuple[Meant, ...] = (
         ("error_code", "0", ABSENT),
         ("api_keys", "[{'api_key': *", ABSENT),
     ),
-    *_each(
+    *each(
         "connections.*",
         "ApiVersions v0 (client id of length -2)",
         "null has the length -1 and no other",
@@ -153,28 +204,28 @@ MEANT: tuple[Meant, ...] = (
         ("error_code", "0", ABSENT),
         ("api_keys", "[{'api_key': *", ABSENT),
     ),
-    *_each(
+    *each(
         "configs.topic_configs_change_at_once",
         "*(unknown operation)",
         _VALUE_KAFKA_TRIPS_OVER,
         ("responses[*].error_code", "-1", INVALID_REQUEST),
         ("responses[*].error_message", "None", SOME_TEXT),
     ),
-    *_each(
+    *each(
         "boundaries_topics.incremental_alter_configs",
         "*.config_operation: *)",
         _VALUE_KAFKA_TRIPS_OVER,
         ("responses[*].error_code", "-1", INVALID_REQUEST),
         ("responses[*].error_message", "None", SOME_TEXT),
     ),
-    *_each(
+    *each(
         "metadata.topics_by_id",
         "*(neither id nor name)",
         _VALUE_KAFKA_TRIPS_OVER,
         ("topics[*].error_code", "-1", INVALID_REQUEST),
         ("error_code", "-1", "0"),
     ),
-    *_each(
+    *each(
         "boundaries_data.metadata",
         "*(topics[0].name: null)",
         _VALUE_KAFKA_TRIPS_OVER,
@@ -190,7 +241,7 @@ MEANT: tuple[Meant, ...] = (
         "what is behind the last partition is nowhere; Kafka's sum overflows",
     ),
     # Settings.
-    *_each(
+    *each(
         "configs.replacing_one_resource_twice",
         "AlterConfigs *",
         _NOT_ANSWERED,
@@ -208,7 +259,7 @@ MEANT: tuple[Meant, ...] = (
         )
         for api in ("DescribeConfigs", "CreateTopics")
     ),
-    *_each(
+    *each(
         "configs.describe_the_broker",
         "*",
         "Kafka alone has to be told of it",
@@ -223,14 +274,14 @@ MEANT: tuple[Meant, ...] = (
     # Produce.
     Meant("*", "Produce *", "*.error_message", "None", SOME_TEXT, "every error of a batch says why"),
     Meant("*", "Produce *", "*.log_start_offset", "-1", "0", "every error of a log says where it starts"),
-    *_each(
+    *each(
         "produce.broken_batches",
         "Produce *(trailing bytes)",
         _BYTES_BEHIND,
         ("*.error_code", "0", "87"),
         ("*.base_offset", "?", "-1"),
     ),
-    *_each(
+    *each(
         "produce.broken_batches",
         "Fetch *(trailing bytes)",
         _BYTES_BEHIND,
@@ -238,7 +289,7 @@ MEANT: tuple[Meant, ...] = (
         ("*.last_stable_offset", "9", "0"),
         ("*.records[?]", "{'base_offset': ?, *", ABSENT),
     ),
-    *_each(
+    *each(
         "produce.broken_batches",
         "Produce *(log append time flag)",
         _NOT_THEIR_CLOCK,
@@ -246,7 +297,7 @@ MEANT: tuple[Meant, ...] = (
         ("*.base_offset", "?", "-1"),
         ("*.record_errors[0]", ABSENT, "{'batch_index': 0, 'batch_index_error_message': '<text>'}"),
     ),
-    *_each(
+    *each(
         "produce.broken_batches",
         "Fetch *(log append time flag)",
         _NOT_THEIR_CLOCK,
@@ -254,14 +305,14 @@ MEANT: tuple[Meant, ...] = (
         ("*.last_stable_offset", "3", "0"),
         ("*.records[?]", "{'base_offset': ?, *", ABSENT),
     ),
-    *_each(
+    *each(
         "produce.broken_batches",
         "Produce *(count too low)",
         _OPAQUE,
         ("*.error_code", "87", "0"),
         ("*.base_offset", "-1", "?"),
     ),
-    *_each(
+    *each(
         "produce.broken_batches",
         "Fetch *(count too low)",
         _OPAQUE,
@@ -277,7 +328,7 @@ MEANT: tuple[Meant, ...] = (
         "87",
         "INVALID_RECORD says whose fault it is",
     ),
-    *_each(
+    *each(
         "produce.compressed_bytes_that_are_not",
         "Produce *claimed only)",
         _OPAQUE,
@@ -292,14 +343,14 @@ MEANT: tuple[Meant, ...] = (
         "87",
         "INVALID_RECORD says whose fault it is",
     ),
-    *_each(
+    *each(
         "produce.records_that_lie",
         "Produce *: *offset*)",
         "offsets that are not in order would be read twice; Kafka looks at those of compressed records only",
         ("*.error_code", "0", "87"),
         ("*.base_offset", "0", "-1"),
     ),
-    *_each(
+    *each(
         "produce.records_that_lie",
         "Produce *: a record *th*)",
         "a record's length is looked at in compressed batches, too: clients go by it",
@@ -314,7 +365,7 @@ MEANT: tuple[Meant, ...] = (
         "{'index': 0, 'error_code': 0, 'base_offset': 1, 'log_append_time_ms': -1*}",
         _TWICE,
     ),
-    *_each(
+    *each(
         "produce.one_partition_twice",
         "Fetch *",
         _TWICE,
@@ -324,7 +375,7 @@ MEANT: tuple[Meant, ...] = (
         ("*.records[0].records", "'58b345ccaacbe71b'", "'a9f722392c6b30d7'"),
         ("*.records[1]", ABSENT, "{'base_offset': 1, 'batch_length': 62, *'records': '58b345ccaacbe71b'}"),
     ),
-    *_each(
+    *each(
         "produce.null_records_are_not_answered",
         "Produce *",
         _NOT_ANSWERED,
@@ -336,7 +387,7 @@ MEANT: tuple[Meant, ...] = (
             "'log_append_time_ms': -1, 'log_start_offset': 0, 'record_errors': [], 'error_message': '<text>'}]}]",
         ),
     ),
-    *_each(
+    *each(
         "produce.timestamps_out_of_range",
         "Fetch *",
         _OPAQUE,
@@ -368,7 +419,7 @@ MEANT: tuple[Meant, ...] = (
         "25",
         _VALUE_KAFKA_TRIPS_OVER,
     ),
-    *_each(
+    *each(
         "groups.one_protocol_twice",
         "JoinGroup *",
         _NOT_ANSWERED,
@@ -389,21 +440,21 @@ MEANT: tuple[Meant, ...] = (
         "'comparator-<uuid *>'",
         "who is refused is told who it is",
     ),
-    *_each(
+    *each(
         "boundaries_groups.offset_delete",
         "*(topics: twice)",
         _ONE_PLACE,
         ("topics[0].partitions[1]", ABSENT, "{'partition_index': 0, 'error_code': 0}"),
         ("topics[1]", "{'name': 'ends-forgotten', 'partitions': [{'partition_index': 0, 'error_code': 0}]}", ABSENT),
     ),
-    *_each(
+    *each(
         "boundaries_transactions.txn_offset_commit",
         "*(topics: twice)",
         _ONE_PLACE,
         ("topics[0].partitions[1]", ABSENT, "{'partition_index': 0, 'error_code': 0}"),
         ("topics[1]", "{'name': 'ends-txn-offsets', 'partitions': [{'partition_index': 0, 'error_code': 0}]}", ABSENT),
     ),
-    *_each(
+    *each(
         "boundaries_transactions.write_txn_markers",
         "*(markers[0].producer_*)",
         "a marker of a producer that there cannot be is refused; Kafka writes one and fails on others",
@@ -437,32 +488,32 @@ MEANT: tuple[Meant, ...] = (
         "values are kept without the spaces around them",
     ),
     # Fetch.
-    *_each("fetch.limits_of_bytes", "*(isolation level *)", _UNKNOWN_ISOLATION_LEVEL, *_READ_WHOLE_ALL_THE_SAME),
-    *_each(
+    *each("fetch.limits_of_bytes", "*(isolation level *)", _UNKNOWN_ISOLATION_LEVEL, *_READ_WHOLE_ALL_THE_SAME),
+    *each(
         "boundaries_data.fetch",
         "* (isolation_level: *)",
         _UNKNOWN_ISOLATION_LEVEL,
         *_READ_WHOLE_ALL_THE_SAME,
         _A_TOPIC_READ,
     ),
-    *_each(
+    *each(
         "boundaries_data.list_offsets",
         "* (isolation_level: *)",
         _UNKNOWN_ISOLATION_LEVEL,
         *_A_LISTED_OFFSET,
         ("*.offset", "-1", "12"),
     ),
-    *_each(
+    *each(
         "offsets.partitions_*",
         "*(isolation level *)",
         _UNKNOWN_ISOLATION_LEVEL,
         *_A_LISTED_OFFSET,
         ("*.offset", "-1", "8"),
     ),
-    *_each("boundaries_data.fetch", "*max_bytes: -1)", _NEGATIVE_LIMIT, *_READ_ALL_THE_SAME),
-    *_each("boundaries_data.fetch", "*max_bytes: min)", _NEGATIVE_LIMIT, *_READ_ALL_THE_SAME),
-    *_each("fetch.limits_of_bytes", "*(negative *limit)", _NEGATIVE_LIMIT, *_READ_ALL_THE_SAME),
-    *_each(
+    *each("boundaries_data.fetch", "*max_bytes: -1)", _NEGATIVE_LIMIT, *_READ_ALL_THE_SAME),
+    *each("boundaries_data.fetch", "*max_bytes: min)", _NEGATIVE_LIMIT, *_READ_ALL_THE_SAME),
+    *each("fetch.limits_of_bytes", "*(negative *limit)", _NEGATIVE_LIMIT, *_READ_ALL_THE_SAME),
+    *each(
         "boundaries_data.fetch",
         "*replica_id: *)",
         _NO_FOLLOWERS,
@@ -471,7 +522,7 @@ MEANT: tuple[Meant, ...] = (
         ("*.current_leader.leader_id", "'<node 1>'", "-1"),
         ("*.current_leader.leader_epoch", "0", "-1"),
     ),
-    *_each(
+    *each(
         "boundaries_data.fetch",
         "*(session_id: *)",
         _NO_SUCH_SESSION,
@@ -488,13 +539,13 @@ MEANT: tuple[Meant, ...] = (
         f"'aborted_transactions': None, *'records': [{_A_BATCH}, {_A_BATCH}, {_A_BATCH}]}}",
         _TWICE,
     ),
-    *_each(
+    *each(
         "fetch.limits_of_bytes",
         "*limit 400)",
         "a batch is sent whole or not at all",
         ("*.records[1]", "{'base_offset': -1, 'batch_length': -1, *", ABSENT),
     ),
-    *_each(
+    *each(
         "fetch.a_replica_*",
         "*(as replica *)",
         _NO_FOLLOWERS,
@@ -502,7 +553,7 @@ MEANT: tuple[Meant, ...] = (
         ("error_code", "0", "31"),
     ),
     # One byte from offset 0 is the plain batch, from offset 1 the first producer's: what ours names is pinned by that.
-    *_each(
+    *each(
         "transactional_data.committed_readers_*",
         "Fetch *, from 0, 1 bytes)",
         _ABORTED_THERE,
@@ -517,7 +568,7 @@ MEANT: tuple[Meant, ...] = (
         ABSENT,
         _ABORTED_THERE,
     ),
-    *_each(
+    *each(
         "transactional_data.committed_readers_*",
         "Fetch *, from 1, 1 bytes)",
         _ABORTED_THERE,
@@ -550,7 +601,7 @@ MEANT: tuple[Meant, ...] = (
         "0",
         "a version that is none is below 2; Kafka fails on it",
     ),
-    *_each(
+    *each(
         "transactions.no_transactions_at_all",
         "AddPartitionsToTxn *",
         _NOT_ANSWERED,
@@ -558,7 +609,7 @@ MEANT: tuple[Meant, ...] = (
         ("error_code", ABSENT, "0"),
         ("results_by_transaction", ABSENT, "[]"),
     ),
-    *_each(
+    *each(
         "transactional_data.one_partition_marked_twice",
         "WriteTxnMarkers *",
         _NOT_ANSWERED,
@@ -589,11 +640,22 @@ MEANT: tuple[Meant, ...] = (
         _STILL_HELD,
     ),
     # Whatever the API: errors that quote a string of 32,767 bytes.
+    *each(
+        "boundaries_topics.describe_client_quotas",
+        "DescribeClientQuotas *(components[0].entity_type: longest)",
+        _NOT_ANSWERED,
+        _NO_REPLY,
+        ("error_code", ABSENT, "35"),
+        ("error_message", ABSENT, SOME_TEXT),
+        ("entries", ABSENT, "None"),
+    ),
     *(
         Meant("boundaries_*", f"{step}: longest)", path, "-1", ours, _TOO_LONG_A_TEXT)
         for step, path, ours in (
             ("DescribeProducers *(topics[0].name", "topics[*].partitions[*].error_code", "17"),
             ("ConsumerGroupHeartbeat *(server_assignor", "error_code", "112"),
+            ("AlterClientQuotas *(entries[0].entity[0].entity_type", "entries[*].error_code", "42"),
+            ("AlterClientQuotas *(entries[0].ops[0].key", "entries[*].error_code", "42"),
             ("ConsumerGroupDescribe *(group_ids[0]", "groups[*].error_code", "69"),
             ("DescribeGroups *(groups[0]", "groups[*].error_code", "69"),
             ("CreateTopics *topics[0].name", "topics[*].error_code", "17"),

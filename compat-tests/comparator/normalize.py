@@ -27,6 +27,7 @@ SYMBOLS = {
     "leader_id": "node",
     "log_dir": "log_dir",
     "node_id": "node",
+    "path": "log_dir",
     "offline_replicas": "node",
     "port": "port",
     "producer_id": "producer",
@@ -38,6 +39,8 @@ SYMBOLS = {
     "client_instance_id": "client_instance",
     "subscription_id": "subscription",
 }
+# Of a cluster ids are the same on both sides; but whom a broker names as the controller is anybody, as in Kafka.
+NODE, CONTROLLER = "node", "controller_id"
 # Values that differ from run to run and identify nothing: only whether there is one is compared.
 PRESENCE_ONLY = {
     "batch_index_error_message": "text",
@@ -109,12 +112,15 @@ class Normalizer:
         if _is_nothing(tree):
             return tree
         if name in SYMBOLS:
-            return self._symbol(SYMBOLS[name], tree)
+            return self._symbol_of(name, tree)
         if name in PRESENCE_ONLY:
             return f"<{PRESENCE_ONLY[name]}>"
         if name in FIELDS_WITH_UUIDS and isinstance(tree, str):
             return RANDOM_UUID.sub(lambda found: self._symbol("uuid", found[0]), tree)
         return tree
+
+    def _symbol_of(self, name: str, value: Any) -> Tree:
+        return self._symbol(SYMBOLS[name], value)
 
     def _symbol(self, kind: str, value: Any) -> str:
         known = self._symbols.setdefault(kind, {})
@@ -142,6 +148,19 @@ class Normalizer:
             "record_count": count,
             "records": hashlib.sha256(body).hexdigest()[:16],
         }
+
+
+class ClusterNormalizer(Normalizer):
+    """The same for several brokers, whose ids are compared as they are."""
+
+    def _symbol_of(self, name: str, value: Any) -> Tree:
+        if name == CONTROLLER:
+            return "<a node>"
+        return value if SYMBOLS[name] == NODE else super()._symbol_of(name, value)
+
+    def normalize(self, tree: Tree, name: str = "") -> Tree:
+        """Whoever is in sync is a set: its order tells who joined when."""
+        return sorted(tree) if name == "isr_nodes" and isinstance(tree, list) else super().normalize(tree, name)
 
 
 def split_batches(data: bytes) -> list[tuple[tuple[int, ...], bytes]]:

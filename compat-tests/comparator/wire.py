@@ -41,8 +41,8 @@ SILENT: Tree = {"connection": "no reply"}
 class Connection(FrameConnection):
     """One connection to one broker."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address)
+    def __init__(self, address: tuple[str, int], source: str | None = None) -> None:
+        super().__init__(address, source=source)
         self._correlation_id = 0
 
     def send(self, api: str, version: int, fields: Tree) -> int:

@@ -25,7 +25,14 @@ from harness.termination import exit_on_sigterm
 from report.parts import PARTS, RAN, Options, Run, Target, run_parts
 
 from conformance.all_clients import BUILT, CHOSEN, CLIENTS
-from conformance.broker_under_test import APACHE_KAFKA_PROPERTIES, BOOTSTRAP, DATA_DIRECTORY, MAKE
+from conformance.broker_under_test import (
+    APACHE_KAFKA_PROPERTIES,
+    BOOTSTRAP,
+    BROKERS,
+    DATA_DIRECTORY,
+    MAKE,
+    make_cluster,
+)
 from conformance.client_folder import ToolchainMissing, all_applications, all_folders
 from conformance.containers import PYBROKER, broker_in_container, missing_engine
 from conformance.outcomes import BUILDS_FAILED, REASON_CHARACTERS_MAX
@@ -83,14 +90,26 @@ def target(arguments: argparse.Namespace) -> Iterator[Target]:
 @contextmanager
 def broker(arguments: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     """The environment that names the broker under test."""
+    if arguments.apache and (reason := missing_requirement()) is not None:
+        sys.exit(reason)
     if arguments.bootstrap:
         yield {MAKE: "other", BOOTSTRAP: arguments.bootstrap}
     elif arguments.container:
         with container(arguments.container) as bootstrap:
             yield {MAKE: "other", BOOTSTRAP: bootstrap}
+    elif arguments.brokers > 1:
+        make = "apache" if arguments.apache else "pybroker"
+        with (
+            tempfile.TemporaryDirectory(prefix="conformance-") as directory,
+            make_cluster(make, Path(directory), arguments.brokers) as cluster,
+        ):
+            yield {
+                MAKE: make,
+                BROKERS: str(arguments.brokers),
+                BOOTSTRAP: ",".join(cluster.bootstraps),
+                DATA_DIRECTORY: os.pathsep.join(map(str, cluster.data_directories)),
+            }
     elif arguments.apache:
-        if (reason := missing_requirement()) is not None:
-            sys.exit(reason)
         with (
             tempfile.TemporaryDirectory(prefix="conformance-") as directory,
             ApacheKafka(Path(directory), APACHE_KAFKA_PROPERTIES) as kafka,
@@ -119,6 +138,9 @@ def parser() -> argparse.ArgumentParser:
         const=PYBROKER,
         metavar="IMAGE",
         help="started for the run by Docker: a confluentinc/cp-kafka image; without a name this checkout's",
+    )
+    made.add_argument(
+        "--brokers", type=int, choices=range(1, 10), default=1, help="so many that are one cluster, started for the run"
     )
     made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
     made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
@@ -190,6 +212,8 @@ def scenarios(arguments: argparse.Namespace, for_pytest: Sequence[str]) -> int:
 def main() -> int:
     made = parser()
     arguments, for_pytest = made.parse_known_args()
+    if arguments.brokers > 1 and (arguments.bootstrap or arguments.container or arguments.report):
+        made.error("--brokers are started for a run of scenarios: no broker that runs, no container, no report")
     exit_unless_broker(made, arguments.bootstrap)
     if arguments.report is not None:
         return report(arguments, for_pytest)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
-from harness.broker_probe import host_and_port
+from harness.waiting import wait_until
 
 from conformance.adapter import Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
-from conformance.broker_under_test import BrokerUnderTest, running_broker
-from conformance.wire.asking import Wire, fresh_name, wait_for_coordinator
+from conformance.broker_under_test import BrokerUnderTest, first_address, running_broker
+from conformance.wire.asking import Wire, fresh_name, metadata, wait_for_coordinator
 
 MakeTopic = Callable[..., str]
+TOPIC_RESOURCE = 2
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -63,22 +66,23 @@ def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
         wait_for_the_group_coordinator(running)
         return running
     started = request.getfixturevalue("kafka_broker")
-    return BrokerUnderTest(started.host, started.port, started.data_dir)
+    return BrokerUnderTest(((started.host, started.port),), (started.data_dir,))
 
 
 def wait_for_the_group_coordinator(broker: BrokerUnderTest) -> None:
     """A fresh broker makes the topic of committed offsets with the first question for it, and refuses until then."""
-    wire = Wire((broker.host, broker.port))
-    wait_for_coordinator(wire, fresh_name("clients"))
-    wire.close()
+    for address in broker.addresses:
+        wire = Wire(address)
+        wait_for_coordinator(wire, fresh_name("clients"))
+        wire.close()
 
 
 @pytest.fixture
 def data_dir(broker: BrokerUnderTest) -> Path:
-    """The directory of the broker's log."""
-    if broker.data_dir is None:
+    """The directory of the broker's log; of several, the first one's, which has a replica of whatever tests make."""
+    if not broker.data_dirs:
         pytest.skip("the broker's files are not at hand")
-    return broker.data_dir
+    return broker.data_dirs[0]
 
 
 @pytest.fixture
@@ -119,12 +123,44 @@ def kafka_topic(make_topic: MakeTopic) -> str:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """Create a topic and wait until its partitions are led; underscores in ``configs`` stand for dots."""
-    wire = Wire(host_and_port(bootstrap))
+    """Create a topic, replicated as the brokers' settings say, and wait until its partitions are led.
+
+    Underscores in ``configs`` stand for dots.
+    """
+    wire = Wire(first_address(bootstrap))
     try:
-        wire.make_topic(name, partitions, **configs)
+        wire.make_spread_topic(name, partitions, **configs)
     finally:
         wire.close()
+
+
+class EveryBroker:
+    """Waits until each broker of the run knows what one of them was told."""
+
+    def __init__(self, broker: BrokerUnderTest) -> None:
+        self._addresses = broker.addresses
+
+    def wait_for_partitions(self, topic: str, expected: int) -> None:
+        self._wait(lambda wire: len(metadata(wire, topic)["partitions"]) == expected, f"{expected} partitions")
+
+    def wait_for_config(self, topic: str, name: str, expected: str) -> None:
+        asked = [{"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": [name]}]
+
+        def is_set(wire: Wire) -> bool:
+            (found,) = wire.ask("DescribeConfigs", 4, resources=asked)["results"]
+            return [entry["value"] for entry in found["configs"]] == [expected]
+
+        self._wait(is_set, f"{name}={expected}")
+
+    def _wait(self, condition: Callable[[Wire], bool], what: str) -> None:
+        for address in self._addresses:
+            with closing(Wire(address)) as wire:
+                wait_until(partial(condition, wire), f"{what} at {address}")
+
+
+@pytest.fixture
+def every_broker(broker: BrokerUnderTest) -> EveryBroker:
+    return EveryBroker(broker)
 
 
 @pytest.fixture

@@ -133,7 +133,9 @@ class SparkOnKafka:
         """The pool of the executors' consumers, as it shows itself to JMX."""
         jvm = self.session.sparkContext._jvm
         server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-        kind = jvm.java.lang.Class.forName("org.apache.commons.pool2.impl.GenericKeyedObjectPoolMXBean")
+        # The connector's jars are known to Spark's class loader, not to the JVM's.
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        kind = loader.loadClass("org.apache.commons.pool2.impl.GenericKeyedObjectPoolMXBean")
         return jvm.javax.management.JMX.newMBeanProxy(server, jvm.javax.management.ObjectName(CONSUMER_POOL), kind)
 
     def _configured(self, what: Any, options: Options) -> Any:
@@ -180,20 +182,13 @@ def plain(column: bytearray | None) -> bytes | None:
 def spark_on_kafka(broker: BrokerUnderTest) -> Iterator[SparkOnKafka]:
     """The session; its JVM ends with it.  Skips where Spark is not installed."""
     pytest.importorskip("pyspark", reason="PySpark is not installed: run scripts/spark-setup")
-    from pyspark import SparkContext
-
-    from pybroker.pipeline.spark_session import ConnectorMissing, local_session
+    from pybroker import pipeline
 
     try:
-        session = local_session("conformance", settings=POOL_SETTINGS)
-    except ConnectorMissing as missing:
+        session = pipeline.session("conformance", master="local[2]", settings={**pipeline.SHORT_LIVED, **POOL_SETTINGS})
+    except pipeline.JarsMissing as missing:
         pytest.skip(str(missing))
-    gateway: Any = SparkContext._gateway
     try:
         yield SparkOnKafka(session, broker.bootstrap)
     finally:
-        session.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(PATIENCE_S)
-        SparkContext._gateway = SparkContext._jvm = None
+        pipeline.end_session(session)

@@ -62,9 +62,7 @@ def test_clients_go_on_after_the_broker_restarts(library: str, reads_by: str, tm
         producer.send(name, b"before")
         assert [delivery.offset for delivery in producer.flush()] == [0]
         assert [record.value for record in read(consumer, 1)] == [b"before"]
-        port = broker.port
-        broker.stop()
-        broker = start_own_broker(tmp_path, port=port)
+        broker.restart()
         producer.send(name, b"after")
         assert [delivery.offset for delivery in producer.flush()] == [1]
         records = poll_until([consumer], lambda so_far: bool(so_far) and so_far[-1].value == b"after")

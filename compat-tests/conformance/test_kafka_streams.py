@@ -61,7 +61,7 @@ class Instance:
     def __init__(self, folder: ClientFolder, directory: Path, arguments: list[str]) -> None:
         directory.mkdir()
         self._log_path = directory / "log"
-        self._arguments = [*folder.command(), *arguments, f"state.dir={directory / 'state'}"]
+        self._arguments = [*folder.command(), "WordCount", *arguments, f"state.dir={directory / 'state'}"]
         # Where RocksDB unpacks its library: a process that is killed leaves it behind.
         self._environment = {**folder.environment(), "ROCKSDB_SHAREDLIB_DIR": str(directory)}
         self._process: ChildProcess | None = None

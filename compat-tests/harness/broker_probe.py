@@ -53,14 +53,19 @@ def exit_unless_broker(parser: argparse.ArgumentParser, bootstrap: str | None) -
 
 def answers_as_broker(host: str, port: int, timeout_s: float = 2.0) -> bool:
     """Whether ApiVersions v0 succeeds and Metadata v1 names at least one broker."""
+    return brokers_known(host, port, timeout_s) > 0
+
+
+def brokers_known(host: str, port: int, timeout_s: float = 2.0) -> int:
+    """How many brokers Metadata v1 names; 0 where nothing answers that and ApiVersions v0."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             error_code = _int16(_call(connection, API_VERSIONS, 0, b""))
             # Metadata v1 with an empty array of topics asks for the brokers alone.
             broker_count = _int32(_call(connection, METADATA, 1, struct.pack(">i", 0)))
     except (OSError, EOFError, ValueError):
-        return False
-    return error_code == 0 and broker_count > 0
+        return 0
+    return 0 if error_code else broker_count
 
 
 def announced_keys(host: str, port: int, timeout_s: float = 30.0) -> set[int]:

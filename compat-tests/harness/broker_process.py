@@ -31,6 +31,11 @@ class BrokerProcess(ABC):
         return f"{self.host}:{self.port}"
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started and neither stopped nor killed since."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the broker is not running"
         return self._process.pid

@@ -18,9 +18,10 @@ from typing import Self
 REPLY_TIMEOUT_S = 30.0
 
 
-def connect(address: tuple[str, int], timeout_s: float | None = None) -> socket.socket:
-    """A connection without Nagle's delay."""
-    connection = socket.create_connection(address, timeout=timeout_s)
+def connect(address: tuple[str, int], timeout_s: float | None = None, source: str | None = None) -> socket.socket:
+    """A connection without Nagle's delay, from the address ``source`` if one is named."""
+    source_address = None if source is None else (source, 0)
+    connection = socket.create_connection(address, timeout=timeout_s, source_address=source_address)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
@@ -43,11 +44,14 @@ def receive_frame(connection: socket.socket) -> bytearray:
 
 
 class FrameConnection:
-    """One connection to one broker; replies are read in order, as Kafka sends them."""
+    """One connection to one broker; replies are read in order, as Kafka sends them.
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = REPLY_TIMEOUT_S) -> None:
+    ``source`` is the address to come from, for brokers that ask where clients are.
+    """
+
+    def __init__(self, address: tuple[str, int], timeout_s: float = REPLY_TIMEOUT_S, source: str | None = None) -> None:
         self._timeout_s = timeout_s
-        self._socket = connect(address, timeout_s)
+        self._socket = connect(address, timeout_s, source)
 
     def __enter__(self) -> Self:
         return self

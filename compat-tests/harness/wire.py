@@ -62,9 +62,13 @@ class Client(FrameConnection):
     """One connection; replies come in the order of the requests, and may be read later than sent."""
 
     def __init__(
-        self, address: tuple[str, int], timeout_s: float = REPLY_TIMEOUT_S, client_id: str | None = "test"
+        self,
+        address: tuple[str, int],
+        timeout_s: float = REPLY_TIMEOUT_S,
+        client_id: str | None = "test",
+        source: str | None = None,
     ) -> None:
-        super().__init__(address, timeout_s)
+        super().__init__(address, timeout_s, source)
         self._client_id = client_id
         self._correlation_id = 0
         self._expected: deque[tuple[int, int, int]] = deque()

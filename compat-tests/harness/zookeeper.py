@@ -16,7 +16,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from harness.broker_probe import free_port
 from harness.child_process import ChildProcess
@@ -47,11 +47,26 @@ def missing_requirement() -> str | None:
     return None
 
 
+class Place(NamedTuple):
+    """Where a server lives, and what its command begins with there."""
+
+    address: str = HOST
+    command: Sequence[str] = ()
+
+
 class ZooKeeper:
     """An ensemble of ``servers``, or one alone.  Sessions last at least two of ``tick_ms``."""
 
-    def __init__(self, directory: Path, servers: int = 1, tick_ms: int = 500, jvm_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        servers: int = 1,
+        tick_ms: int = 500,
+        jvm_options: Sequence[str] = (),
+        places: Sequence[Place] = (),
+    ) -> None:
         self._directory = directory
+        self._places = places or [Place()] * servers
         self._tick_ms = tick_ms
         self._jvm_options = jvm_options
         self._ports = [(free_port(), free_port(), free_port()) for _ in range(servers)]
@@ -60,7 +75,7 @@ class ZooKeeper:
     @property
     def hosts(self) -> str:
         """Of all servers, as clients want them."""
-        return ",".join(f"{HOST}:{ports[0]}" for ports in self._ports)
+        return ",".join(f"{place.address}:{ports[0]}" for place, ports in zip(self._places, self._ports, strict=True))
 
     def start(self) -> Self:
         """Start what does not run, and wait until each serves."""
@@ -83,7 +98,14 @@ class ZooKeeper:
         (directory / "myid").write_text(str(number + 1))
         configuration = directory / "zoo.cfg"
         configuration.write_text(self._configuration(number, directory))
-        command = ["java", *JVM_OPTIONS, *self._jvm_options, "-cp", f"{JARS_DIRECTORY}/*"]
+        command = [
+            *self._places[number].command,
+            "java",
+            *JVM_OPTIONS,
+            *self._jvm_options,
+            "-cp",
+            f"{JARS_DIRECTORY}/*",
+        ]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(configuration)]
         self._processes[number] = ChildProcess(command, directory / "server.log")
 
@@ -102,7 +124,9 @@ class ZooKeeper:
     def ask(self, number: int, command: bytes) -> str:
         """What a server answers to a command of four letters; nothing where it does not."""
         try:
-            with socket.create_connection((HOST, self._ports[number][0]), timeout=2) as connection:
+            with socket.create_connection(
+                (self._places[number].address, self._ports[number][0]), timeout=2
+            ) as connection:
                 connection.sendall(command)
                 return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
         except OSError:
@@ -153,13 +177,13 @@ class ZooKeeper:
             f"tickTime={self._tick_ms}",
             f"dataDir={directory}",
             f"clientPort={self._ports[number][0]}",
-            f"clientPortAddress={HOST}",
+            f"clientPortAddress={self._places[number].address}",
             "initLimit=20",
             "syncLimit=10",
             "maxClientCnxns=0",
             "4lw.commands.whitelist=srvr",
         ]
         if len(self._ports) > 1:
-            peers = enumerate(self._ports, start=1)
-            lines += [f"server.{peer}={HOST}:{ports[1]}:{ports[2]}" for peer, ports in peers]
+            peers = enumerate(zip(self._places, self._ports, strict=True), start=1)
+            lines += [f"server.{peer}={place.address}:{ports[1]}:{ports[2]}" for peer, (place, ports) in peers]
         return "\n".join([*lines, ""])

@@ -25,8 +25,14 @@ from harness.termination import exit_on_sigterm
 
 from histories.anomalies import ANOMALIES, PHENOMENA, Report
 from histories.checker import check
+from histories.cluster_nemesis import FAULT_EVERY_S
+from histories.cluster_run import STORES, ClusterPlan, find_hosts
+from histories.cluster_run import started as cluster_started
 from histories.history import HistoryError, read_events
-from histories.nemesis import Broker
+from histories.hosts import Hosts
+from histories.mistakes import MISTAKES
+from histories.nemesis import Nemesis, OneBroker
+from histories.worker import REST_S
 from histories.workload import BROKER_PROPERTIES, Workload
 
 PART = "histories"
@@ -53,6 +59,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long clients work (%(default)s)")
     parser.add_argument("--kills", type=int, default=3, help="how often the broker is killed (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the faults, and of what clients choose (%(default)s)")
+    parser.add_argument(
+        "--rest", type=float, default=REST_S, metavar="SECONDS", help="of clients at most (%(default)s)"
+    )
+    cluster = parser.add_argument_group("a cluster of pybroker")
+    cluster.add_argument("--brokers", type=int, default=1, metavar="N", help="a cluster of so many, at least three")
+    cluster.add_argument("--metadata", choices=sorted(STORES), default="sqlite", help="their store (%(default)s)")
+    cluster.add_argument("--servers", type=int, default=1, help="of ZooKeeper (%(default)s)")
+    cluster.add_argument("--faults", metavar="KIND,...", help="some kinds; all that can be had by default")
+    cluster.add_argument("--every", type=float, default=FAULT_EVERY_S, help="seconds to a fault (%(default)s)")
+    cluster.add_argument("--plant", choices=sorted(MISTAKES), help="a mistake that the brokers make")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep history, logs and data there")
     return parser.parse_args()
 
@@ -69,11 +85,15 @@ def check_bootstrap(bootstrap: str) -> None:
 
 
 @contextmanager
-def started(arguments: argparse.Namespace, directory: Path) -> Iterator[tuple[str, Broker | None]]:
-    """(Where the broker under test listens, the broker if it is ours)."""
+def started(arguments: argparse.Namespace, hosts: Hosts | None, directory: Path) -> Iterator[tuple[str, Nemesis]]:
+    """(Where the broker under test listens, who strikes it)."""
+    if hosts is not None:
+        with cluster_started(cluster_plan(arguments), hosts, directory, say) as (cluster, nemesis):
+            yield cluster.bootstrap, nemesis
+        return
     if arguments.bootstrap:
         check_bootstrap(arguments.bootstrap)
-        yield arguments.bootstrap, None
+        yield arguments.bootstrap, OneBroker(None, 0)
         return
     broker: ApacheKafka | PybrokerProcess
     if arguments.apache:
@@ -84,16 +104,36 @@ def started(arguments: argparse.Namespace, directory: Path) -> Iterator[tuple[st
         broker = PybrokerProcess(directory / "broker", BROKER_PROPERTIES)
     try:
         broker.start()
-        yield broker.bootstrap, broker
+        yield broker.bootstrap, OneBroker(broker, arguments.kills)
         broker.stop()
     finally:
         broker.kill()
 
 
-def make_history(arguments: argparse.Namespace, directory: Path) -> Path:
-    with started(arguments, directory) as (bootstrap, broker):
-        kills = arguments.kills if broker is not None else 0
-        return Workload(directory, bootstrap, broker, arguments.seconds, kills, arguments.seed, say).run()
+def cluster_plan(arguments: argparse.Namespace) -> ClusterPlan:
+    faults = None if arguments.faults is None else [kind for kind in arguments.faults.split(",") if kind]
+    return ClusterPlan(
+        arguments.brokers, arguments.metadata, arguments.servers, faults, arguments.every, arguments.plant
+    )
+
+
+def hosts_of_a_cluster(arguments: argparse.Namespace) -> Hosts | None:
+    """Where its brokers run; None where no cluster is asked for."""
+    if arguments.brokers == 1:
+        return None
+    plan = cluster_plan(arguments)
+    try:
+        plan.check()
+    except ValueError as mistake:
+        give_up(mistake)
+    return find_hosts(plan, say)
+
+
+def make_history(arguments: argparse.Namespace, hosts: Hosts | None, directory: Path) -> Path:
+    with started(arguments, hosts, directory) as (bootstrap, nemesis):
+        return Workload(
+            directory, bootstrap, nemesis, arguments.seconds, arguments.seed, rest_s=arguments.rest, say=say
+        ).run()
 
 
 def print_report(report: Report) -> None:
@@ -110,6 +150,8 @@ def print_report(report: Report) -> None:
 
 def write_result(arguments: argparse.Namespace, report: Report) -> None:
     broker = f"Apache Kafka {KAFKA_VERSION}" if arguments.apache else arguments.bootstrap or "pybroker"
+    if arguments.brokers > 1:
+        broker = f"{arguments.brokers} brokers of pybroker"
     result: dict[str, Any] = {
         "broker": broker,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -128,7 +170,9 @@ def main() -> int:
         else:
             directory = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="histories-")))
             directory.mkdir(parents=True, exist_ok=True)
-            history = make_history(arguments, directory)
+            if (hosts := hosts_of_a_cluster(arguments)) is not None:
+                stack.callback(hosts.close)
+            history = make_history(arguments, hosts, directory)
         began = time.monotonic()
         # Millions of objects that all stay: to look for garbage among them takes a third of the time.
         gc.disable()

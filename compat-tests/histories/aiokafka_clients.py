@@ -13,6 +13,7 @@ from aiokafka.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from histories.clients import (
     CALL_S,
@@ -34,6 +35,15 @@ T = TypeVar("T")
 REFUSED_COMMITS = (CommitFailedError, IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)
 
 
+def see_errors_of_groups() -> None:
+    """Have aiokafka ask for offsets by version 1, in which each partition carries the error of its group.
+
+    From version 2 on that has a field of its own (the coordinator has moved, or loads), and aiokafka 0.14 does not look
+    at it: it takes the empty reply for a group without offsets, and begins anew.
+    """
+    OffsetFetchRequest._CLASSES = OffsetFetchRequest._CLASSES[:1]
+
+
 class Aiokafka:
     """The library; see ``clients.Library``."""
 
@@ -43,6 +53,7 @@ class Aiokafka:
         self.bootstrap = bootstrap
         self.names = names
         self.loop = asyncio.new_event_loop()
+        see_errors_of_groups()
 
     def producer(self, kind: str, transactional_id: str | None) -> Producer:
         settings: dict[str, Any] = {

@@ -60,5 +60,11 @@ def _statistics(index: Index) -> dict[str, int]:
         ),
         "kills of the broker": kinds["kill"],
         "pauses of the broker": kinds["pause"],
+        "faults of the cluster": len(index.faults),
+        **{f"faults: {kind}": number for kind, number in sorted(_faults(index).items())},
         "records read to the end": len(index.final_committed.values | index.final_uncommitted.values),
     }
+
+
+def _faults(index: Index) -> Counter[str]:
+    return Counter(fault.value["kind"] for fault in index.faults)

@@ -17,6 +17,7 @@ from histories.history import Client, Journal
 from histories.librdkafka_clients import COMMON, call
 
 PATIENCE_S = 90.0
+AGAIN_S = 0.2
 
 
 def end_transaction(bootstrap: str, transactional_id: str) -> None:
@@ -51,15 +52,25 @@ def read_to_the_end(bootstrap: str, names: Names, isolation: str, journal: Journ
     try:
         journal.record(process, "ok", "open", client._asdict())
         partitions = {key: TopicPartition(*names.partition(key), 0) for key in names.keys}
-        ends = {
-            key: consumer.get_watermark_offsets(partition, timeout=CALL_S)[1] for key, partition in partitions.items()
-        }
+        deadline = time.monotonic() + PATIENCE_S
+        ends = {key: _end(consumer, partition, deadline) for key, partition in partitions.items()}
         journal.record(process, "ok", "assign", names.keys)
         consumer.assign(list(partitions.values()))
         _read(consumer, names, ends, journal, process)
     finally:
         consumer.close()
     return ends
+
+
+def _end(consumer: Any, partition: TopicPartition, deadline: float) -> int:
+    """A partition's end; leaders may still move, and nobody but the caller asks again."""
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=CALL_S)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(AGAIN_S)
 
 
 def _read(consumer: Any, names: Names, ends: Mapping[str, int], journal: Journal, process: int) -> None:

@@ -32,6 +32,7 @@ end          ``null``: the last transaction of an id is over, after everything e
 ready        ``null``: the client has begun to work
 crash        ``null``: the process is given up, or killed
 kill, pause  ``null``: the broker is dead, or stopped, from invoke to completion
+fault        ``{"kind": name, "whom": [broker id, ...]}``: what befalls a cluster; ``cluster_nemesis`` says what each is
 ===========  ===========================================================================================================
 
 A key is a partition, ``topic/index``.  Values are integers, each written once in a history.
@@ -53,6 +54,7 @@ UNKNOWN_OFFSET = -1
 NEVER_NS = 1 << 62
 BROKER = -1  # the process of faults
 CLIENT_FAULTS = -2  # the process of what befalls clients
+FAULTS = -10  # this and all below are the processes of faults of a cluster, each its own
 
 EventType = Literal["invoke", "ok", "fail", "info"]
 Outcome = Literal["ok", "fail", "info"]

@@ -71,6 +71,7 @@ class Index:
         self.transactions: list[Transaction] = []
         self.kills: list[Operation] = []
         self.pauses: list[Operation] = []
+        self.faults: list[Operation] = []  # of a cluster
         self.log: dict[str, dict[int, int]] = {}  # key -> offset -> the first value read there
         self.overlaps: dict[tuple[str, int], set[int]] = {}
         self.places: dict[int, tuple[str, int]] = {}  # value -> where it was read first
@@ -114,6 +115,8 @@ class Index:
                 self.kills.append(operation)
             elif kind == "pause" and operation.process == BROKER:
                 self.pauses.append(operation)
+            elif kind == "fault":
+                self.faults.append(operation)
             elif kind == "final" and operation.outcome == "ok":
                 committed = self.client(operation.process).reads_committed
                 final = self.final_committed if committed else self.final_uncommitted

@@ -33,6 +33,7 @@ COMMON: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
 }
+CONSUMER_REQUEST_MS = 10_000
 # A group that has moved on refuses a commit for good; whatever else goes wrong may have gone right.
 REFUSED_COMMITS = {
     confluent_kafka.KafkaError.ILLEGAL_GENERATION,
@@ -76,6 +77,8 @@ class Librdkafka:
             "enable.auto.commit": False,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
             "group.protocol": protocol,
+            # The default is a minute, in which a member whose coordinator is cut off does nothing.
+            "socket.timeout.ms": CONSUMER_REQUEST_MS,
         }
         if protocol == "classic":
             # aiokafka's.  By default a member alone gets "range", and a coordinator that loads the group, like Kafka's,

@@ -12,6 +12,9 @@ from histories.clients import REQUEST_MS
 from histories.history import NEVER_NS, Operation
 from histories.index import FinalReading, Index, Transaction, Write
 
+# Leaders of a cluster go on changing for so long after a fault: replicas catch up, and preferred ones lead again.
+UNREST_NS = 20_000_000_000
+
 
 def check_log(index: Index, report: Report) -> None:
     _check_offsets(index, report)
@@ -40,10 +43,13 @@ def _check_offsets(index: Index, report: Report) -> None:
 
 
 def _may_be_sent_again(index: Index, send: Operation) -> bool:
-    """Whether its producer, without idempotence, had a reason to: the broker was away, or silent for too long."""
+    """Whether its producer, without idempotence, had a reason to: the broker was away, or silent for too long.
+
+    In a cluster leaders change at any time, and a leader that is deposed refuses what it has written already.
+    """
     if index.client(send.process).producer != "plain":
         return False
-    if send.completed_ns - send.invoked_ns >= REQUEST_MS * 1_000_000:
+    if index.faults or send.completed_ns - send.invoked_ns >= REQUEST_MS * 1_000_000:
         return True
     return any(
         fault.invoked_ns <= send.completed_ns and send.invoked_ns <= fault.completed_ns
@@ -202,9 +208,13 @@ def _repeated_markers(
     """A coordinator that died before it had noted an end writes the markers again.
 
     It may have been any that was under way while the broker was dead, or the last two before: an end is answered before
-    its markers are written, and the next transaction may have begun by then.
+    its markers are written, and the next transaction may have begun by then.  In a cluster so does one that was not
+    answered because the partition got another leader, at any time, and again after faults.
     """
+    if index.faults:
+        yield from spans
     begun = [transaction.operation.invoked_ns for transaction in transactions]
-    for kill in index.kills:
-        first = bisect_left(begun, kill.invoked_ns) - 2
-        yield from spans[max(0, first) : bisect_left(begun, kill.completed_ns)]
+    for faults, after_ns in ((index.kills, 0), (index.faults, UNREST_NS)):
+        for fault in faults:
+            first = bisect_left(begun, fault.invoked_ns) - 2
+            yield from spans[max(0, first) : bisect_left(begun, fault.completed_ns + after_ns)]

@@ -1,7 +1,8 @@
 """Faults: the broker is killed or stopped for a while, clients are killed or sent away.
 
-Owns: the plan, which follows from a seed, and what each fault does to a process.  A broker is what ``ApacheKafka`` and
-``PybrokerProcess`` have in common.
+Owns: what a workload needs of whoever strikes, the plan for one broker, which follows from a seed, and what each of its
+faults does to a process.  A broker is what ``ApacheKafka`` and ``PybrokerProcess`` have in common.  Those of a cluster
+are ``cluster_nemesis``'s.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
@@ -41,10 +43,38 @@ class Broker(Protocol):
 
 
 class Fault(NamedTuple):
-    """When it strikes, in seconds from the start, and what it is: kill, pause, kill a client, send a client away."""
+    """When it strikes, in seconds from the start, what it is (kill, pause, ...), and when it is mended after that."""
 
     at_s: float
     kind: str
+    lasts_s: float = 0.0
+
+
+Mend = Callable[[], None]
+KILL_A_CLIENT, SEND_A_CLIENT_AWAY = "kill a client", "send a client away"
+CLIENT_KINDS = (KILL_A_CLIENT, SEND_A_CLIENT_AWAY)
+
+
+class Nemesis(Protocol):
+    """Plans faults and strikes; ``CLIENT_KINDS`` of its plan are the workload's own to do."""
+
+    def plan(self, random: Random, seconds: float) -> list[Fault]: ...
+
+    def strike(self, fault: Fault, journal: Journal, random: Random) -> Mend | None:
+        """Let it happen and record it; what has to be called once it has lasted, if anything."""
+
+    def check(self) -> None:
+        """Raise ``RuntimeError`` when a broker has ended by itself, or does not come back."""
+
+    def come_to_rest(self) -> None:
+        """Wait until what was mended is well; raises as ``check``."""
+
+
+def client_faults(random: Random, seconds: float, every_s: float = CLIENT_FAULT_EVERY_S) -> list[Fault]:
+    """A client in trouble every few seconds."""
+    kinds = [KILL_A_CLIENT, KILL_A_CLIENT, SEND_A_CLIENT_AWAY]
+    number = int(seconds / every_s)
+    return [Fault(random.uniform(0.1, 0.9) * seconds, random.choice(kinds)) for _ in range(number)]
 
 
 def plan(random: Random, seconds: float, kills: int) -> list[Fault]:
@@ -57,10 +87,29 @@ def plan(random: Random, seconds: float, kills: int) -> list[Fault]:
     for kind, number in (("kill", kills), ("pause", (kills + 1) // 2)):
         span = 0.8 * seconds / max(number, 1)
         faults += [Fault(0.1 * seconds + span * (turn + random.random()), kind) for turn in range(number)]
-    number = int(seconds / CLIENT_FAULT_EVERY_S)
-    kinds = ["kill a client", "kill a client", "send a client away"]
-    faults += [Fault(random.uniform(0.1, 0.9) * seconds, random.choice(kinds)) for _ in range(number)]
-    return sorted(faults)
+    return sorted(faults + client_faults(random, seconds))
+
+
+class OneBroker:
+    """Strikes one broker, or, where that is not ours, clients alone."""
+
+    def __init__(self, broker: Broker | None, kills: int) -> None:
+        self._broker = broker
+        self._kills = kills if broker is not None else 0
+
+    def plan(self, random: Random, seconds: float) -> list[Fault]:
+        return plan(random, seconds, self._kills)
+
+    def strike(self, fault: Fault, journal: Journal, random: Random) -> None:
+        assert self._broker is not None
+        strike = kill_and_restart if fault.kind == "kill" else pause
+        strike(self._broker, journal, random)
+
+    def check(self) -> None:
+        """Clients notice soon enough."""
+
+    def come_to_rest(self) -> None:
+        """Each fault is over when its ``strike`` returns."""
 
 
 def kill_and_restart(broker: Broker, journal: Journal, random: Random) -> None:

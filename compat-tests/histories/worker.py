@@ -7,6 +7,7 @@ kill -9 may end it anywhere, and that is meant.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import sys
@@ -23,7 +24,7 @@ from histories.clients import CALL_S, Consumer, Failed, Library, Names, Producer
 from histories.history import Client, EventType, Journal
 
 RECORDS_MAX, POLL_S = 50, 0.1
-PAUSE_S_MAX = 0.06
+REST_S = 0.06
 ABORTS, COMMITS, NEW_STARTS, RELAYED, IMPATIENCE = 0.15, 0.5, 0.003, 0.4, 0.02  # how often
 IMPATIENT_S = 0.001
 PROCESSES_OF_A_WORKER, VALUES_OF_A_WORKER = 1_000, 1_000_000_000
@@ -44,6 +45,7 @@ class Specification:
     journal: str
     number: int
     seed: int
+    rest_s: float  # at most, between two steps
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "client": self.client._asdict()})
@@ -132,7 +134,7 @@ class Transacting(Sending):
             half = len(sends) // 2
             for part in (sends[:half], sends[half:]):
                 self._send(part)
-                self.library.rest(self.random.uniform(0, PAUSE_S_MAX))
+                self.library.rest(self.random.uniform(0, self.specification.rest_s))
             if consumer is not None:
                 self.producer.send_offsets(offsets, consumer)
             if self.random.random() < ABORTS:
@@ -337,7 +339,7 @@ class Worker:
             is_ready = True
             while not self._is_stopping:
                 session.step()
-                self.library.rest(self.random.uniform(0, PAUSE_S_MAX))
+                self.library.rest(self.random.uniform(0, self.specification.rest_s))
         except Failed as failure:
             sys.stderr.write(f"process {process} is given up: {failure}\n")
             if is_ready:
@@ -360,6 +362,7 @@ def library_of(name: str, bootstrap: str, names: Names) -> Library:
 def main() -> None:
     worker = Worker(Specification.from_json(sys.argv[1]))
     signal.signal(signal.SIGTERM, worker.stop)
+    faulthandler.register(signal.SIGUSR1)  # asked for where a worker does not end
     worker.run()
 
 

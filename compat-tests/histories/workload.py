@@ -6,18 +6,20 @@ final reading.  The history is in ``history.jsonl`` of the run's directory, besi
 
 from __future__ import annotations
 
+import heapq
 import os
 import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.child_process import ChildProcess
 from harness.termination import not_interrupted
@@ -26,12 +28,13 @@ from histories.clients import CALL_S, Failed, Names
 from histories.final_reading import PATIENCE_S, committed_offsets, end_transaction, read_to_the_end
 from histories.history import CLIENT_FAULTS, Client, Journal, merge_journals
 from histories.librdkafka_clients import COMMON
-from histories.nemesis import Broker, kill_and_restart, pause, plan
-from histories.worker import PROCESSES_OF_A_WORKER, Specification
+from histories.nemesis import CLIENT_KINDS, KILL_A_CLIENT, Fault, Mend, Nemesis
+from histories.worker import PROCESSES_OF_A_WORKER, REST_S, Specification
 
 PARTITIONS = {"events": 3, "ledger": 2, "relay": 2, "output": 2}
 EVERYTHING = tuple(PARTITIONS)
 STOP_S = 60.0
+TO_SAY_WHERE_S = 0.5
 # A broker of our own forgets the dead sooner than by default, and loads and rolls more than one of each.
 BROKER_PROPERTIES = {
     "offsets.topic.num.partitions": "4",
@@ -103,20 +106,22 @@ CAST = (*producers(), *consumers(), *transformers())
 
 @dataclass
 class Workload:
-    """One run.  ``broker`` is ``None`` for a broker that is not ours, which is then spared."""
+    """One run.  Clients rest for ``rest_s`` at most between two things that they do."""
 
     directory: Path
     bootstrap: str
-    broker: Broker | None
+    nemesis: Nemesis
     seconds: float
-    kills: int
     seed: int
+    rest_s: float = REST_S
+    cast: Sequence[Part] = CAST
     say: Callable[[str], object] = lambda _: None
     workers: list[tuple[Part, ChildProcess]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.prefix = f"histories-{uuid.uuid4().hex[:8]}-"
         self.names = Names(self.prefix, PARTITIONS)
+        self._leaving: dict[int, float] = {}  # position of a worker that was told to go -> until when it may take
         self.random = Random(self.seed)
         self._journals: list[Path] = []
         self._journal = Journal(self._new_journal("faults"))
@@ -129,7 +134,7 @@ class Workload:
         """Returns where the history is."""
         self._create_topics()
         try:
-            for part in CAST:  # one by one, so that those that are there are ended when the next does not come
+            for part in self.cast:  # one by one, so that those that are there are ended when the next does not come
                 with not_interrupted():
                     self.workers.append((part, self._start_worker(part)))
             self._await_workers()
@@ -149,10 +154,21 @@ class Workload:
         return path
 
     def _create_topics(self) -> None:
+        """Again where nobody answers: on a busy machine, brokers that have just begun may lose each other."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
-        topics = [NewTopic(self.names.topic(topic), number) for topic, number in PARTITIONS.items()]
-        for created in admin.create_topics(topics, operation_timeout=CALL_S).values():
-            created.result(CALL_S)
+        deadline = time.monotonic() + PATIENCE_S
+        missing = dict(PARTITIONS)
+        while missing:
+            topics = [NewTopic(self.names.topic(topic), number) for topic, number in missing.items()]
+            for name, created in admin.create_topics(topics, operation_timeout=CALL_S).items():
+                try:
+                    created.result(CALL_S)
+                except KafkaException as failure:
+                    if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        if time.monotonic() > deadline:
+                            raise
+                        continue
+                del missing[name.removeprefix(self.prefix)]
 
     def _start_worker(self, part: Part) -> ChildProcess:
         number = len(self._journals)
@@ -176,6 +192,7 @@ class Workload:
             journal=str(path),
             number=number,
             seed=self.seed,
+            rest_s=self.rest_s,
         )
         command = [sys.executable, "-m", "histories.worker", specification.to_json()]
         return ChildProcess(command, self.directory / f"{name}.log")
@@ -193,53 +210,83 @@ class Workload:
 
     def _let_faults_happen(self) -> None:
         started = time.monotonic()
-        faults = plan(self.random, self.seconds, self.kills if self.broker is not None else 0)
-        if self.broker is None:
-            faults = [fault for fault in faults if "client" in fault.kind]
-        for fault in faults:
-            time.sleep(max(0.0, started + fault.at_s - time.monotonic()))
+        numbers = count()
+        moments: list[tuple[float, int, Fault | Mend]] = [
+            (fault.at_s, next(numbers), fault) for fault in self.nemesis.plan(self.random, self.seconds)
+        ]
+        while moments:
+            self._replace_those_that_went()
+            at_s, _, what = heapq.heappop(moments)
+            time.sleep(max(0.0, started + at_s - time.monotonic()))
             self._check_workers()
-            self.say(f"{time.monotonic() - started:6.1f} s: {fault.kind}")
-            if "client" in fault.kind:
-                self._trouble_a_client(fault.kind)
-            elif self.broker is not None:
-                strike = kill_and_restart if fault.kind == "kill" else pause
-                strike(self.broker, self._journal, self.random)
+            self.nemesis.check()
+            if not isinstance(what, Fault):
+                what()
+                continue
+            self.say(f"{time.monotonic() - started:6.1f} s: {what.kind}")
+            if what.kind in CLIENT_KINDS:
+                self._trouble_a_client(what.kind)
+            elif (mend := self.nemesis.strike(what, self._journal, self.random)) is not None:
+                mend_at_s = time.monotonic() - started + what.lasts_s
+                heapq.heappush(moments, (mend_at_s, next(numbers), mend))
+        self.nemesis.come_to_rest()
         time.sleep(max(0.0, started + self.seconds - time.monotonic()))
+        self._replace_those_that_went()
         self._check_workers()
+        self.nemesis.check()
 
     def _trouble_a_client(self, kind: str) -> None:
-        position = self.random.choice([position for position, (part, _) in enumerate(self.workers) if part.can_go])
-        part, worker = self.workers[position]
-        if kind == "kill a client":
+        """One that is sent away goes when it has done what it is at; its successor comes then."""
+        there = [position for position, (part, _) in enumerate(self.workers) if part.can_go]
+        if not (there := [position for position in there if position not in self._leaving]):
+            return
+        position = self.random.choice(there)
+        _, worker = self.workers[position]
+        if kind == KILL_A_CLIENT:
             worker.kill()
+            self._replace(position)
         else:
             os.kill(worker.pid, signal.SIGTERM)
-            self._await_end(part, worker)
+            self._leaving[position] = time.monotonic() + STOP_S
+
+    def _replace_those_that_went(self) -> None:
+        for position, until in list(self._leaving.items()):
+            part, worker = self.workers[position]
+            if worker.exit_code is not None or time.monotonic() > until:
+                del self._leaving[position]
+                self._await_end(part, worker, 0)
+                self._replace(position)
+
+    def _replace(self, position: int) -> None:
         self._journal.record(CLIENT_FAULTS, "info", "crash")
+        part, _ = self.workers[position]
         with not_interrupted():
             self.workers[position] = (part, self._start_worker(part))
 
     def _check_workers(self) -> None:
         """A worker that ended by itself has met what it was not made for."""
-        for part, worker in self.workers:
-            if worker.exit_code is not None:
+        for position, (part, worker) in enumerate(self.workers):
+            if worker.exit_code is not None and position not in self._leaving:
                 raise RuntimeError(f"a worker ({part}) exited with {worker.exit_code}\n{worker.log_tail()}")
 
     def _stop_workers(self) -> None:
-        for _, worker in self.workers:
-            os.kill(worker.pid, signal.SIGTERM)
+        # Told once is enough: a second signal would hit an interpreter that is about to end.
+        for position, (_, worker) in enumerate(self.workers):
+            if position not in self._leaving:
+                os.kill(worker.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
         for part, worker in self.workers:
-            self._await_end(part, worker)
+            self._await_end(part, worker, max(0.0, deadline - time.monotonic()))
 
-    def _await_end(self, part: Part, worker: ChildProcess) -> None:
+    def _await_end(self, part: Part, worker: ChildProcess, patience_s: float) -> None:
         """Wait for a worker that was told to go."""
         try:
-            # Told once is enough: a second signal would hit an interpreter that is about to end.
-            exit_code = worker.wait(STOP_S)
+            exit_code = worker.wait(patience_s)
         except TimeoutError:
             # Some client libraries do not always come back; what this one was about to do, nobody knows.
-            self.say(f"a worker ({part}) does not end, and is killed")
+            self.say(f"a worker ({part}) does not end, and is killed; where it stands is in {worker.log_path.name}")
+            os.kill(worker.pid, signal.SIGUSR1)
+            time.sleep(TO_SAY_WHERE_S)
             worker.kill()
             return
         # One that was only about to start has not minded the signal yet.
@@ -251,13 +298,13 @@ class Workload:
     def _read_everything(self) -> None:
         self.say("reading everything")
         process = len(self._journals) * PROCESSES_OF_A_WORKER
-        ids = {part.client.transactional_id for part in CAST if part.client.transactional_id is not None}
+        ids = {part.client.transactional_id for part in self.cast if part.client.transactional_id is not None}
         for transactional_id in sorted(ids):
             self._at_the_end(process, "end", end_transaction, self.bootstrap, self.prefix + transactional_id)
         for isolation in (COMMITTED, UNCOMMITTED):
             process += 1
             self._at_the_end(process, "final", self._read_all, isolation, process)
-        groups = {(part.client.group, part.reads) for part in CAST if part.client.group is not None}
+        groups = {(part.client.group, part.reads) for part in self.cast if part.client.group is not None}
         for group, topics in sorted(groups):
             self._at_the_end(process, "committed", self._committed, self.prefix + group, topics)
 

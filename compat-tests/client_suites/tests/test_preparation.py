@@ -41,7 +41,7 @@ class SuiteOfFiles(Suite):
             raise RuntimeError("no network")
         self.builds += 1
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = ()) -> dict[str, Outcome]:
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
         raise NotImplementedError
 
 

@@ -56,13 +56,13 @@ def test_suite_that_tells_nothing_has_failed_and_the_others_are_run(
 ) -> None:
     fails, passes = SUITES.values()
 
-    def fail(*_: object) -> NoReturn:
+    def fail(*_: object, **__: object) -> NoReturn:
         raise reason
 
     for suite in (fails, passes):
         monkeypatch.setattr(suite, "prepare", lambda: None)
     monkeypatch.setattr(fails, step, fail)
-    monkeypatch.setattr(passes, "run", lambda *_: dict.fromkeys(passes.allowed(), Outcome.PASSED))
+    monkeypatch.setattr(passes, "run", lambda *_, **__: dict.fromkeys(passes.allowed(), Outcome.PASSED))
     monkeypatch.setattr(results, "DIRECTORY", tmp_path)
     monkeypatch.setattr(sys, "argv", ["scripts/client-suites", "--bootstrap", "nobody:9092"])
     monkeypatch.setattr(broker_probe, "answers_as_broker", lambda *_, **__: True)

@@ -152,3 +152,21 @@ def list_partition_reassignments(broker: Broker) -> None:
         return {"topics": [{"name": "ends-of-moved", "partition_indexes": [0]}], "timeout_ms": TIMEOUT_MS}
 
     vary(broker, "ListPartitionReassignments", ordinary, leave_out=A_MATTER_OF_TIMING)
+
+
+@scenario
+def alter_client_quotas(broker: Broker) -> None:
+    def ordinary(_version: int, name: str) -> Tree:
+        operations = [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]
+        entity = [{"entity_type": "client-id", "entity_name": name}]
+        return {"entries": [{"entity": entity, "ops": operations}], "validate_only": True}
+
+    vary(broker, "AlterClientQuotas", ordinary, leave_out={"validate_only: false": "the quota would stay"})
+
+
+@scenario
+def describe_client_quotas(broker: Broker) -> None:
+    def ordinary(_version: int, name: str) -> Tree:
+        return {"components": [{"entity_type": "client-id", "match_type": 0, "match": name}], "strict": True}
+
+    vary(broker, "DescribeClientQuotas", ordinary)

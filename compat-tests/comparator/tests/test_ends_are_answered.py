@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from comparator.broker import Broker as Asked
 from comparator.compare import transcript
 from comparator.registry import Scenario, all_scenarios
 from comparator.run import PROPERTIES
@@ -20,5 +21,5 @@ def test_no_value_from_the_end_of_its_type_makes_a_handler_or_a_reply_fail(
 ) -> None:
     """Each has a broker of its own: what another has left there may stand in for what does not exist."""
     with Broker(PROPERTIES) as broker:
-        assert transcript(scenario, (broker.host, broker.port)).failure is None
+        assert transcript(scenario, Asked((broker.host, broker.port)).opened).failure is None
     assert [line for line in caplog.messages if any(mistake in line for mistake in OUR_MISTAKES)] == []

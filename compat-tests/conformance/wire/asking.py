@@ -1,8 +1,9 @@
 """Requests to the broker of the run, and what is in their replies.
 
-Owns: ``Wire``, which asks over connections of its own and makes topics, and one function per request that several
-tests send.  Framing and encoding are the comparator's (``comparator.wire``); batches are built by hand
-(``harness.batches``) and taken apart by hand, so that no mistake of pybroker's own codecs can hide here.
+Owns: ``Wire``, which asks one broker over connections of its own and makes topics that this broker leads, and one
+function per request that several tests send.  Framing and encoding are the comparator's (``comparator.wire``); batches
+are built by hand (``harness.batches``) and taken apart by hand, so that no mistake of pybroker's own codecs can hide
+here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pybroker_protocol.errors import ErrorCode
 
 PATIENCE_S = 30.0
 TIMEOUT_MS = 30_000
+NAMES_TRIED_MAX = 100
 ZERO_ID, UNKNOWN_ID = bytes(16), b"\x01" * 16
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -50,46 +52,99 @@ class Wire:
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
         self._connections: list[Connection] = []
-        self._own: Connection | None = None
+        self._own: dict[tuple[str, int], Connection] = {}
         self._topics: list[str] = []
 
-    def connect(self) -> Connection:
-        """A further connection, for what has to wait or to be closed."""
-        self._connections.append(Connection(self.address))
+    def connect(self, address: tuple[str, int] | None = None) -> Connection:
+        """A further connection, for what has to wait or to be closed; to another broker where an address is given."""
+        self._connections.append(Connection(address or self.address))
         return self._connections[-1]
 
     def ask(self, api: str, version: int, **fields: Tree) -> Tree:
         """One request over the own connection, and its reply."""
-        if self._own is None:
-            self._own = self.connect()
-        self._own.send(api, version, fields)
-        reply = self._own.receive(api, version)
+        return self.ask_at(self.address, api, version, **fields)
+
+    def ask_at(self, address: tuple[str, int], api: str, version: int, **fields: Tree) -> Tree:
+        """The same of any broker of the cluster."""
+        if address not in self._own:
+            self._own[address] = self.connect(address)
+        self._own[address].send(api, version, fields)
+        reply = self._own[address].receive(api, version)
         assert reply != CLOSED, f"the connection was closed on {api} v{version}"
         return reply
 
-    def topic(self, partitions: int = 1, **configs: str) -> str:
-        """A fresh topic whose partitions are led.  Underscores in ``configs`` stand for dots."""
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        """The addresses of all brokers of the cluster, by id."""
+        told = self.ask("Metadata", 12, topics=[])["brokers"]
+        return {broker["node_id"]: (broker["host"], broker["port"]) for broker in told}
+
+    def own_id(self) -> int:
+        """The id of the broker that is asked."""
+        brokers = self.brokers()
+        return next(each for each, address in brokers.items() if len(brokers) == 1 or address == self.address)
+
+    def topic(self, partitions: int = 1, *, replicated: bool = True, **configs: str) -> str:
+        """A fresh topic that the broker which is asked leads, with a replica on every other unless told otherwise.
+
+        Underscores in ``configs`` stand for dots.
+        """
         name = fresh_name()
         self._topics.append(name)
-        self.make_topic(name, partitions, **configs)
+        self.make_topic(name, partitions, replicated=replicated, **configs)
         return name
 
-    def make_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        entries = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
-        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": entries}
-        (made,) = self.ask("CreateTopics", 7, topics=[topic], timeout_ms=TIMEOUT_MS)["topics"]
-        assert made["error_code"] == 0, made
+    def make_topic(self, name: str, partitions: int = 1, *, replicated: bool = True, **configs: str) -> None:
+        """The same under a name of the caller's."""
+        own = self.own_id()
+        others = [other for other in self.brokers() if other != own] if replicated else []
+        placed = [{"partition_index": index, "broker_ids": [own, *others]} for index in range(partitions)]
+        self._make({"name": name, "num_partitions": -1, "assignments": placed}, configs)
         self.wait_for_leaders(name, partitions)
 
+    def make_spread_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """A topic that the brokers place, with as many replicas as their settings say."""
+        self._make({"name": name, "num_partitions": partitions}, configs)
+        self.wait_for_leaders(name, partitions)
+
+    def _make(self, topic: dict[str, Tree], configs: dict[str, str]) -> None:
+        entries = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        wanted = {**topic, "replication_factor": -1, "configs": entries}
+        (made,) = self.ask("CreateTopics", 7, topics=[wanted], timeout_ms=TIMEOUT_MS)["topics"]
+        assert made["error_code"] == 0, made
+
     def wait_for_leaders(self, name: str, partitions: int = 1) -> None:
-        """The controller knows a topic before its leader does."""
+        """The controller knows a topic before its leaders do, and they before other brokers."""
         asked = [{"partition_index": index, "timestamp": LATEST} for index in range(partitions)]
 
-        def led() -> bool:
-            reply = self.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": name, "partitions": asked}])
-            return all(found["error_code"] == 0 for found in reply["topics"][0]["partitions"])
+        def led(brokers: dict[int, tuple[str, int]]) -> bool:
+            at: dict[int, list[Tree]] = {broker_id: [] for broker_id in brokers}
+            for address in brokers.values():
+                (topic,) = self.ask_at(address, "Metadata", 12, topics=[{"name": name}])["topics"]
+                if len(topic["partitions"]) != partitions:
+                    return False
+            for found in topic["partitions"]:
+                at.setdefault(found["leader_id"], []).append(asked[found["partition_index"]])
+            return all(self._are_led(brokers.get(leader), name, wanted) for leader, wanted in at.items())
 
-        wait_until(led, f"leaders of {name}")
+        wait_until(lambda: led(self.brokers()), f"leaders of {name}")
+
+    def _are_led(self, address: tuple[str, int] | None, name: str, asked: list[Tree]) -> bool:
+        """Whether the broker leads these partitions of the topic."""
+        if address is None or not asked:
+            return not asked
+        topics = [{"name": name, "partitions": asked}]
+        (topic,) = self.ask_at(address, "ListOffsets", 7, replica_id=-1, topics=topics)["topics"]
+        return all(found["error_code"] == 0 for found in topic["partitions"])
+
+    def name_of(self, kind: int) -> str:
+        """A group or transactional id that nobody has heard of, whose coordinator is the broker that is asked."""
+        own = self.own_id()
+        for _ in range(NAMES_TRIED_MAX):
+            name = fresh_name()
+            wait_for_coordinator(self, name, kind)
+            if self.ask("FindCoordinator", 3, key=name, key_type=kind)["node_id"] == own:
+                return name
+        raise AssertionError(f"broker {own} coordinates nothing")
 
     def topic_id(self, name: str) -> bytes:
         topic_id: bytes = metadata(self, name)["topic_id"]
@@ -282,12 +337,14 @@ def wait_for_coordinator(wire: Wire, key: str, kind: int = GROUP) -> None:
     """Wait until the coordinator is known and has loaded; a broker makes its topic at the first question for it."""
 
     def answers() -> bool:
-        if wire.ask("FindCoordinator", 3, key=key, key_type=kind)["error_code"] != 0:
+        coordinator = wire.ask("FindCoordinator", 3, key=key, key_type=kind)
+        if coordinator["error_code"] != 0:
             return False
+        address = (coordinator["host"], coordinator["port"]) if len(wire.brokers()) > 1 else wire.address
         if kind == GROUP:
-            (found,) = wire.ask("DescribeGroups", 5, groups=[key])["groups"]
+            (found,) = wire.ask_at(address, "DescribeGroups", 5, groups=[key])["groups"]
         else:
-            (found,) = wire.ask("DescribeTransactions", 0, transactional_ids=[key])["transaction_states"]
+            (found,) = wire.ask_at(address, "DescribeTransactions", 0, transactional_ids=[key])["transaction_states"]
         return found["error_code"] not in _PATIENT_WITH
 
     wait_until(answers, f"the coordinator of {key}")

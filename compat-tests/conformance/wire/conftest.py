@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.broker_under_test import BrokerUnderTest
-from conformance.wire.asking import Wire, fresh_name, wait_for_coordinator
+from conformance.wire.asking import GROUP, TRANSACTION, Wire
 
 
 @pytest.fixture
@@ -25,13 +25,18 @@ def topic(wire: Wire) -> str:
 
 
 @pytest.fixture
-def group(wire: Wire) -> str:
-    """A group that nobody has heard of, whose coordinator is there."""
-    name = fresh_name()
-    wait_for_coordinator(wire, name)
-    return name
+def lone_topic(wire: Wire) -> str:
+    """A topic without followers: what is acknowledged by its leader alone is read at once."""
+    return wire.topic(replicated=False)
 
 
 @pytest.fixture
-def transactional_id() -> str:
-    return fresh_name()
+def group(wire: Wire) -> str:
+    """A group that nobody has heard of, whose coordinator is there."""
+    return wire.name_of(GROUP)
+
+
+@pytest.fixture
+def transactional_id(wire: Wire) -> str:
+    """As ``group``."""
+    return wire.name_of(TRANSACTION)

@@ -6,7 +6,7 @@ from typing import Any
 
 from comparator.wire import Tree
 
-from conformance.wire.asking import UNKNOWN_ID, Wire, fresh_name, wait_for_coordinator
+from conformance.wire.asking import GROUP, UNKNOWN_ID, Wire
 from conformance.wire.test_groups import Member, wait_for_members
 from pybroker_protocol.errors import ErrorCode
 
@@ -97,8 +97,7 @@ def test_null_topics_are_all_and_no_topics_are_none(wire: Wire, group: str) -> N
 
 
 def test_groups_are_fetched_together_and_kept_apart(wire: Wire, group: str, topic: str) -> None:
-    other = fresh_name()
-    wait_for_coordinator(wire, other)
+    other = wire.name_of(GROUP)
     commit(wire, group, topic, 1)
     commit(wire, other, topic, 2)
     asked = [{"group_id": each, "topics": None} for each in (group, other)]

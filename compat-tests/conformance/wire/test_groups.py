@@ -8,7 +8,7 @@ from typing import Any
 from comparator.wire import Connection, Tree
 from harness.waiting import wait_until
 
-from conformance.wire.asking import Wire, fresh_name
+from conformance.wire.asking import GROUP, Wire
 from pybroker_protocol.errors import ErrorCode
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 9, 5, 4, 5
@@ -306,7 +306,7 @@ def test_a_group_with_members_is_not_deleted(wire: Wire, group: str) -> None:
         codes = {found["group_id"]: found["error_code"] for found in results}
         return [codes[name] for name in groups]
 
-    other = fresh_name()
+    other = wire.name_of(GROUP)
     assert delete(group, other) == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
     member.leave()
     assert delete(group) == [ErrorCode.NONE]

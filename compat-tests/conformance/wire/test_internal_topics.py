@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.broker_under_test import start_own_broker
+from conformance.broker_under_test import first_address, start_own_broker
 from conformance.wire.asking import TIMEOUT_MS, TRANSACTION, Producer, Wire, metadata, wait_for_coordinator
 from conformance.wire.test_topics import create, describe, new
 from pybroker_protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.part
 def fresh(tmp_path: Path) -> Iterator[Wire]:
     """Asks a broker that has never been asked anything."""
     own = start_own_broker(tmp_path, SETTINGS)
-    wire = Wire(("127.0.0.1", own.port))
+    wire = Wire(first_address(own.bootstrap))
     yield wire
     wire.close()
     own.stop()
@@ -44,12 +44,10 @@ def test_internal_topics_are_made_when_they_are_first_needed(fresh: Wire) -> Non
 
 def test_a_client_may_make_an_internal_topic_before_it_is_needed(fresh: Wire) -> None:
     # As many partitions as the broker would make: Apache Kafka's coordinator counts on that.
-    wanted = new(TRANSACTIONS, 2, cleanup_policy="compact")
-    assert create(fresh, wanted) == {TRANSACTIONS: 0}
-    assert create(fresh, wanted) == {TRANSACTIONS: ErrorCode.TOPIC_ALREADY_EXISTS}
-    fresh.wait_for_leaders(TRANSACTIONS, 2)
+    fresh.make_topic(TRANSACTIONS, 2, cleanup_policy="compact")
+    assert create(fresh, new(TRANSACTIONS, 2)) == {TRANSACTIONS: ErrorCode.TOPIC_ALREADY_EXISTS}
     assert metadata(fresh, TRANSACTIONS)["is_internal"] is True
-    assert Producer(fresh, "transactional-id").epoch == 0
+    assert Producer(fresh, fresh.name_of(TRANSACTION)).epoch == 0
     assert delete_records(fresh, TRANSACTIONS) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert delete_records(fresh, OFFSETS) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -41,7 +41,8 @@ DAY_MS = 86_400_000
 # --- offsets and acknowledgements ------------------------------------------------------------------------------------
 
 
-def test_each_record_has_the_next_offset(wire: Wire, topic: str) -> None:
+def test_each_record_has_the_next_offset(wire: Wire, lone_topic: str) -> None:
+    topic = lone_topic
     assert produced(wire, topic, b"1", b"2", b"3") == 0
     assert produced(wire, topic, b"4") == 3
     assert produced(wire, topic, b"5", b"6", acks=1) == 4

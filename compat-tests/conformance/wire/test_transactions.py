@@ -233,7 +233,7 @@ def test_a_transaction_ends_with_a_marker_that_takes_an_offset(
 
 
 def test_the_oldest_open_transaction_holds_readers_back(wire: Wire, producer: Producer, topic: str) -> None:
-    other = Producer(wire, f"{producer.transactional_id}-other")
+    other = Producer(wire, wire.name_of(TRANSACTION))
     producer.produced(topic, 0)
     other.produced(topic, 0)
     assert end_offset(wire, topic, READ_COMMITTED) == 0

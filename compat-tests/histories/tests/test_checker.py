@@ -15,6 +15,7 @@ from histories.clients import REQUEST_MS
 from histories.cycles import strongly_connected_components
 from histories.history import (
     BROKER,
+    FAULTS,
     UNKNOWN_OFFSET,
     Event,
     HistoryError,
@@ -27,6 +28,10 @@ from histories.tests.plants import PLANTS
 
 SEEDS = st.integers(0, 1_000_000)
 READER, WRITER, OTHER = 1, 2, 3
+FAULT_OF_A_CLUSTER: list[tuple[int, str, str, object]] = [
+    (FAULTS, "invoke", "fault", {"kind": "kill", "whom": [1]}),
+    (FAULTS, "ok", "fault", None),
+]
 
 
 def found(events: list[Event], whole: bool = False) -> set[str]:
@@ -151,6 +156,12 @@ def test_only_a_write_without_idempotence_that_had_to_wait_may_lie_there_twice()
     assert written_twice("plain", lasted_ms=REQUEST_MS - 1) == {"duplicate": 1}
     assert written_twice("idempotent", *killed) == {"duplicate": 1}
     assert written_twice("idempotent", *paused) == {"duplicate": 1}
+
+
+def test_in_a_cluster_a_write_without_idempotence_may_lie_there_twice_at_any_time() -> None:
+    """Leaders change without a fault, too; what an idempotent producer sent lies there once all the same."""
+    assert written_twice("plain", *FAULT_OF_A_CLUSTER) == {"retried-write": 1}
+    assert written_twice("idempotent", *FAULT_OF_A_CLUSTER) == {"duplicate": 1}
 
 
 def test_a_group_may_not_start_behind_what_it_had_committed() -> None:
@@ -357,10 +368,11 @@ def test_a_role_that_gets_nothing_done_is_an_anomaly(
 
 
 def test_each_gap_is_the_end_of_another_transaction() -> None:
-    def read(end: int) -> set[str]:
+    def read(end: int, *faults: tuple[int, str, str, object]) -> set[str]:
         transaction = {"sends": [["t/0", 10, 0]], "consumed": [], "group": None, "commit": 1_000}
         return found(
             history(
+                *faults,
                 (READER, "ok", "open", {"isolation": "read_uncommitted"}),
                 (WRITER, "invoke", "txn", transaction),
                 (WRITER, "ok", "txn", transaction),
@@ -371,6 +383,9 @@ def test_each_gap_is_the_end_of_another_transaction() -> None:
 
     assert read(2) == set()
     assert read(3) == {"offset-gap"}
+    # A cluster's coordinator writes a marker again when it was not answered, but not without end.
+    assert read(3, *FAULT_OF_A_CLUSTER) == set()
+    assert read(20, *FAULT_OF_A_CLUSTER) == {"offset-gap"}
 
 
 def test_interleaved_transactions_are_no_anomaly_but_counted() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from histories.checker import check
 from histories.history import Client, Event, read_events
-from histories.nemesis import plan
+from histories.nemesis import SEND_A_CLIENT_AWAY, OneBroker, plan
 from histories.tests.model import Model
 from histories.tests.plants import lost_write
 from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
@@ -160,15 +160,17 @@ def test_a_client_that_is_sent_away_must_end_well(
 ) -> None:
     worker = ChildProcess([sys.executable, "-c", WORKER, str(exit_code)], tmp_path / "worker.log")
     part = Part("produce", Client(LIBRDKAFKA), can_go=True)
-    workload = Workload(tmp_path, "nowhere:1", None, seconds=1, kills=0, seed=1, workers=[(part, worker)])
+    workload = Workload(tmp_path, "nowhere:1", OneBroker(None, 0), seconds=1, seed=1, workers=[(part, worker)])
     monkeypatch.setattr(workload, "_start_worker", lambda _: worker)
     try:
         wait_until(lambda: worker.log_path.read_bytes() == b"ready\n", "the worker is ready")
+        workload._trouble_a_client(SEND_A_CLIENT_AWAY)
+        wait_until(lambda: worker.exit_code is not None, "the worker has gone")
         if exit_code:
             with pytest.raises(RuntimeError, match="exited with 3"):
-                workload._trouble_a_client("send a client away")
+                workload._replace_those_that_went()
         else:
-            workload._trouble_a_client("send a client away")
+            workload._replace_those_that_went()
     finally:
         worker.kill()
         workload._journal.close()
@@ -177,7 +179,7 @@ def test_a_client_that_is_sent_away_must_end_well(
 @pytest.mark.slow
 def test_a_history_with_kills_has_no_anomaly(tmp_path: Path) -> None:
     with PybrokerProcess(tmp_path / "broker", BROKER_PROPERTIES) as broker:
-        history = Workload(tmp_path, broker.bootstrap, broker, seconds=20, kills=3, seed=20).run()
+        history = Workload(tmp_path, broker.bootstrap, OneBroker(broker, 3), seconds=20, seed=20).run()
     report = check(read_events(history))
     assert report.anomalies == {}, f"{report.examples}; the history is {history}"
     # A run in which nothing happened proves nothing.

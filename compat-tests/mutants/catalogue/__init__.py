@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from mutants.catalogue import commits, connections, fetch, groups, list_offsets, produce, settings, topics, transactions
+from mutants.catalogue import (
+    commits,
+    connections,
+    fetch,
+    groups,
+    list_offsets,
+    permissions,
+    produce,
+    quotas,
+    settings,
+    topics,
+    transactions,
+)
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -15,6 +27,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *transactions.MUTANTS,
     *topics.MUTANTS,
     *settings.MUTANTS,
+    *quotas.MUTANTS,
+    *permissions.MUTANTS,
 )
 
 _BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

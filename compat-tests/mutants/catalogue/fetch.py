@@ -146,7 +146,7 @@ MUTANTS = (
         (
             Edit(
                 "FetchOperation._after_reading",
-                "failed or total >= self._min_bytes or max_wait_ms <= 0 or not self._partitions",
+                "failed or total >= self._min_bytes or max_wait_ms <= 0",
                 "max_wait_ms is not None",
             ),
         ),
@@ -229,7 +229,13 @@ MUTANTS = (
     Mutant(
         "session-forgets-nothing",
         "Partitions that the client has forgotten are fetched on.",
-        (Edit("_session", "resumed.forget(_forgotten(request, by_id))", ""),),
+        (
+            Edit(
+                "_session",
+                "sessions.change(resumed, asked, _forgotten(request, by_id))",
+                "sessions.change(resumed, asked)",
+            ),
+        ),
         ("test_fetch.py::test_a_session_forgets_what_it_is_told_to_forget",),
     ),
     Mutant(

@@ -10,7 +10,7 @@ MUTANTS = (
         "Metadata of no topics brings all of them.",
         (
             Edit(
-                "metadata.handle",
+                "metadata._answer",
                 "request.topics is None or (ctx.api_version == 0 and not request.topics)",
                 "not request.topics",
             ),
@@ -22,7 +22,7 @@ MUTANTS = (
         "Metadata 0 of no topics brings none, though it cannot ask for all in another way.",
         (
             Edit(
-                "metadata.handle",
+                "metadata._answer",
                 "request.topics is None or (ctx.api_version == 0 and not request.topics)",
                 "request.topics is None",
             ),
@@ -113,7 +113,7 @@ MUTANTS = (
         "A topic that exists is created again, and its data are lost.",
         (
             Edit(
-                "_check_name",
+                "topics._check_name",
                 "name in image.topics_by_name",
                 "name in INTERNAL_TOPICS and name in image.topics_by_name",
             ),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "colliding-names-created",
         "Two topics whose names differ only in dots and underscores are created, and their metrics are one.",
-        (Edit("_check_name", "colliding_name(name, image.topics_by_name)", "colliding_name(name, ())"),),
+        (Edit("topics._check_name", "colliding_name(name, image.topics_by_name)", "colliding_name(name, ())"),),
         ("test_topics.py::test_names_that_differ_in_dots_and_underscores_alone_collide",),
     ),
     Mutant(
@@ -153,11 +153,11 @@ MUTANTS = (
         (
             Edit(
                 "topics.create_partitions",
-                "yield from _grow_topic(builder, topic, random)",
+                "yield from _grow_topic(builder, topic, random, allows)",
                 """
                 known = builder.view().topics_by_name.get(topic.name)
                 if known is None or topic.total_count >= len(known.partitions):
-                    yield from _grow_topic(builder, topic, random)
+                    yield from _grow_topic(builder, topic, random, allows)
                 """,
             ),
         ),

@@ -71,7 +71,7 @@ func newProducer(r Request) (Producer, error) {
 		partitioner = kgo.UniformBytesPartitioner(64<<10, true, true, nil)
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(r.Bootstrap),
+		kgo.SeedBrokers(r.Addresses()...),
 		kgo.AllowAutoTopicCreation(),
 		kgo.ProducerBatchCompression(codecs[r.Codec]),
 		kgo.ProducerLinger(time.Duration(r.LingerMs) * time.Millisecond),
@@ -175,7 +175,7 @@ func newConsumer(r Request) (Consumer, error) {
 	if r.OffsetReset == "latest" {
 		c.reset = kgo.NewOffset().AtEnd()
 	}
-	c.options = []kgo.Opt{kgo.SeedBrokers(r.Bootstrap), kgo.ConsumeResetOffset(c.reset)}
+	c.options = []kgo.Opt{kgo.SeedBrokers(r.Addresses()...), kgo.ConsumeResetOffset(c.reset)}
 	if r.FetchWaitMs > 0 {
 		c.options = append(c.options, kgo.FetchMaxWait(time.Duration(r.FetchWaitMs)*time.Millisecond))
 	}
@@ -186,7 +186,7 @@ func newConsumer(r Request) (Consumer, error) {
 		c.options = append(c.options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	c.group = groupOptions(c, r)
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.Bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.Addresses()...))
 	if err != nil {
 		return nil, err
 	}
@@ -431,7 +431,7 @@ const metadataAge = 10 * time.Millisecond
 type admin struct{ *kadm.Client }
 
 func newAdmin(r Request) (Admin, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.Bootstrap), kgo.MetadataMinAge(metadataAge))
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.Addresses()...), kgo.MetadataMinAge(metadataAge))
 	if err != nil {
 		return nil, err
 	}

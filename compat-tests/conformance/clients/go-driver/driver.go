@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 )
 
@@ -128,6 +129,9 @@ type Request struct {
 	Changes     []Change          `json:"changes"`
 	Validate    bool              `json:"validate_only"`
 }
+
+// Addresses are those to begin with, HOST:PORT.
+func (r Request) Addresses() []string { return strings.Split(r.Bootstrap, ",") }
 
 type Producer interface {
 	Produce([]Sent) []Delivery

@@ -96,7 +96,7 @@ type producer struct {
 func newProducer(r Request) (Producer, error) {
 	made := &producer{patience: patience}
 	made.Writer = &kafka.Writer{
-		Addr:                   kafka.TCP(r.Bootstrap),
+		Addr:                   kafka.TCP(r.Addresses()...),
 		Transport:              &kafka.Transport{MetadataTTL: time.Second},
 		Balancer:               chooser{newBalancer(r.Partitioner)},
 		RequiredAcks:           kafka.RequiredAcks(r.Acks),
@@ -191,9 +191,9 @@ type consumer struct {
 }
 
 func newConsumer(r Request) (Consumer, error) {
-	brokers := []string{r.Bootstrap}
+	brokers := r.Addresses()
 	made := &consumer{
-		broker: kafka.TCP(r.Bootstrap),
+		broker: kafka.TCP(r.Addresses()...),
 		group: kafka.ConsumerGroupConfig{
 			ID:                r.Group,
 			Brokers:           brokers,
@@ -495,7 +495,7 @@ func (c *consumer) Close() error {
 
 type admin struct{ broker net.Addr }
 
-func newAdmin(r Request) (Admin, error) { return &admin{kafka.TCP(r.Bootstrap)}, nil }
+func newAdmin(r Request) (Admin, error) { return &admin{kafka.TCP(r.Addresses()...)}, nil }
 
 func (a *admin) CreateTopic(r Request) error {
 	topic := kafka.TopicConfig{Topic: r.Topic, NumPartitions: int(r.Count), ReplicationFactor: 1}

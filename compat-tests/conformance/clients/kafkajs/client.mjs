@@ -55,7 +55,7 @@ export function errorCode(error) {
 
 const connection = request =>
   new Kafka({
-    brokers: [request.bootstrap],
+    brokers: request.bootstrap.split(","),
     logLevel: logLevel.NOTHING,
     retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: request.patience_ms ? 1 : 20 }
   })

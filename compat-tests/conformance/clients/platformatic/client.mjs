@@ -31,7 +31,7 @@ export function errorCode(error) {
 
 const connection = request => ({
   clientId: 'conformance',
-  bootstrapBrokers: [request.bootstrap],
+  bootstrapBrokers: request.bootstrap.split(","),
   retries: request.patience_ms ? Math.ceil(request.patience_ms / RETRY_MS) : RETRIES,
   retryDelay: RETRY_MS
 })

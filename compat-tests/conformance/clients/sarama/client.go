@@ -79,7 +79,7 @@ func newProducer(r Request) (Producer, error) {
 		config.Net.MaxOpenRequests = 1
 	}
 	config.Producer.Transaction.ID = r.TransactionalID
-	client, err := sarama.NewSyncProducer([]string{r.Bootstrap}, config)
+	client, err := sarama.NewSyncProducer(r.Addresses(), config)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func newConsumer(r Request) (Consumer, error) {
 	if strategy := strategies[r.Assignor]; strategy != nil {
 		config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy}
 	}
-	client, err := sarama.NewClient([]string{r.Bootstrap}, config)
+	client, err := sarama.NewClient(r.Addresses(), config)
 	if err != nil {
 		return nil, err
 	}
@@ -414,7 +414,7 @@ type admin struct {
 }
 
 func newAdmin(r Request) (Admin, error) {
-	client, err := sarama.NewClient([]string{r.Bootstrap}, baseConfig())
+	client, err := sarama.NewClient(r.Addresses(), baseConfig())
 	if err != nil {
 		return nil, err
 	}

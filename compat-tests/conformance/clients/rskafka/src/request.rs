@@ -74,13 +74,13 @@ pub fn encoded(value: Option<&[u8]>) -> Option<String> {
 }
 
 pub async fn open_client(request: &Request) -> Result<Client, Failure> {
-    let bootstrap = request.text("bootstrap").unwrap_or_default().to_owned();
+    let bootstrap = request.text("bootstrap").unwrap_or_default().split(',').map(str::to_owned).collect();
     let backoff = BackoffConfig {
         max_backoff: Duration::from_secs(1),
         deadline: Some(request.patience().unwrap_or(PATIENCE)),
         ..BackoffConfig::default()
     };
-    Ok(ClientBuilder::new(vec![bootstrap]).backoff_config(backoff).build().await?)
+    Ok(ClientBuilder::new(bootstrap).backoff_config(backoff).build().await?)
 }
 
 /// rskafka's client of a partition, which waits for the partition to appear or not.

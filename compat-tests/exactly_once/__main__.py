@@ -1,0 +1,78 @@
+"""``scripts/exactly-once``: run a job from topic to topic under kills, and compare what is there with what should be.
+
+Runs of ``--sink pybroker`` must be exact: exit code 1 says that one was not.  Those of ``--sink kafka`` show what
+Spark's own sink does under the same kills.  Runs add up until ``--fresh``; ``--report`` writes them to
+``compat-tests/exactly_once/REPORT.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from harness import results
+from harness.machine import machine
+from harness.termination import exit_on_sigterm
+
+from exactly_once.report import NAMES, PAGE, page, summary
+from exactly_once.trial import RECORDS, Stage, run
+
+PART = "exactly_once"
+NOTHING_TO_JUDGE = 2
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/exactly-once", description=__doc__)
+    parser.add_argument("--runs", type=int, default=30, help="of each sink (%(default)s)")
+    parser.add_argument("--sink", choices=NAMES, action="append", help="which sink (both)")
+    parser.add_argument("--records", type=int, default=RECORDS, help="of a run (%(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="of the first run; the others count on")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep logs and data there")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the page of all runs")
+    return parser.parse_args()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def keep(outcome: dict[str, Any]) -> None:
+    """Add a run to the others: none is lost with what is cut off."""
+    results.write(PART, [*(results.read(PART) or []), outcome])
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    if arguments.fresh:
+        results.forget(PART)
+    if arguments.report:
+        runs = results.read(PART)
+        if not runs:
+            sys.stderr.write("scripts/exactly-once: there is no run to tell of\n")
+            return NOTHING_TO_JUDGE
+        PAGE.write_text(page(runs, machine()))
+        return 0
+    is_exact = True
+    first = int(time.time()) if arguments.seed is None else arguments.seed
+    with ExitStack() as stack:
+        directory = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exactly-once-")))
+        stage = stack.enter_context(Stage(directory, arguments.records))
+        for seed in range(first, first + arguments.runs):
+            for sink in arguments.sink or NAMES:
+                outcome = run(stage, sink, seed)._asdict()
+                say(summary(outcome))
+                keep(outcome)
+                is_exact &= sink != "pybroker" or not outcome["repeated"] + outcome["missing"]
+    return 0 if is_exact else 1
+
+
+if __name__ == "__main__":
+    exit_on_sigterm()
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tests of the proof of exactly-once."""

@@ -1,0 +1,67 @@
+"""Apache Kafka 4.3.1 as a cluster: nodes in combined KRaft mode, each a process with a directory of its own.
+
+Owns: what the nodes are told of each other.  Everything else of a node is ``ApacheKafka``'s.
+
+    with ApacheCluster(tmp_path / "kafka") as cluster:
+        cluster.kill(2)
+        run_kafka_tool(TOPIC_COMMAND, "--bootstrap-server", cluster.bootstrap, "--list")
+        cluster.start_one(2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from harness.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
+from harness.broker_cluster import BrokerCluster
+from harness.broker_probe import free_port
+from harness.broker_process import BrokerProcess
+
+# Kafka's own defaults, which ``ApacheKafka`` turns down for a broker that is alone.
+CLUSTER_PROPERTIES = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
+
+
+class ApacheCluster(BrokerCluster[ApacheKafka]):
+    """Nodes 1 to ``nodes``, each broker and controller; ``properties`` overrides any property of all of them.
+
+    ``own`` is asked for those of one alone, by its id.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        nodes: int = 3,
+        heap_mb: int = 512,
+        jvm_options: Sequence[str] = SERVER_JVM_OPTIONS,
+        own: Callable[[int], Mapping[str, str]] = lambda _: {},
+    ) -> None:
+        host = BrokerProcess.host
+        ports = [(free_port(), free_port()) for _ in range(nodes)]
+        voters = ",".join(f"{number}@{host}:{controller}" for number, (_, controller) in enumerate(ports, start=1))
+        super().__init__(
+            [
+                ApacheKafka(
+                    directory / f"node-{number}",
+                    {
+                        **CLUSTER_PROPERTIES,
+                        "node.id": str(number),
+                        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}",
+                        "controller.quorum.voters": voters,
+                        **(properties or {}),
+                        **own(number),
+                    },
+                    heap_mb,
+                    jvm_options,
+                    port,
+                )
+                for number, (port, controller) in enumerate(ports, start=1)
+            ]
+        )

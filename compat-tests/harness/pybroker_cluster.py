@@ -1,0 +1,44 @@
+"""pybroker as a cluster: processes that share their metadata, with the same handles as ``ApacheCluster``.
+
+Owns: what the brokers are told of each other.  Everything else of a broker is ``PybrokerProcess``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness.broker_cluster import BrokerCluster
+from harness.broker_probe import free_port
+from harness.pybroker_process import PybrokerProcess
+
+
+class PybrokerCluster(BrokerCluster[PybrokerProcess]):
+    """Brokers 1 to ``nodes``; their metadata lies in a SQLite file below ``directory``, or where ``metadata`` says.
+
+    ``properties`` overrides any setting of all of them; ``own`` is asked for those of one alone, by its id.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        nodes: int = 3,
+        metadata: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        own: Callable[[int], Mapping[str, str]] = lambda _: {},
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        url = metadata or f"sqlite://{directory / 'metadata.db'}"
+        super().__init__(
+            [
+                PybrokerProcess(
+                    directory / f"node-{number}",
+                    {"pybroker.metadata": url, "node.id": str(number), **(properties or {}), **own(number)},
+                    # Chosen here and not by the broker, so that a restart comes back to the others' connections.
+                    port=free_port(),
+                    environment=environment,
+                )
+                for number in range(1, nodes + 1)
+            ]
+        )
