@@ -24,7 +24,7 @@ from bench.measurements import Measurements
 from bench.parts import FULL_ONLY, PARTS
 from bench.picture import write_picture
 from bench.process_stats import load_average, stolen_seconds
-from bench.report import RunInfo, print_report, read_json, write_json, write_markdown
+from bench.report import OWN_SECTIONS, RunInfo, print_report, read_json, write_json, write_markdown
 
 CONTESTANTS = (KAFKA, PYBROKER, FLOOR)
 # More than this share of the processors' time is not the host's usual one, which is some hundredths under any load that
@@ -134,7 +134,8 @@ def main() -> int:
     print(f"\nwritten: {write_json(info, context.measurements)}")
     if arguments.write:
         print(f"written: {write_markdown(info, context.measurements)}")
-        print(f"written: {write_picture(context.measurements)}")
+        if alone := info.seconds.keys() - OWN_SECTIONS:
+            print(f"written: {write_picture(context.measurements.of(alone))}")
     return 1 if info.failed else 0
 
 

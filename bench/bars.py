@@ -23,6 +23,7 @@ class Kind(Enum):
     RATIO_AT_MOST = "≤ {limit:g}× Kafka"
     FLOOR_AT_LEAST = "≥ {limit:g} of the floor"
     AT_MOST = "≤ {limit:g} {unit}"
+    AT_LEAST = "≥ {limit:g} {unit}"
 
 
 OTHERS = {Kind.RATIO_AT_LEAST: KAFKA, Kind.RATIO_AT_MOST: KAFKA, Kind.FLOOR_AT_LEAST: FLOOR}
@@ -32,7 +33,10 @@ SHOWN: dict[Kind, Callable[[float, str], str]] = {
     Kind.RATIO_AT_MOST: lambda value, _: f"{ratio_text(value)}×",
     Kind.FLOOR_AT_LEAST: lambda value, _: ratio_text(value),
     Kind.AT_MOST: lambda value, unit: f"{value:.3g} {unit}",
+    Kind.AT_LEAST: lambda value, unit: f"{value:.3g} {unit}",
 }
+MORE_IS_BETTER = (Kind.RATIO_AT_LEAST, Kind.FLOOR_AT_LEAST, Kind.AT_LEAST)
+OWN_FIGURES = (Kind.AT_MOST, Kind.AT_LEAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Bar:
         """Whether a value reaches the bar; ``None`` where there is none."""
         if self.limit is None:
             return None
-        return value >= self.limit if self.kind in (Kind.RATIO_AT_LEAST, Kind.FLOOR_AT_LEAST) else value <= self.limit
+        return value >= self.limit if self.kind in MORE_IS_BETTER else value <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Verdict:
         """From the lowest round to the highest; nothing of a single one."""
         if len(self.rounds) < 2:
             return ""
-        show = "{:.3g}".format if self.bar.kind is Kind.AT_MOST else ratio_text
+        show = "{:.3g}".format if self.bar.kind in OWN_FIGURES else ratio_text
         return f"{show(min(self.rounds))}–{show(max(self.rounds))}"
 
     @property
@@ -248,6 +252,67 @@ def _coordinators() -> list[Bar]:
     ]
 
 
+def _cluster_produce() -> list[Bar]:
+    part = "cluster_produce"
+    return [
+        *(
+            row
+            for shape in ("8×1", "8×5")
+            for row in (
+                Bar(f"three replicas, tiny requests, {shape}", part, f"{shape} requests", Kind.RATIO_AT_LEAST, 1.2),
+                Bar(f"three replicas, tiny requests, {shape}, p99", part, f"{shape} p99", Kind.RATIO_AT_MOST, 0.5),
+                Bar(f"three replicas, tiny requests, {shape}, CPU", part, f"{shape} CPU", Kind.RATIO_AT_MOST, None),
+            )
+        ),
+        Bar("three replicas, fixed rate of 1 KB, p99", part, "fixed rate p99", Kind.RATIO_AT_MOST, 0.5),
+        Bar("three replicas, fixed rate of 1 KB, CPU", part, "fixed rate CPU", Kind.RATIO_AT_MOST, None),
+        Bar("three replicas, large batches", part, "large produce", Kind.RATIO_AT_LEAST, 1.2),
+        Bar("three replicas, large batches, p99", part, "large p99", Kind.RATIO_AT_MOST, 0.5),
+        Bar("three replicas, large batches, CPU", part, "large CPU", Kind.RATIO_AT_MOST, None),
+        *(
+            Bar(f"three brokers, {when}, {what}", part, f"{when} {what}", Kind.RATIO_AT_MOST, 0.2)
+            for when in ("idle", "loaded")
+            for what in ("RSS", "PSS", "RssAnon")
+        ),
+    ]
+
+
+def _cluster_others() -> list[Bar]:
+    catch_up, rest, workers = "cluster_catch_up", "cluster_rest", "cluster_workers"
+    return [
+        Bar("2 GB behind, catch-up", catch_up, "catch-up", Kind.RATIO_AT_LEAST, 1.2),
+        Bar("2 GB behind, restart to in sync", catch_up, "restart to in sync", Kind.RATIO_AT_MOST, None),
+        Bar("2 GB behind, clients' p99 meanwhile", catch_up, "beside p99", Kind.RATIO_AT_MOST, 0.5),
+        Bar("1,000 partitions × 3 at rest, CPU", rest, "1,000 partitions CPU", Kind.RATIO_AT_MOST, 0.5),
+        *(
+            Bar(f"1,000 partitions × 3 at rest, {what}", rest, f"1,000 partitions {what}", Kind.RATIO_AT_MOST, 0.2)
+            for what in ("RSS", "PSS", "RssAnon")
+        ),
+        *(
+            Bar(f"two workers against one, {shape}, {what}", workers, f"{shape} {what} of two by one", kind, limit)
+            for shape in ("8×1", "8×5")
+            for what, kind, limit in (("capacity", Kind.AT_LEAST, 1.5), ("rate", Kind.AT_LEAST, None))
+        ),
+    ]
+
+
+def _spark() -> list[Bar]:
+    read, window, restart = "spark_read", "spark_window", "spark_restart"
+    against = "against the connector"
+    return [
+        Bar("Spark reads a topic in batch, × of the connector", read, f"read in batch, {against}", Kind.AT_LEAST, 0.5),
+        Bar(
+            "Spark reads a topic as a stream, × of the connector",
+            read,
+            f"read as a stream, {against}",
+            Kind.AT_LEAST,
+            0.5,
+        ),
+        Bar("Spark from topic to topic, × of the connector", window, f"window, {against}", Kind.AT_LEAST, 0.9),
+        Bar("a stopped job of Spark processes again", restart, "restart, pybroker", Kind.AT_MOST, 3),
+    ]
+
+
 BARS: tuple[Bar, ...] = (
     *_tiny(),
     *_latency(),
@@ -280,6 +345,9 @@ BARS: tuple[Bar, ...] = (
     Bar("10,000 partitions start", "memory", "10,000 partitions start", Kind.AT_MOST, 5),
     Bar("10,000 partitions idle", "memory", "10,000 partitions RssAnon", Kind.AT_MOST, 150),
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),
+    *_cluster_produce(),
+    *_cluster_others(),
+    *_spark(),
 )
 
 

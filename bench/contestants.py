@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
+from harness.broker_process import BrokerProcess
 from harness.pybroker_process import PybrokerProcess
 
 from bench.floor import Floor
@@ -64,7 +65,7 @@ def running(
             raise
 
 
-def print_log_tail(broker: Contestant) -> None:
+def print_log_tail(broker: BrokerProcess) -> None:
     """Show on stderr what a broker said last, before its directory goes."""
     lines = broker.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
     print(f"the end of {broker.log_path}:", *lines, sep="\n  ", file=sys.stderr)

@@ -73,7 +73,8 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Every connection produces to a partition of its own."""
+    """Every connection produces to a partition of its own: at ``leaders``, its broker's ``HOST:PORT`` by partition, or
+    all at ``bootstrap``."""
 
     bootstrap: str
     topic: str
@@ -82,6 +83,7 @@ class Produce:
     connections: int = 1
     in_flight: int = 1
     extent: Extent = Extent()
+    leaders: Sequence[str] = ()
 
     def batch(self) -> bytes:
         """What every request carries."""
@@ -95,7 +97,11 @@ class Produce:
     def start(self) -> ClosedLoop:
         """Begin in the background."""
         lines = closed_loop_lines("produce", self.bootstrap, self.extent, self.in_flight)
-        return ClosedLoop([*lines, *(line for frame in self.frames() for line in connection_lines([frame]))])
+        for partition, request in enumerate(self.frames()):
+            if self.leaders:
+                lines.extend(address_lines(self.leaders[partition]))
+            lines.extend(connection_lines([request]))
+        return ClosedLoop(lines)
 
     def run(self) -> Outcome:
         """Do it to its end."""
@@ -173,7 +179,8 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Latency:
     """Requests of one record at ``rate`` per second in all, to every partition in turn, and consumers that share the
-    partitions; without ``partitions`` there are as many as connections."""
+    partitions; without ``partitions`` there are as many as connections.  ``leaders`` as for ``Produce``, where nobody
+    consumes."""
 
     bootstrap: str
     topic: str
@@ -184,6 +191,7 @@ class Latency:
     record_bytes: int = 100
     seconds: float = 3.0
     warmup_seconds: float = 1.0
+    leaders: Sequence[str] = ()
 
     @property
     def partition_count(self) -> int:
@@ -193,9 +201,11 @@ class Latency:
         """Do it to its end; raises ``RuntimeError`` when a request was never answered or consumed: what is lost has no
         latency, so that the rest would look the better for it."""
         batch = record_batch(1, self.record_bytes)
-        with Client(self.bootstrap) as client:
-            # The first record of each partition has offset 0 and no place in the schedule.
-            client.produce(self.topic, dict.fromkeys(range(self.partition_count), batch))
+        # The first record of each partition has offset 0 and no place in the schedule.
+        for address in set(self.leaders) or {self.bootstrap}:
+            led = [index for index in range(self.partition_count) if not self.leaders or self.leaders[index] == address]
+            with Client(address) as client:
+                client.produce(self.topic, dict.fromkeys(led, batch))
         lines = self._lines(batch)
         found = Generator([str(program("open_loop"))], "".join(f"{line}\n" for line in lines)).outcome()
         if found["lost"]:
@@ -214,6 +224,8 @@ class Latency:
         yield f"warmup_seconds {self.warmup_seconds}"
         yield f"producers {self.connections}"
         for partition in range(self.partition_count):
+            if self.leaders:
+                yield from address_lines(self.leaders[partition])
             yield f"partition {produce_frame(self.topic, {partition: batch}).hex()}"
         for partitions in self.shares():
             marks = {partition: MARK + partition for partition in partitions}

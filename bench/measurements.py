@@ -5,7 +5,7 @@ Owns: the numbers of one run and their JSON form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -62,6 +62,12 @@ class Measurements:
         for metric in self:
             if metric.part == part:
                 metric.samples.clear()
+
+    def of(self, parts: Collection[str]) -> Measurements:
+        """The metrics of these parts alone."""
+        measurements = Measurements()
+        measurements._metrics = {key: metric for key, metric in self._metrics.items() if metric.part in parts}
+        return measurements
 
     def get(self, part: str, name: str) -> Metric | None:
         """A metric, if it was measured."""

@@ -38,6 +38,11 @@ def memory(pid: int) -> Memory:
     return Memory(anon_mb=(info.rss - info.shared) / _MB, file_mb=info.shared / _MB)
 
 
+def proportional_mb(pid: int) -> float:
+    """Resident memory of the process in MB, of which each page counts by how many share it (PSS)."""
+    return float(psutil.Process(pid).memory_full_info().pss) / _MB
+
+
 def load_average() -> float:
     """The machine's load over the last minute."""
     return os.getloadavg()[0]

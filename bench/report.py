@@ -4,24 +4,65 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from harness import results
 from harness.apache_kafka import KAFKA_VERSION
 from harness.machine import machine, now_text
 
-from bench.bars import Verdict, headlines, judge
+from bench.bars import Bar, Verdict, headlines, judge
+from bench.clusters import HEAP_MB
 from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
+from bench.parts import CLUSTER_PARTS, SPARK_PARTS
 from bench.process_stats import load_average
 
 DIRECTORY = Path(__file__).resolve().parent
 MARKDOWN_PATH = DIRECTORY / "RESULTS.md"
 MARKS = {True: "met", False: "**missed**", None: "–"}
+
+
+class Section(NamedTuple):
+    """Parts whose figures stand below a heading of their own, behind those of brokers that are alone."""
+
+    heading: str
+    parts: frozenset[str]
+    about: tuple[str, ...]
+    heap: str | None
+    """Kafka's; ``None`` where Kafka takes no part."""
+
+
+SECTIONS = (
+    Section(
+        "## Clusters",
+        CLUSTER_PARTS,
+        (
+            "Three brokers of a kind on this one machine, with the load's generator beside them. Apache Kafka runs as",
+            "three combined KRaft nodes, pybroker over a SQLite file; each cluster is alone on the machine while it is",
+            "measured, and new in each round. Topics have three replicas, of which acks=all takes two. CPU and memory",
+            "are those of all brokers together. Written by the command below.",
+        ),
+        f"heaps of {HEAP_MB} MB",
+    ),
+    Section(
+        "## Spark",
+        SPARK_PARTS,
+        (
+            'Spark on one pybroker, with `format("pybroker")` and with its own Kafka connector in turn. Each query is',
+            "timed in a Spark that has run the same query on a little before. Ratios are of rows per second, round by",
+            "round. Written by the command below.",
+        ),
+        None,
+    ),
+)
+
+
+OWN_SECTIONS = frozenset[str]().union(*(section.parts for section in SECTIONS))
 
 
 @dataclass(slots=True)
@@ -49,12 +90,13 @@ class RunInfo:
         self.finished = now_text()
         self.load_after = load_average()
 
-    def lines(self) -> list[str]:
-        """The facts, one a line."""
+    def lines(self, heap: str | None = "1 GB heap") -> list[str]:
+        """The facts, one a line; ``heap`` is Kafka's, ``None`` where it takes no part."""
+        pybroker = f"pybroker on CPython {self.python} and uvloop {self.uvloop}"
         facts = [
             f"Command: `{self.command}`, {self.started} to {self.finished}.",
             f"Machine: {self.machine}; load average {self.load_before:.1f} before, {self.load_after:.1f} after.",
-            f"pybroker on CPython {self.python} and uvloop {self.uvloop}; Apache Kafka {KAFKA_VERSION}, 1 GB heap, G1.",
+            f"{pybroker}; Apache Kafka {KAFKA_VERSION}, {heap}, G1." if heap else f"{pybroker}.",
         ]
         if any(self.stolen.values()):
             shares = ", ".join(f"{part} {share:.1%}" for part, share in self.stolen.items())
@@ -106,9 +148,9 @@ HEADLINE_COLUMNS = ("load", "unit", "Apache Kafka", "pybroker", "pybroker ÷ Kaf
 NAMES = {KAFKA: "**Kafka**", PYBROKER: "pybroker", None: ""}
 
 
-def bar_rows(measurements: Measurements) -> list[tuple[str, ...]]:
-    """Every load with its figure, who is ahead, its bar and whether that is met."""
-    return [bar_row(verdict) for verdict in judge(measurements)]
+def bar_rows(measurements: Measurements, is_shown: Callable[[Bar], bool] = lambda _: True) -> list[tuple[str, ...]]:
+    """The loads with their figures, who is ahead, their bars and whether they are met."""
+    return [bar_row(verdict) for verdict in judge(measurements) if is_shown(verdict.bar)]
 
 
 def bar_row(verdict: Verdict) -> tuple[str, ...]:
@@ -150,8 +192,24 @@ def markdown_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> lis
 
 
 def write_markdown(info: RunInfo, measurements: Measurements) -> Path:
-    """Write ``bench/RESULTS.md``."""
-    lines = [
+    """Write ``bench/RESULTS.md``: brokers that are alone, then `SECTIONS`; what was not measured stays as it is."""
+    rest = MARKDOWN_PATH.read_text() if MARKDOWN_PATH.exists() else ""
+    measured = info.seconds.keys()
+    texts: list[str] = []
+    for section in reversed(SECTIONS):
+        rest, _, text = rest.partition(f"\n{section.heading}\n")
+        if measured & section.parts:
+            text = "\n".join(_lines_of(section, info, measurements.of(section.parts)))
+        if text:
+            texts.append(f"\n{section.heading}\n{text}")
+    if alone := measured - OWN_SECTIONS:
+        rest = "\n".join(_lines_of_brokers(info, measurements.of(alone)))
+    MARKDOWN_PATH.write_text("".join((rest, *reversed(texts))))
+    return MARKDOWN_PATH
+
+
+def _lines_of_brokers(info: RunInfo, measurements: Measurements) -> list[str]:
+    return [
         "# Benchmark results",
         "",
         "Medians over the rounds of one run, with the lowest and the highest round in parentheses; the contestants",
@@ -169,15 +227,27 @@ def write_markdown(info: RunInfo, measurements: Measurements) -> Path:
         "",
         "Every load that is measured, with its bar where there is one; *ahead* is the broker that wins it.",
         "",
-        *markdown_table(BAR_COLUMNS, bar_rows(measurements)),
+        *markdown_table(BAR_COLUMNS, bar_rows(measurements, lambda bar: bar.part not in OWN_SECTIONS)),
         "",
         "## Figures",
         "",
         *markdown_table(FIGURE_COLUMNS, list(figure_rows(measurements))),
         "",
     ]
-    MARKDOWN_PATH.write_text("\n".join(lines))
-    return MARKDOWN_PATH
+
+
+def _lines_of(section: Section, info: RunInfo, measurements: Measurements) -> list[str]:
+    return [
+        "",
+        *section.about,
+        "",
+        *(f"- {line}" for line in info.lines(section.heap)),
+        "",
+        *markdown_table(BAR_COLUMNS, bar_rows(measurements, lambda bar: bar.part in section.parts)),
+        "",
+        *markdown_table(FIGURE_COLUMNS, list(figure_rows(measurements))),
+        "",
+    ]
 
 
 def read_json(path: Path) -> tuple[RunInfo, Measurements]:

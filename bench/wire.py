@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from harness import sockets, wire
 from harness.broker_probe import host_and_port
@@ -20,6 +20,7 @@ from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTo
 from pybroker_protocol.messages.delete_topics import DeleteTopicState
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from pybroker_protocol.messages.metadata import MetadataRequestTopic
 from pybroker_protocol.messages.offset_commit import OffsetCommitResponse
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -52,8 +53,9 @@ CLIENT_ID = "bench"
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ACKS_ALL = -1
-# How a broker answers for a partition that is still coming up: unknown topic, no leader yet, not the leader yet.
-COMING_UP = {3, 5, 6}
+# How a broker answers for a partition that is still coming up: unknown topic, no leader yet, not the leader yet, and
+# a leader that does not know yet how far the last one was.
+COMING_UP = {3, 5, 6, 78}
 # And how a coordinator answers that is still coming up: loading, not available, not here.
 COORDINATOR_COMING_UP = {14, 15, 16}
 TOPIC_READY_S = 60
@@ -132,6 +134,13 @@ def exchange(connection: socket.socket, request: bytes) -> bytearray:
     return sockets.receive_frame(connection)
 
 
+class PartitionState(NamedTuple):
+    """Where a partition's leader is (``HOST:PORT``), and how many are in sync."""
+
+    leader: str
+    in_sync: int
+
+
 class Client(wire.Client):
     """One blocking connection, for set-up and tear-down."""
 
@@ -150,23 +159,38 @@ class Client(wire.Client):
         check_produce_reply(exchange(self._socket, produce_frame(topic, batches)))
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until every partition has a leader."""
+        """Create a topic of a broker that is alone and wait until every partition has a leader."""
+        self.begin_topic(name, partitions, 1, configs)
+        self.await_leaders(name, range(partitions))
+
+    def begin_topic(self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic, whose partitions may not be there yet."""
         settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
         topic = CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=settings
+            name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=settings
         )
         [result] = self.call(CREATE_TOPICS, topics=[topic], timeout_ms=60_000).topics
         if result.error_code:
             raise RuntimeError(f"create {name}: error {result.error_code} {result.error_message}")
-        self.await_leaders(name, partitions)
 
-    def await_leaders(self, name: str, partitions: int) -> None:
-        """Wait until every partition of a topic answers."""
+    def await_leaders(self, name: str, partitions: Collection[int]) -> None:
+        """Wait until these partitions of a topic answer, which the broker leads."""
         deadline_s = time.monotonic() + TOPIC_READY_S
-        while errors := {answer.error_code for answer in self._list_offsets(name, range(partitions))} - {0}:
+        while errors := {answer.error_code for answer in self._list_offsets(name, partitions)} - {0}:
             if errors - COMING_UP or time.monotonic() > deadline_s:
                 raise RuntimeError(f"{name} does not come up: errors {sorted(errors)}")
             time.sleep(0.05)
+
+    def states(self, name: str) -> list[PartitionState]:
+        """The partitions of a topic that the broker knows and that have leaders, in order."""
+        reply = self.call(METADATA, topics=[MetadataRequestTopic(topic_id=bytes(16), name=name)])
+        brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in reply.brokers}
+        found = sorted(reply.topics[0].partitions, key=lambda partition: int(partition.partition_index))
+        return [
+            PartitionState(brokers[partition.leader_id], len(partition.isr_nodes))
+            for partition in found
+            if partition.leader_id in brokers
+        ]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""

@@ -29,6 +29,8 @@ struct frame {
 };
 
 struct connection {
+    char host[64];
+    int port;
     int fd;
     struct inbox inbox;
     /* A Fetch has a frame for each partition, which are read one after another; the rest have one. */
@@ -65,6 +67,14 @@ static size_t connection_count;
 static struct histogram latencies;
 static uint64_t measured_from_ns, ends_ns, last_ns, measured_bytes;
 static int poller;
+
+/* A connection goes to the address that stands last before it. */
+static void take_connection(const struct line *line) {
+    struct connection *connection = &connections[connection_count++];
+    connection->counter_at = (long)number_of(line);
+    memcpy(connection->host, job.host, sizeof job.host);
+    connection->port = job.port;
+}
 
 static void take_frame(const struct line *line) {
     if (!connection_count)
@@ -111,7 +121,7 @@ static void take_line(const struct line *line) {
     else if (!strcmp(line->name, "is_endless"))
         job.is_endless = number_of(line) != 0;
     else if (!strcmp(line->name, "connection") && connection_count < CONNECTIONS_MAX)
-        connections[connection_count++].counter_at = (long)number_of(line);
+        take_connection(line);
     else if (!strcmp(line->name, "frame"))
         take_frame(line);
     else
@@ -146,7 +156,7 @@ static void open_connection(struct connection *connection) {
     for (size_t slot = 0; slot < connection->slots; slot++)
         memcpy(connection->ring + slot * size, connection->frames[0].bytes, size);
     connection->sent_at = allocate(job.in_flight * sizeof *connection->sent_at);
-    connection->fd = connect_to(job.host, job.port);
+    connection->fd = connect_to(connection->host, connection->port);
     poll_for(connection, EPOLL_CTL_ADD);
 }
 

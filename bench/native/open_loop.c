@@ -20,15 +20,21 @@
 #include "net.h"
 #include "reply.h"
 
-enum { EVENTS_MAX = 256, ENDS_MAX = 1024, PARTITIONS_MAX = 10000, HEAD_START_MS = 50, DRAIN_S = 5 };
+enum { EVENTS_MAX = 256, ENDS_MAX = 1024, PARTITIONS_MAX = 10000, HEAD_START_MS = 50, DRAIN_S = 60 };
 
 struct bytes {
     unsigned char *at;
     size_t size;
 };
 
+struct address {
+    char host[64];
+    int port;
+};
+
 /* A connection of a producer or of a consumer. */
 struct end {
+    struct address address;
     int fd;
     bool is_consumer, is_blocked;
     struct inbox inbox;
@@ -41,14 +47,14 @@ struct end {
 };
 
 struct partition {
+    struct address address;
     struct bytes produce;
     uint64_t fetched; /* the offset up to which its consumer has read */
     size_t offset_at; /* where in its consumer's Fetch that stands */
 };
 
 static struct {
-    char host[64];
-    int port;
+    struct address address; /* of what follows in the job */
     double rate, seconds, warmup_seconds;
     size_t producers;
 } job = {.producers = 1};
@@ -78,9 +84,9 @@ static void take_offset_at(const struct line *line) {
 
 static void take_line(const struct line *line) {
     if (!strcmp(line->name, "host"))
-        strncpy(job.host, line->value, sizeof job.host - 1);
+        strncpy(job.address.host, line->value, sizeof job.address.host - 1);
     else if (!strcmp(line->name, "port"))
-        job.port = (int)number_of(line);
+        job.address.port = (int)number_of(line);
     else if (!strcmp(line->name, "rate"))
         job.rate = number_of(line);
     else if (!strcmp(line->name, "seconds"))
@@ -90,9 +96,9 @@ static void take_line(const struct line *line) {
     else if (!strcmp(line->name, "producers"))
         job.producers = (size_t)number_of(line);
     else if (!strcmp(line->name, "partition") && partition_count < PARTITIONS_MAX)
-        partitions[partition_count++] = (struct partition){.produce = take_bytes(line), .fetched = 1};
+        partitions[partition_count++] = (struct partition){.address = job.address, .produce = take_bytes(line), .fetched = 1};
     else if (!strcmp(line->name, "consumer") && end_count + job.producers < ENDS_MAX)
-        ends[end_count++] = (struct end){.is_consumer = true, .fetch = take_bytes(line)};
+        ends[end_count++] = (struct end){.address = job.address, .is_consumer = true, .fetch = take_bytes(line)};
     else if (!strcmp(line->name, "offset_at") && end_count)
         take_offset_at(line);
     else
@@ -134,14 +140,27 @@ static void enqueue(struct end *end, const struct bytes *frame) {
     end->unsent.size += frame->size;
 }
 
+/* The partitions of a producer are led by one broker. */
+static void open_producers(void) {
+    for (size_t index = 0; index < partition_count; index++) {
+        struct address *address = &ends[index % job.producers].address;
+        if (index < job.producers)
+            *address = partitions[index].address;
+        else if (address->port != partitions[index].address.port ||
+                 strcmp(address->host, partitions[index].address.host))
+            die("a producer with partitions of two brokers");
+    }
+}
+
 /* Producers come first in `ends`, so that a request finds its own. */
 static void open_ends(void) {
     memmove(ends + job.producers, ends, end_count * sizeof *ends);
     memset(ends, 0, job.producers * sizeof *ends);
     end_count += job.producers;
+    open_producers();
     for (size_t index = 0; index < end_count; index++) {
         ends[index].next_answered = index;
-        ends[index].fd = connect_to(job.host, job.port);
+        ends[index].fd = connect_to(ends[index].address.host, ends[index].address.port);
         poll_for(&ends[index], EPOLL_CTL_ADD);
     }
     for (size_t index = job.producers; index < end_count; index++) {

@@ -21,7 +21,17 @@ PARTS = {
     "groups": "a group of 100 members over 300 partitions joins, and settles after one died, in both protocols",
     "transactions": "transactions of one record through one confluent-kafka producer",
     "group_memory": "10,000 groups of 10 committed partitions: memory, and loading them after kill -9",
+    "cluster_produce": "three replicas, acks=all: large batches, tiny requests, a fixed rate; CPU and memory",
+    "cluster_catch_up": "a broker that was away takes 2 GB from the others, beside their clients",
+    "cluster_rest": "1,000 partitions of three replicas at rest: processor time and memory of all brokers",
+    "cluster_workers": "tiny requests to two workers of one command, and to one",
     "spark": "the demo's Spark job over the flights (needs scripts/spark-setup)",
+    "spark_read": '5 million records read by format("pybroker") and by Spark\'s connector, in batch and streaming',
+    "spark_window": "5 million JSON events through a keyed window to a topic, exactly once, and by Spark's connector",
+    "spark_restart": "a stopped job is started again: from the session to its first output",
     "growth": "memory over five minutes of mixed load",
 }
-FULL_ONLY = ("spark", "growth")
+FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "growth")
+# Those of clusters, and of Spark's sources and sinks, whose figures have sections of their own in the results.
+CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
+SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark_"))

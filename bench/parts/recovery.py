@@ -39,7 +39,7 @@ def measure(context: Context, name: str, broker: Contestant) -> None:
     started = time.perf_counter()
     broker.start(timeout_s=300)
     with Client(broker.bootstrap) as client:
-        client.await_leaders(topic_name, PARTITIONS)
+        client.await_leaders(topic_name, range(PARTITIONS))
         serving_s = time.perf_counter() - started
         written = sum(client.end_offsets(topic_name, range(PARTITIONS)).values())
     context.add("log", "GB", name, outcome.acknowledged * len(load.batch()) / 1e9)

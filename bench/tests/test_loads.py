@@ -142,6 +142,7 @@ def test_bar_lies_at_its_share_of_what_it_is_held_against() -> None:
         BarKind.RATIO_AT_MOST: 300,
         BarKind.FLOOR_AT_LEAST: 1500,
         BarKind.AT_MOST: 3,
+        BarKind.AT_LEAST: 3,
     }
     assert bar_of(BarKind.RATIO_AT_LEAST, None).place(metric) is None
 
