@@ -8,6 +8,7 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY pybroker pybroker
+COPY pyspark_pybroker pyspark_pybroker
 # With the client commands, for `docker exec`.  A virtual environment is copied whole into the final image, and pip's cache and the sources stay behind.
 RUN python -m venv /opt/pybroker && /opt/pybroker/bin/pip install --no-cache-dir ".[cli]"
 

@@ -48,6 +48,13 @@ need_compiler() {
     fi
 }
 
+# need_postgres: PostgreSQL's server, for the tour; its own programs start it, so that no service of the system is needed.
+need_postgres() {
+    if ! command -v initdb >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
+        apt_install "the tour writes into a PostgreSQL of its own" postgresql
+    fi
+}
+
 # kafka_jars_if_asked_for ARGUMENT...: what a command with these arguments needs to start Apache Kafka.
 kafka_jars_if_asked_for() {
     if [[ " $* " == *" --apache "* || " $* " == *" --report"* ]]; then
