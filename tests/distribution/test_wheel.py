@@ -16,8 +16,7 @@ from tests.source_tree import ROOT
 pytestmark = pytest.mark.slow
 
 # What a test broker may cost the environments of those who use it.
-# The bar is 40; security and quotas brought 0.9 of our own, which is to be won back (DESIGN.md, Known gaps).
-BASE_MB_MAX = 41
+BASE_MB_MAX = 40
 
 WITH_CONFLUENT = """
 from confluent_kafka import Consumer, Producer

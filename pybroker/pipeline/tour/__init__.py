@@ -1,9 +1,9 @@
 """The tour: flights, weather, planes and airports as topics, joined, counted, watched, kept and drawn.
 
 topics    the four topics, and producing them         jobs       the queries, as functions from topics
-unusual   what is unusual, by custom state            upserts    results into PostgreSQL, nothing twice
-postgres  a PostgreSQL of the tour's own              check      the same answers in batch, by pandas
-picture   the plot                                    chapters   one after another, each verified
+unusual   what is unusual, by custom state            postgres   a PostgreSQL of the tour's own
+check     the same answers in batch, by pandas        picture    the plot
+chapters  one after another, each verified
 tour      everything in order, and what people see of it (`python -m pybroker.pipeline.tour`, `scripts/demo --tour`)
 
 The flights demo (`pybroker.pipeline.flights`) is its first chapter.

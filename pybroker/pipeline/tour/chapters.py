@@ -22,7 +22,7 @@ from pybroker.pipeline.streams.jobs import BrokerTopics, keep_state_in_rocksdb, 
 from pybroker.pipeline.tour import check, jobs, topics
 from pybroker.pipeline.tour.postgres import Postgres
 from pybroker.pipeline.tour.topics import AIRPORTS, DEAD_LETTERS, DEPARTURES, ENRICHED, PLANES, WEATHER
-from pybroker.pipeline.tour.upserts import Table, upsert_into
+from pybroker.pipeline.upserts import Table, upsert_into
 
 MICRO_BATCHES = 4
 POLL_SECONDS = 1

@@ -22,7 +22,7 @@ class Target:
     """A table of one test."""
 
     def __init__(self, spark: Any, postgres: Postgres) -> None:
-        from pybroker.pipeline.tour.upserts import Table
+        from pybroker.pipeline.upserts import Table
 
         self.spark = spark
         self.postgres = postgres
@@ -30,7 +30,7 @@ class Target:
         self.told: list[str] = []
 
     def writer(self, told: Callable[[str], None] | None = None, **options: Any) -> Callable[[Any, int], None]:
-        from pybroker.pipeline.tour.upserts import upsert_into
+        from pybroker.pipeline.upserts import upsert_into
 
         url, properties = self.postgres.jdbc_url, {**self.postgres.jdbc_properties, **options.pop("properties", {})}
         return upsert_into(self.table, url, properties, on_outage=told or self.told.append, **options)
@@ -47,7 +47,7 @@ class Target:
 
     def stagings(self, query: str) -> list[str]:
         """The staging tables that there are."""
-        from pybroker.pipeline.tour.upserts import staging_names
+        from pybroker.pipeline.upserts import staging_names
 
         reader = self.spark.read.jdbc(self.postgres.jdbc_url, "pg_tables", properties=self.postgres.jdbc_properties)
         names = [row.tablename for row in reader.select("tablename").collect()]
@@ -88,7 +88,7 @@ def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second writes while the first has filled its staging table and not merged it."""
-    from pybroker.pipeline.tour import upserts
+    from pybroker.pipeline import upserts
 
     first, second = target.writer(), target.writer()
 
@@ -109,7 +109,7 @@ def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging
 
 
 def test_what_a_query_left_behind_it_drops_when_it_is_started_again(target: Target) -> None:
-    from pybroker.pipeline.tour.upserts import staging_names
+    from pybroker.pipeline.upserts import staging_names
 
     left = {query: f"{staging_names(target.table.name, query)}0" for query in ("q1", "q2")}
     for name in left.values():
@@ -171,7 +171,7 @@ def test_a_query_waits_for_a_database_that_is_gone_and_writes_nothing_twice(targ
 
 
 def test_patience_has_an_end_that_is_said(target: Target) -> None:
-    from pybroker.pipeline.tour.upserts import DatabaseGone
+    from pybroker.pipeline.upserts import DatabaseGone
 
     write = target.writer(patience_s=0.1)
     target.postgres.stop()
