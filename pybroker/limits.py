@@ -16,6 +16,11 @@ LISTEN_BACKLOG = 1024
 # Ports, one after another, that turn out to be taken at another address of the host before a start with port 0 fails.
 PORT_TRIES = 10
 
+# Connections that wait to be let in because they come too fast, as many as may wait in the kernel, and what is read of
+# one that does.
+NEWCOMERS_MAX = 1_024
+NEWCOMER_READ_BYTES = 4 << 10
+
 # --- receiving ---------------------------------------------------------------------------------------------------
 
 # One buffer per loop that every idle connection reads into.  64 KiB reads cost four times the CPU of 1 MiB reads.

@@ -155,9 +155,7 @@ class BrokerServer:
         endpoints = await self._listen(sockets, listeners, doors)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
-        services.configs.subscribe(self._on_config_change)
-        services.configs.checks.append(doors.check)
-        services.configs.subscribe(lambda names: doors.update(config))
+        self._follow_settings(services.configs, doors, sockets)
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
         if not membership.is_alone:
             self._replicate(env, self._replicas, membership.channel)
@@ -177,8 +175,16 @@ class BrokerServer:
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_what_is_built_later()
         self._hold_clients_to_quotas(metadata)
+        sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
         self._is_serving = True
+
+    def _follow_settings(self, configs: ConfigService, doors: Doors, sockets: SocketServer) -> None:
+        """Have settings of brokers that change hold at once, and refuse those that cannot."""
+        configs.subscribe(self._on_config_change)
+        configs.checks += [doors.check, sockets.check]
+        configs.subscribe(lambda names: doors.update(self.config))
+        configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
 
     def _authorize(self, env: Env, metadata: MetadataCache) -> None:
         """Ask the authorizer that is configured; the first image tells it of all ACLs, before anybody is served."""
@@ -221,6 +227,8 @@ class BrokerServer:
         """Hold clients to quotas while any is set."""
         if not delta.quotas_changed:
             return
+        assert self._sockets is not None
+        self._sockets.bound_arrivals(image.quotas)
         services = self.services
         quotas = self._client_quotas
         if quotas is None:
@@ -229,7 +237,6 @@ class BrokerServer:
             quotas = self._client_quotas = ClientQuotas(services.env, self.config)
             self._close_what_was_built.append(quotas.close)
         services.quotas = quotas if quotas.on_image(image) else None
-        assert self._sockets is not None
         self._sockets.processor.measure(services.quotas)
 
     def _moved_replicas(self, env: Env, membership: Standalone | ClusterMember) -> MovedReplicas:

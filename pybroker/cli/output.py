@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from unicodedata import category
 
 from pybroker.cli.failure import OutputClosed
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 Row = Sequence[object]
+
+# Control characters, formats (bidirectional overrides are such) and separators of lines.
+_UNSEEN: Final = ("Cc", "Cf", "Zl", "Zp")
 
 # Wider than any table: what rich is told to find out how wide one would like to be.
 WIDTH_UNBOUND = 10_000
@@ -34,8 +38,19 @@ def plain_cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ",".join(str(item) for item in value)
-    return str(value)
+        return ",".join(visible(str(item)) for item in value)
+    return visible(str(value))
+
+
+def visible(text: str) -> str:
+    """The text with what is not seen of it written out, so that no name makes rows, or commands to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(char) if category(char) in _UNSEEN else char for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def show_time(epoch_ms: int) -> str | None:

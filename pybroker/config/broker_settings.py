@@ -173,7 +173,7 @@ _ROWS: Final = (
     ("max.connections.per.ip",                    INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, USED),
     ("max.connections.per.ip.overrides",          STRING, "",           OVERRIDES, MEDIUM, CLUSTER, USED),
     ("max.connections",                           INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, USED),
-    ("max.connection.creation.rate",              INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, IDLE),
+    ("max.connection.creation.rate",              INT,    INT_MAX,      NATURAL,  MEDIUM, CLUSTER, USED),
     ("connections.max.idle.ms",                   LONG,   600_000,      None,     MEDIUM, FIXED,   USED),
     ("connection.failed.authentication.delay.ms", INT,    100,          NATURAL,  LOW,    FIXED,   USED),
     ("queued.max.requests",                       INT,    500,          POSITIVE, HIGH,   FIXED,   IDLE),

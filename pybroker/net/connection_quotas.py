@@ -39,16 +39,23 @@ class ConnectionQuotas:
         """There are connections by that listener, too."""
         self._listeners.add(name)
 
+    def protects(self, listener: str) -> bool:
+        """Whether brokers come by it, and clients by others."""
+        return listener == self._listener_of_brokers and self._brokers_come_apart
+
+    @property
+    def _brokers_come_apart(self) -> bool:
+        return self._listener_of_brokers in self._listeners and len(self._listeners) > 1
+
     def add(self, host: str, listener: str) -> str | None:
         """Count a connection that is there already; why it is one too many, or None."""
         self._count += 1
         self._by_host[host] += 1
-        brokers_come_apart = self._listener_of_brokers in self._listeners and len(self._listeners) > 1
-        is_protected = brokers_come_apart and listener == self._listener_of_brokers
+        is_protected = self.protects(listener)
         if self._count > self._config.get_int("max.connections") and not is_protected:
             return "more than max.connections connections"
         count_max = self._descriptors_max
-        if brokers_come_apart and not is_protected:
+        if self._brokers_come_apart and not is_protected:
             count_max -= count_max // limits.CONNECTION_PARTS
         if self._count > count_max:
             return f"more than {count_max} connections: other descriptors are for files, or other brokers"

@@ -8,7 +8,7 @@ Kafka counterpart: the ``match`` of KafkaApis.handle and RequestContext.parseReq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -131,10 +131,14 @@ class Dispatcher:
         self.served: dict[int, ServedApi] = {}
 
     @classmethod
-    def only(cls, *keys: int, why: str) -> Dispatcher:
-        """Nothing but these, of what clients may ask for; ``why`` is said of all others."""
+    def only(cls, *keys: int, why: str, out_of_turn: Sequence[int] = ()) -> Dispatcher:
+        """Nothing but these, of what clients may ask for; ``why`` is said of all others.
+
+        ``out_of_turn`` are answered that this is no time for them.
+        """
         dispatcher = cls()
-        dispatcher._by_key = {key: BY_KEY[key] for key in keys}
+        refused = {key: BY_KEY[key]._replace(handler="sasl_out_of_turn") for key in out_of_turn}
+        dispatcher._by_key = {**{key: BY_KEY[key] for key in keys}, **refused}
         dispatcher._why_not = why
         return dispatcher
 

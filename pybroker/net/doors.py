@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ from pybroker.net.connection import Connection
 from pybroker.net.login_connection import LoginConnection
 from pybroker.security.login import Login
 from pybroker.security.mechanisms import BrokerMechanisms, ListenerMechanisms
+from pybroker.security.unknown_users import SaltForm, forms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
@@ -60,7 +62,14 @@ class Door:
         self._receive_bytes_max = receive_bytes_max
 
     def connection(self, processor: Processor) -> asyncio.BufferedProtocol:
-        """The connection of a socket that was accepted."""
+        """The connection of a socket that was accepted; where new ones may have to wait, one at the door."""
+        doorkeeper = processor.doorkeeper
+        if doorkeeper is None:
+            return self._outermost(processor)
+        return doorkeeper.newcomer(self.name, partial(self._outermost, processor))
+
+    def _outermost(self, processor: Processor) -> asyncio.BufferedProtocol:
+        """The connection that reads what the socket brings."""
         if self.tls is None:
             return self._inside(processor, None)
         from pybroker.net.tls_connection import TlsServerConnection
@@ -81,13 +90,25 @@ class Door:
 class ImageUsers:
     """Users of SCRAM, where the cluster's metadata has them.  See ``security.mechanisms.Users``."""
 
-    __slots__ = ("_metadata",)
+    __slots__ = ("_counted", "_forms", "_metadata")
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
+        self._counted: object = None  # the credentials that ``_forms`` are of
+        self._forms: dict[int, Counter[SaltForm]] = {}
 
     def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         return self._metadata.image.scram_credentials.get((mechanism.type, user))
+
+    def forms(self, mechanism: ScramMechanism) -> Mapping[SaltForm, int]:
+        credentials = self._metadata.image.scram_credentials
+        if credentials is not self._counted:
+            by_mechanism: defaultdict[int, list[ScramCredential]] = defaultdict(list)
+            for (kind, _), credential in credentials.items():
+                by_mechanism[kind].append(credential)
+            self._counted = credentials
+            self._forms = {kind: forms_of(found) for kind, found in by_mechanism.items()}
+        return self._forms.get(mechanism.type, {})
 
 
 class Doors:

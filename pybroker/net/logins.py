@@ -47,7 +47,11 @@ class Logins:
         self.handshake = Dispatcher.only(
             API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, why="is not served before authentication"
         )
-        self.exchange = Dispatcher.only(SASL_AUTHENTICATE_KEY, why="is not served during authentication")
+        self.exchange = Dispatcher.only(
+            SASL_AUTHENTICATE_KEY,
+            why="is not served during authentication",
+            out_of_turn=(API_VERSIONS_KEY, SASL_HANDSHAKE_KEY),
+        )
         self.expired = Dispatcher.only(SASL_HANDSHAKE_KEY, why="is not served: the session has expired")
         self.nothing = Dispatcher.only(why="is not served after a failed authentication")
 

@@ -32,6 +32,8 @@ from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
     from pybroker.handlers.services import Services
@@ -69,6 +71,14 @@ class LookedAfter(Protocol):
         ...
 
 
+class Doorkeeper(Protocol):
+    """Who has new connections wait while they come too fast (``newcomers``)."""
+
+    def newcomer(self, listener: str, inside: Callable[[], asyncio.BufferedProtocol]) -> asyncio.BufferedProtocol:
+        """What a socket that was accepted is until it may be what ``inside()`` makes."""
+        ...
+
+
 class Processor:
     """See the module's docstring.  Lives on one loop; nothing of it is called from another thread."""
 
@@ -95,6 +105,7 @@ class Processor:
         self.connections: set[LookedAfter] = set()
         self._env = env
         self._quotas = ConnectionQuotas(config, services.inter_broker_listener)
+        self.doorkeeper: Doorkeeper | None = None  # while new connections may have to wait
         self._client_quotas: ClientQuotas | None = None
         idle_ms_max = config.get_int("connections.max.idle.ms")
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
@@ -113,6 +124,10 @@ class Processor:
     def add_listener(self, name: str) -> None:
         """Connections will come by that listener, too."""
         self._quotas.add_listener(name)
+
+    def protects(self, listener: str) -> bool:
+        """Whether brokers come by that listener, and clients by others."""
+        return self._quotas.protects(listener)
 
     def start(self) -> None:
         """Begin to look after the connections."""

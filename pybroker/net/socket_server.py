@@ -1,7 +1,7 @@
 """The listeners: sockets that clients connect to.
 
-Owns: listening sockets, and what the kernel is told of their buffers.  Does not own the connections that they make
-(``processor``, ``connection``).
+Owns: listening sockets, what the kernel is told of their buffers, and out of which settings new connections may have
+to wait.  Does not own the connections that they make (``processor``, ``connection``), nor the waiting (``newcomers``).
 
 Kafka counterpart: SocketServer and Acceptor.
 """
@@ -12,18 +12,26 @@ import asyncio
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pybroker import limits
+from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE
+from pybroker.config.broker_settings import BROKER_SETTINGS
+from pybroker.config.listener_settings import ListenerSettings
+from pybroker.config.schema import ConfigError
 from pybroker.net.doors import Door
 from pybroker.net.processor import Processor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.handlers.services import Services
+    from pybroker.net.newcomers import Newcomers
+
+_CREATION_RATE: Final = "max.connection.creation.rate"
 
 
 class Listener:
@@ -45,6 +53,8 @@ class SocketServer:
         self.processor = Processor(env, services, config, own_process)
         self.listeners: list[Listener] = []
         self._config = config
+        self._env = env
+        self._newcomers: Newcomers | None = None
 
     async def listen(self, name: str, host: str, port: int, door: Door | None = None) -> Listener:
         """Bind ``host:port`` (0 picks a free port, "" all interfaces); connections are accepted after ``accept()``.
@@ -108,6 +118,34 @@ class SocketServer:
             if size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def check(self, config: BrokerConfig) -> None:
+        """Raise ConfigError unless connections may come by all listeners with these settings."""
+        for listener in self.listeners:
+            settings = ListenerSettings(config, listener.name)
+            rate = settings.get(_CREATION_RATE)
+            if rate <= 0:
+                raise ConfigError(f"Invalid {settings.name_of(_CREATION_RATE)} {rate}")
+
+    def bound_arrivals(self, quotas: Mapping[QuotaEntity, QuotaValues]) -> None:
+        """Hold new connections to the rates that the settings and these quotas of addresses let them have."""
+        config, newcomers = self._config, self._newcomers
+        of_listeners = {each.name: ListenerSettings(config, each.name).get(_CREATION_RATE) for each in self.listeners}
+        of_broker = config.get_int(_CREATION_RATE)
+        if newcomers is None:
+            is_bounded = min(of_broker, *of_listeners.values()) < BROKER_SETTINGS[_CREATION_RATE].default
+            if not is_bounded and not any(CONNECTION_CREATION_RATE in values for values in quotas.values()):
+                return
+            from pybroker.net.newcomers import Newcomers
+            from pybroker.quotas.connection_rates import ConnectionRates
+            from pybroker.quotas.rates import Window
+
+            window = Window(config.get_int("quota.window.num"), 1000 * config.get_int("quota.window.size.seconds"))
+            rates = ConnectionRates(self._env.clock.monotonic_ms, window)
+            newcomers = self._newcomers = Newcomers(self.processor, self._env.timers, rates)
+        newcomers.rates.set_bounds(of_broker, of_listeners)
+        newcomers.rates.set_quotas(quotas)
+        self.processor.doorkeeper = newcomers if newcomers.rates.bounds_anything else None
+
     async def accept(self) -> None:
         """Start to accept connections on every listener."""
         for listener in self.listeners:
@@ -126,6 +164,8 @@ class SocketServer:
         self.processor.abort()
 
     def _stop_listening(self) -> None:
+        if self._newcomers is not None:
+            self._newcomers.close()
         for listener in self.listeners:
             assert listener.server is not None
             listener.server.close()

@@ -4,7 +4,7 @@ Owns: ``ClientQuotas``, the quotas as the newest image has them and the clients 
 what holds for one user and client id; ``Allowance``, one quota with the rate of those who share it; ``MutationQuota``,
 one request's part of a token bucket (KIP-599).
 Does not own what may be set (``cluster/decisions/client_quotas``), the order of precedence (``precedence``), how a
-client is held up (``net/metering``), nor connections that come too fast (``net/connection_rates``).
+client is held up (``net/metering``), nor connections that come too fast (``connection_rates``).
 
 Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps the rates of those for whom
 it holds; who was not seen for an hour is forgotten, and so is whoever was not seen for longest when there are

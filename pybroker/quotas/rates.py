@@ -61,6 +61,11 @@ class Rate:
         elapsed_ms = self._elapsed_ms(now_ms)  # which forgets what is too old
         return (sum(sample.value for sample in self._samples) + more) * 1000 / elapsed_ms
 
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether it is as if nothing had ever gone by."""
+        self._elapsed_ms(now_ms)
+        return not self._samples
+
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """How long nothing may go by, so that the rate is ``bound`` per second; 0 while it is not above."""
         rate = self.per_second(now_ms)

@@ -19,6 +19,7 @@ from pybroker.config.schema import ConfigError
 from pybroker.security import jaas, plain, scram
 from pybroker.security.login import Started
 from pybroker.security.sasl import SaslServer
+from pybroker.security.unknown_users import SaltForm, fake_credential
 
 if TYPE_CHECKING:
     from random import Random
@@ -31,6 +32,10 @@ class Users(Protocol):
     """Where the credentials of SCRAM are."""
 
     def credential(self, mechanism: scram.ScramMechanism, user: str) -> scram.ScramCredential | None: ...
+
+    def forms(self, mechanism: scram.ScramMechanism) -> Mapping[SaltForm, int]:
+        """How many users there are of each form."""
+        ...
 
 
 class ClusterLogin:
@@ -112,7 +117,8 @@ def _scram(name: str, settings: ListenerSettings, surroundings: Surroundings) ->
     users, random, fake_key = surroundings.users, surroundings.random, surroundings.fake_key
 
     def find(user: str) -> tuple[scram.ScramCredential, bool]:
-        fake = scram.fake_credential(mechanism, fake_key, user)  # made for all, so that time tells nothing
+        # Made for all, so that time tells nothing.
+        fake = fake_credential(mechanism, fake_key, user, users.forms(mechanism))
         credential = users.credential(mechanism, user)
         return (fake, False) if credential is None else (credential, True)
 

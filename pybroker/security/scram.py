@@ -1,7 +1,7 @@
 """SCRAM (RFC 5802, RFC 7677): a client proves that it knows a password, and the broker that it knows of it.
 
-Owns: both sides of one exchange as messages, and what a broker keeps of a password.  Owns no connection, and not where
-credentials lie (the cluster's image).
+Owns: both sides of one exchange as messages, and what a broker keeps of a password.  Owns no connection, not where
+credentials lie (the cluster's image), nor what passes for one where there is none (``unknown_users``).
 
 Invariants: a password is never sent; who is unknown is asked for a proof like everybody else, with a salt that stays
 the same, and fails with it; a side that sees anything out of order, or a proof that does not fit, fails, and there is
@@ -29,7 +29,6 @@ ITERATIONS_MAX: Final = 16_384  # ScramControlManager.MAX_ITERATIONS
 _CLIENT_ITERATIONS_MAX: Final = 16 * ITERATIONS_MIN
 SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 18
-_FAKE_SALT_BYTES: Final = 26  # as many as Kafka's own tools make
 _NO_CHANNEL_BINDING: Final = b"n,"
 
 
@@ -80,17 +79,6 @@ def credential_of(
 ) -> ScramCredential:
     """What is kept of a password; iterates."""
     return credential_of_salted(mechanism, mechanism.salted(password, salt, iterations), salt, iterations)
-
-
-def fake_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
-    """What passes for the credential of a user who has none: the same each time, and no password fits it.
-
-    ``key`` is the broker's own.  Salts of another length or a larger number of iterations tell a user apart, as with
-    any server that does not know what the next real user's client will choose.
-    """
-    seed = hmac.digest(key, f"{mechanism.name}\0{user}".encode(errors="surrogatepass"), "sha512")
-    size = hashlib.new(mechanism.hash_name).digest_size
-    return ScramCredential(seed[:_FAKE_SALT_BYTES], bytes(size), seed[:size], ITERATIONS_MIN)
 
 
 def cluster_salt(secret: bytes) -> bytes:

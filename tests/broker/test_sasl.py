@@ -214,13 +214,6 @@ def test_who_does_not_exist_is_asked_and_refused_like_who_does(broker: Broker) -
     assert said[0][1] == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_another_mechanism_in_the_middle_of_an_exchange_ends_it(broker: Broker) -> None:
-    with connected(broker) as client:
-        client.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-        client.ask(SaslAuthenticateRequest(auth_bytes=scram_client("carol", b"x").first()), 2)
-        assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1) is None
-
-
 @pytest.mark.parametrize("length", [524_289, 2**31 - 1, -1, 0x16030100])
 def test_more_than_a_login_may_have_is_refused_before_it_is_read(broker: Broker, length: int) -> None:
     with connected(broker) as client:

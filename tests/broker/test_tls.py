@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 import ssl
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -272,3 +275,35 @@ def test_brokers_of_a_cluster_reach_each_other_by_tls(authority: Authority, tmp_
 def test_a_name_is_written_as_java_writes_it(authority: Authority) -> None:
     der = ssl.PEM_cert_to_DER_cert(authority.pem("a+b").read_text().partition("-----END PRIVATE KEY-----\n")[2])
     assert read_certificate(der).subject == r"CN=a\+b,O=Tests\, Inc."
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl's own client")
+def test_a_client_cannot_have_keys_agreed_upon_anew(broker: Broker, authority: Authority) -> None:
+    """Renegotiation of TLS 1.2 costs the server far more than the client, as often as it likes."""
+    command = ["openssl", "s_client", "-connect", broker.bootstrap, "-tls1_2", "-CAfile", str(authority.ca)]
+    asked = subprocess.run(command, input="R\n", capture_output=True, text=True, timeout=30, check=False)
+    assert "RENEGOTIATING" in asked.stdout + asked.stderr
+    assert "no renegotiation" in asked.stderr.lower().replace("_", " "), asked.stderr
+    assert is_served(broker, authority)
+
+
+def test_a_handshake_that_trickles_has_no_more_time_than_another(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HALF_OPEN_MS", 400)
+    with (
+        Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker,
+        socket.create_connection((broker.host, broker.port), timeout=0.02) as slow,
+    ):
+        slow.sendall(b"\x16\x03\x01\x40\x00\x01")
+        begun, ended = time.monotonic(), False
+        while not ended and time.monotonic() - begun < 20:
+            try:
+                slow.sendall(b"\0")
+                ended = slow.recv(1) == b""
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                ended = True
+        assert ended
+        assert time.monotonic() - begun > 0.3

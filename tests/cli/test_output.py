@@ -9,7 +9,7 @@ import re
 import pytest
 
 from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_error_code, is_expected
-from pybroker.cli.output import Output, show_duration, show_time
+from pybroker.cli.output import Output, plain_cell, show_duration, show_time
 
 
 class ClosedPipe(io.BytesIO):
@@ -42,6 +42,12 @@ def shown(monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
     Output(stream=stream).table(("NAME", "OFFSET", "LAG"), [("n" * 30, 7, None), ("m", 12, 3)])
     text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue().decode())
     return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def test_no_name_makes_rows_of_its_own_or_turns_the_terminal_round() -> None:
+    assert plain_cell("topic\n*\tUser:root") == "topic\\n*\\tUser:root"
+    assert plain_cell("\x1b[2J") == "\\x1b[2J"
+    assert plain_cell(["a\u202eb", "ü b", "\u0430dmin"]) == "a\\u202eb,ü b,\u0430dmin"
 
 
 def test_a_table_that_fits_the_terminal_has_one_line_per_row(monkeypatch: pytest.MonkeyPatch) -> None:

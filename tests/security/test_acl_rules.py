@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,6 +188,23 @@ def test_star_is_a_wildcard_as_a_literal_name_alone() -> None:
 def test_range_of_addresses_is_a_text_like_any_other() -> None:
     """Kafka 4.3.1 compares hosts as text."""
     assert may_read([acl("t", host="10.0.0.0/8")]) is False
+
+
+LOOKALIKES = [
+    "\u043erders", "orders\n", "\norders", "orders\0", "orders ", "orders\u200b", "ORDERS", '"orders"', "'orders'",
+    "orders\\", "orders%00", "orders\r\n*", "\uff4frders", "orders\u0301", "order\u017f",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", [PatternType.LITERAL, PatternType.PREFIXED])
+@pytest.mark.parametrize("name", LOOKALIKES, ids=ascii)
+def test_a_name_that_looks_like_another_is_another(name: str, pattern: PatternType) -> None:
+    assert may_read([acl(name, pattern=pattern)], "orders") is None
+    assert may_read([acl("orders", pattern=PatternType.LITERAL)], name) is None
+    anna = name.replace("rders", "nna") + "anna"
+    assert may_read([acl("orders", principal=f"User:{anna}")], "orders") is False
+    denied = [acl("orders"), acl(name, pattern=pattern, permission=Permission.DENY)]
+    assert may_read(denied, "orders") is True, "nor does it forbid the other"
 
 
 def test_by_type_wants_the_operation_itself() -> None:

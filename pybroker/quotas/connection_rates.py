@@ -1,0 +1,133 @@
+"""How fast new connections come, and which of them are to wait or to go (KIP-612).
+
+Owns: the rates of the broker, of each listener and of each address, and the bounds on them.  Does not own connections,
+nor the waiting (``net/newcomers``).
+
+Invariants: who is to wait for a listener, or for the broker, has been counted, and waits for a second of the quota's
+window at most; who is to go for its address counts nowhere.  Of an address nothing is kept unless a quota holds for
+it, and then for as long as a window, of at most ``limits.QUOTA_CLIENTS`` addresses.
+
+Where brokers come by a listener of their own the broker's bound does not hold for it.
+
+Kafka counterpart: the rates of ConnectionQuotas.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from pybroker import limits
+from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE, IP
+from pybroker.quotas.rates import Rate, Window
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
+    from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
+
+_UNBOUNDED: Final = (1 << 31) - 1  # Kafka's default of all three
+
+
+class ConnectionRates:
+    """See the module's docstring.  Bounds are connections per second."""
+
+    def __init__(self, now_ms: Callable[[], int], window: Window) -> None:
+        self._now_ms = now_ms
+        self._window = window
+        self._broker = Rate(window)
+        self._broker_max = _UNBOUNDED
+        self._listeners: dict[str, Rate] = {}
+        self._listeners_max: Mapping[str, int] = {}
+        self._hosts: OrderedDict[str, Rate] = OrderedDict()  # who came last is the last
+        self._hosts_max: Mapping[IPv4Address | IPv6Address, float] = {}
+        self._host_max: float = _UNBOUNDED  # of an address without a quota of its own
+
+    @property
+    def host_count(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._hosts)
+
+    @property
+    def bounds_anything(self) -> bool:
+        """Whether any connection could have to wait or to go."""
+        listeners_max = self._listeners_max.values()
+        return min(self._broker_max, self._host_max, *listeners_max) < _UNBOUNDED or bool(self._hosts_max)
+
+    def set_bounds(self, broker: int, listeners: Mapping[str, int]) -> None:
+        """``max.connection.creation.rate`` of the broker, and of each listener by its name."""
+        self._broker_max = broker
+        self._listeners_max = listeners
+
+    def set_quotas(self, quotas: Mapping[QuotaEntity, QuotaValues]) -> None:
+        """The quotas of addresses, from now on."""
+        bounds = {
+            entity[0][1]: values[CONNECTION_CREATION_RATE]
+            for entity, values in quotas.items()
+            if entity[0][0] == IP and CONNECTION_CREATION_RATE in values
+        }
+        self._host_max = bounds.pop(None, _UNBOUNDED)
+        self._hosts_max = {ip_address(name): bound for name, bound in bounds.items() if name is not None}
+
+    def on_arrival(self, listener: str, *, is_protected: bool) -> int:
+        """A connection is at the door: for how many ms it, and whoever comes behind it, is to wait there.
+
+        ``is_protected``: it comes by the listener of the brokers, which clients have none of.
+        """
+        now_ms = self._now_ms()
+        broker_ms = 0 if is_protected else self._count(self._broker, self._broker_max, now_ms)
+        return max(broker_ms, self._count(self._rate_of(listener), self._listener_max(listener), now_ms))
+
+    def on_entry(self, listener: str, host: str, *, is_protected: bool) -> int:
+        """Its wait is over: 0 if it may come in, or after how many ms it is to be closed, and then it counts nowhere.
+
+        ``host`` is its address as text, without a slash.
+        """
+        bound = self._bound_of(host)
+        if bound >= _UNBOUNDED:
+            return 0
+        now_ms = self._now_ms()
+        rate = self._host_rate(host, now_ms)
+        throttle_ms = self._count(rate, bound, now_ms)
+        if throttle_ms:
+            for counted in (rate, self._rate_of(listener), *(() if is_protected else (self._broker,))):
+                counted.record(-1, now_ms)
+        return throttle_ms
+
+    def _listener_max(self, listener: str) -> int:
+        return self._listeners_max.get(listener, _UNBOUNDED)
+
+    def _rate_of(self, listener: str) -> Rate:
+        rate = self._listeners.get(listener)
+        if rate is None:
+            rate = self._listeners[listener] = Rate(self._window)
+        return rate
+
+    def _bound_of(self, host: str) -> float:
+        if not self._hosts_max:
+            return self._host_max
+        try:
+            address = ip_address(host)
+        except ValueError:  # of no address: a simulated one
+            return self._host_max
+        return self._hosts_max.get(address, self._host_max)
+
+    def _host_rate(self, host: str, now_ms: int) -> Rate:
+        hosts = self._hosts
+        rate = hosts.get(host)
+        if rate is not None:
+            hosts.move_to_end(host)
+            return rate
+        while hosts and (len(hosts) >= limits.QUOTA_CLIENTS or next(iter(hosts.values())).is_idle(now_ms)):
+            hosts.popitem(last=False)
+        rate = hosts[host] = Rate(self._window)
+        return rate
+
+    def _count(self, rate: Rate, bound: float, now_ms: int) -> int:
+        """Count one: for how long that is too fast, a sample's length at most, as in Kafka."""
+        rate.record(1, now_ms)
+        if bound <= 0:
+            return self._window.sample_ms
+        return min(rate.throttle_ms(bound, now_ms), self._window.sample_ms)
