@@ -121,6 +121,9 @@ class ConsumerMember:
             self.owners.says(self.member_id, self.owned)
         response = await self.client.ask(request, 1, 5_000)
         if response.error_code:
+            # As the Java client does.  What was refused may have been done: its records may be committed after the
+            # coordinator gave them up, and nobody tells an assignment twice unless the member says all of itself.
+            self._full = True
             await self._failed(response.error_code, "ConsumerGroupHeartbeat")
             return False
         self._full = False

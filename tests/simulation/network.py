@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -253,7 +254,12 @@ class _ListeningServer:
         self._factory = factory
         self._address = process.host, port
         self._life = process.life
-        self.sockets = [SimpleNamespace(getsockname=lambda: self._address, setsockopt=lambda *_: None)]
+        # Who connects before ``start_serving`` is refused here, though the kernel would have him wait.
+        without_backlog = nullcontext(SimpleNamespace(listen=lambda _: None))
+        address = self._address
+        self.sockets = [
+            SimpleNamespace(getsockname=lambda: address, setsockopt=lambda *_: None, dup=lambda: without_backlog)
+        ]
 
     async def start_serving(self) -> None:
         assert self._life is not None
