@@ -65,7 +65,10 @@ def serving(command: Sequence[str | Path], stderr: IO[str] | None = None) -> Ite
 
 
 class PybrokerProcess(BrokerProcess):
-    """One pybroker; a stopped or killed one starts again on its data with the same port."""
+    """One pybroker; a stopped or killed one starts again on its data with the same port.
+
+    ``environment`` is what its next start has besides this process's own variables.
+    """
 
     name = "pybroker"
 
@@ -80,14 +83,14 @@ class PybrokerProcess(BrokerProcess):
         super().__init__(directory, port)
         self._properties = dict(properties or {})
         self._arguments = list(arguments)
-        self._environment = environment
+        self.environment = environment
 
     def start(self, timeout_s: float = 30) -> Self:
         """Start and wait for the ready line, then for the first replies."""
         assert self._process is None, "the broker runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
-        self._process = ChildProcess(self._command(), self.log_path, self._environment)
+        self._process = ChildProcess(self._command(), self.log_path, self.environment)
         try:
             self.port = self._wait_for_port(log_start, timeout_s)
             wait_until_ready(self.host, self.port, timeout_s, self._check_alive)

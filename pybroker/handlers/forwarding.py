@@ -122,6 +122,8 @@ class Forwarder:
         """What the other broker answered, as a response of this one."""
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             raise CloseConnection("the active controller does not know the request's version")
+        if answer.error_code == ErrorCode.INVALID_REQUEST:  # nothing that it does: it is of an older version
+            return handler.refuse(ctx, request, ErrorCode.UNSUPPORTED_VERSION)
         if answer.error_code or answer.response_data is None:
             return handler.refuse(ctx, request, ErrorCode.UNKNOWN_SERVER_ERROR)
         frame = memoryview(answer.response_data)

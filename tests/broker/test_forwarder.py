@@ -268,6 +268,12 @@ def test_controller_that_knows_no_such_version_closes_the_client_connection(brok
     assert isinstance(parked, Parked)
 
 
+def test_request_that_an_older_controller_does_not_serve_is_answered_so(broker: Broker) -> None:
+    waiting = broker.serve(wanted())
+    broker.elsewhere.answer(ErrorCode.INVALID_REQUEST)
+    assert codes_of(answered(waiting)) == [ErrorCode.UNSUPPORTED_VERSION]
+
+
 @pytest.mark.parametrize(
     ("error_code", "data"),
     [(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None), (0, None), (0, b""), (0, b"\xff" * 30)],
