@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -24,12 +25,14 @@ from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
 from pybroker.cli.topics import describe_existing
 from pybroker.cli.wire_requests import ask
+from pybroker.cli.wire_requests import brokers as running_brokers
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Move partitions to other brokers, and elect their leaders.", no_args_is_help=True)
 
 PREFERRED, UNCLEAN = 0, 1  # the election types of ElectLeaders
 _PAUSE_S = 0.2
+_LOOK_S = 1.0  # so often it is asked how much was copied
 _REMOVING = '"pybroker partitions reassignments --remove-throttle"'
 
 Chosen = Annotated[
@@ -104,6 +107,12 @@ def reassign(
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Take back the moves that are under way.")] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when all have moved.")] = False,
+    stalled_after: Annotated[
+        int,
+        typer.Option(
+            "--stalled-after", metavar="S", min=1, help="Fail --wait when nothing was copied for so many seconds."
+        ),
+    ] = 60,
     throttle: Annotated[
         int | None,
         typer.Option(
@@ -143,7 +152,7 @@ def reassign(
         answers = alter(client, changed)
         begun = [each for each, (code, _) in answers.items() if not code]
         if wait:
-            wait_until_moved(client, begun)
+            wait_until_moved(client, begun, stalled_after)
         if throttle is not None and (wait or not begun):
             remove_throttle(client, by_topic(changed))
     report(session, now, changed, answers, done="moved" if wait else "started")
@@ -270,13 +279,57 @@ def raise_whole(code: int, message: str | None) -> None:
         raise CommandFailed(message or describe_error_code(code))
 
 
-def wait_until_moved(client: Any, partitions: Sequence[Partition]) -> None:
-    """Return when none of them is on its way any more; Ctrl-C ends the wait, and not the moves."""
+def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after_s: float) -> None:
+    """Return when none of them is on its way any more; Ctrl-C ends the wait, and not the moves.
+
+    Raises ``CommandFailed`` when for ``stalled_after_s`` nothing has ended, and nothing more has been copied.
+    """
+    seen: object = None
+    went_on_s = looked_s = time.monotonic()
     with progress("moving partitions", len(partitions)) as bar:
-        while left := len(listed(client, partitions)) if partitions else 0:
+        while left := listed(client, partitions) if partitions else {}:
             if bar is not None:
-                bar.update(bar.task_ids[0], completed=len(partitions) - left)
+                bar.update(bar.task_ids[0], completed=len(partitions) - len(left))
+            now_s = time.monotonic()
+            if now_s - looked_s >= _LOOK_S:
+                looked_s = now_s
+                running = set(running_brokers(client))
+                found = (len(left), copied(client, left, running))
+                if found != seen:
+                    seen, went_on_s = found, now_s
+                elif now_s - went_on_s >= stalled_after_s:
+                    raise CommandFailed(stalled(left, running, now_s - went_on_s))
             time.sleep(_PAUSE_S)
+
+
+def copied(client: Any, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:
+    """Of each broker that gets replicas, and answers, the bytes that it has of them by now."""
+    from kafka.errors import KafkaError
+
+    from pybroker_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+
+    sizes: dict[int, int] = {}
+    for broker in sorted({broker for moving in under_way.values() for broker in moving.adding} & running):
+        topics = [
+            DescribableLogDirTopic(topic=topic, partitions=[each.number for each in each_of])
+            for topic, each_of in by_topic(
+                each for each, moving in under_way.items() if broker in moving.adding
+            ).items()
+        ]
+        with suppress(KafkaError):
+            response = ask(client, DescribeLogDirsRequest(topics=topics), broker)
+            of_partitions = (part for found in response.results for topic in found.topics for part in topic.partitions)
+            sizes[broker] = sum(part.partition_size for part in of_partitions)
+    return sizes
+
+
+def stalled(under_way: Mapping[Partition, Reassignment], running: Set[int], since_s: float) -> str:
+    """What stands still, and why as far as that can be seen from here."""
+    first = min(under_way)
+    others = f" and {len(under_way) - 1} more" if len(under_way) > 1 else ""
+    absent = sorted({broker for moving in under_way.values() for broker in moving.adding} - running)
+    why = f" (broker {absent[0]} does not run)" if absent else ""
+    return f"nothing was copied for {since_s:.0f} s{why}; still under way: {first}{others}"
 
 
 def report(

@@ -121,9 +121,11 @@ def ask(client: Any, request: Request, node_id: int | None = None, *, min_versio
     Raises kafka-python's errors: ``IncompatibleBrokerVersion`` when the broker has no version from ``min_version`` on.
     """
     manager = client._manager
+    # The library bounds a request that was sent; this bounds whatever it waits for besides.
+    timeout_ms = manager.config["request_timeout_ms"] + manager.config["socket_connection_setup_timeout_max_ms"]
 
     async def exchange() -> Any:
-        return await manager.send(_CarriedRequest(request, min_version), node_id=node_id)
+        return await manager.wait_for(manager.send(_CarriedRequest(request, min_version), node_id=node_id), timeout_ms)
 
     return manager.run(exchange)
 

@@ -83,6 +83,19 @@ def test_move_to_a_dead_broker_is_under_way_until_it_is_cancelled(cli: CommandLi
     assert cli.json("partitions", "reassignments") == []
 
 
+def test_wait_for_a_move_that_stands_still_ends_and_says_what_is_missing(
+    cli: CommandLine, kafka_cluster: Cluster
+) -> None:
+    first, _ = replicas(kafka_cluster)[0]
+    (absent,) = {1, 2, 3} - set(replicas(kafka_cluster)[0])
+    kafka_cluster.kill(absent)
+    ended = cli.run("partitions", "reassign", "orders:0", "--to", f"{absent},{first}", "--wait", "--stalled-after", "2")
+    assert ended.returncode == 1
+    assert f"(broker {absent} does not run); still under way: orders-0".encode() in ended.stderr
+    (under_way,) = cli.json("partitions", "reassignments")
+    assert under_way["adding"] == [absent]
+
+
 def throttles(cluster: Cluster) -> dict[str, str]:
     """Whatever holds replicas back, as the metadata has it."""
     images = [node.image() for node in cluster.brokers.values() if node.is_running]
