@@ -4,9 +4,9 @@ Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is
 around a broker (``cli/broker_process``, ``testing/broker``).
 
 Order of start: lock and list the log dirs, load the metadata, bind the listeners (a port 0 becomes known), register the
-broker with the addresses to advertise, wire the services, accept.  Stop is the reverse; the logs are closed last and
-leave the clean-shutdown mark.  Services that not every broker needs are built, and their modules imported, when
-somebody asks for them.
+broker with the addresses to advertise (from then on connections wait), wire the services, accept.  Stop is the reverse;
+the logs are closed last and leave the clean-shutdown mark.  Services that not every broker needs are built, and their
+modules imported, when somebody asks for them.
 
 Kafka counterpart: KafkaRaftServer and BrokerServer.
 """
@@ -30,6 +30,7 @@ from pybroker.cluster.image import (
     ImageDelta,
     first_delta,
 )
+from pybroker.cluster.internal_topics import lacks_brokers
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.moved_replicas import MovedReplicas
@@ -166,11 +167,13 @@ class BrokerServer:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
         else:
             hearing = await self._hearing(listener_of_brokers)
-            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found)
+            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue)
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             services.departures = departures = Departures(env, metadata.image)
             self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
+            if why := lacks_brokers(config, metadata.image):
+                log.warning(why)
         logs.on_directory_failed = membership.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         self._wire_what_is_built_later()
@@ -262,9 +265,10 @@ class BrokerServer:
         previous_broker_epoch: int,
         hearing: Hearing | None,
         found: FoundReplicas,
+        on_registered: Callable[[], None],
     ) -> None:
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered)
 
         why = await outcome_of(begin)
         if why is not None:

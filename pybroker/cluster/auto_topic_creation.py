@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pybroker import limits
 from pybroker.cluster.image import INTERNAL_TOPICS
-from pybroker.cluster.internal_topics import creatable_topic
+from pybroker.cluster.internal_topics import FACTOR_SETTINGS, creatable_topic
 from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.operations import NewTopic, TopicCreation
@@ -95,7 +95,10 @@ class AutoTopicCreation:
     def _created(self, name: str, result: TopicCreation) -> None:
         error_code = 0 if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS else result.error_code
         if error_code:
-            self._tell(name, result.error_message or ErrorCode(error_code).name)
+            reason = result.error_message or ErrorCode(error_code).name
+            if error_code == ErrorCode.INVALID_REPLICATION_FACTOR and name in FACTOR_SETTINGS:
+                reason = f"{reason} ({FACTOR_SETTINGS[name]})"
+            self._tell(name, reason)
         for failure in run_each(self._in_flight.pop(name), error_code):
             log.error("who waited for topic %s could not be told", name, exc_info=failure)
 

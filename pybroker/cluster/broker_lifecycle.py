@@ -47,7 +47,11 @@ _FATAL: Final = {
 
 
 class BrokerLifecycle:
-    """See the module's docstring.  ``on_entered()`` is called whenever the live key is there."""
+    """See the module's docstring.
+
+    ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
+    registered this broker: others may know of it from then on.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class BrokerLifecycle:
         previous_broker_epoch: int,
         found: FoundReplicas,
         on_entered: Callable[[], None],
+        on_registered: Callable[[], None],
     ) -> None:
         self.broker_epoch = -1  # as last registered
         self._env = env
@@ -72,6 +77,7 @@ class BrokerLifecycle:
         self._found = found  # not told yet
         self._assigning = False
         self._on_entered = on_entered
+        self._tell_registered = on_registered
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
         self._registering = False
@@ -175,6 +181,7 @@ class BrokerLifecycle:
             self._refused_since_ms = None
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
+            self._tell_registered()
             self._look()
 
     def _note_obstacle(self, why: str) -> None:

@@ -159,12 +159,14 @@ class ClusterMember:
         done: Callable[[str | None], None],
         hearing: Hearing | None = None,
         found: FoundReplicas = MappingProxyType({}),
+        on_registered: Callable[[], None] = lambda: None,
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
         ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
         the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
-        replicas lie for which ``loaded_image`` names another log dir, or none.
+        replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
+        controller has registered this broker, so that others may know of it, which is a moment before ``done``.
         """
         self.liveness = liveness = None if hearing is None else self._listen(hearing)
         incarnation_id = self._env.new_uuid()
@@ -186,6 +188,7 @@ class ClusterMember:
             previous_broker_epoch,
             found,
             election.start,
+            on_registered,
         )
 
         def on_session_lost() -> None:

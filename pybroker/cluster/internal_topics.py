@@ -6,9 +6,13 @@ and ``TransactionStateManager.transactionTopicConfigs``.
 
 from __future__ import annotations
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage
 from pybroker.cluster.operations import NewTopic
-from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, BrokerConfig
+
+# Which setting says how many replicas a topic begins with, and who has no use for a cluster before it is there.
+FACTOR_SETTINGS = dict(zip((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC), INTERNAL_TOPIC_FACTORS, strict=True))
+_USERS = {GROUP_METADATA_TOPIC: "groups", TRANSACTION_STATE_TOPIC: "transactions"}
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> NewTopic:
@@ -20,11 +24,31 @@ def creatable_topic(name: str, config: BrokerConfig) -> NewTopic:
     return NewTopic(name)
 
 
+def lacks_brokers(config: BrokerConfig, image: ClusterImage) -> str:
+    """A line that says what cannot begin because too few brokers are registered, and by which settings; "" if nothing.
+
+    A topic that is there keeps the replicas that it began with, so that nobody has to wait for more.
+    """
+    count = len(image.brokers)
+    wanted = {
+        name: config.replication_factor_of_internal_topic(setting)
+        for name, setting in FACTOR_SETTINGS.items()
+        if name not in image.topics_by_name
+    }
+    lacking = {name: factor for name, factor in wanted.items() if factor > count}
+    if not lacking:
+        return ""
+    users = " and ".join(_USERS[name] for name in lacking)
+    settings = ", ".join(f"{FACTOR_SETTINGS[name]}={factor}" for name, factor in lacking.items())
+    there = "1 broker is" if count == 1 else f"{count} brokers are"
+    return f"{there} registered, so that {users} cannot begin before more join, or fewer replicas are set: {settings}"
+
+
 def _consumer_offsets(config: BrokerConfig) -> NewTopic:
     return NewTopic(
         GROUP_METADATA_TOPIC,
         config.get_int("offsets.topic.num.partitions"),
-        config.replication_factor_of_internal_topic("offsets.topic.replication.factor"),
+        config.replication_factor_of_internal_topic(FACTOR_SETTINGS[GROUP_METADATA_TOPIC]),
         (),
         (
             ("cleanup.policy", "compact"),
@@ -35,7 +59,7 @@ def _consumer_offsets(config: BrokerConfig) -> NewTopic:
 
 
 def _transaction_state(config: BrokerConfig) -> NewTopic:
-    replication_factor = config.replication_factor_of_internal_topic("transaction.state.log.replication.factor")
+    replication_factor = config.replication_factor_of_internal_topic(FACTOR_SETTINGS[TRANSACTION_STATE_TOPIC])
     min_isr = min(config.get_int("transaction.state.log.min.isr"), replication_factor)
     return NewTopic(
         TRANSACTION_STATE_TOPIC,

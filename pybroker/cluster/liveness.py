@@ -14,7 +14,7 @@ of them it is is found out by connecting (a knock) when a connection to it break
 Invariants: a datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's
 present registration, and a number that is greater than the last; a broker is judged only once it was heard under its
 present epoch, so that where datagrams do not get through the session alone decides; a refusal counts only of who took a
-connection under that epoch, since a broker registers before it accepts; a stall of this broker's own counts as nobody's
+connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as nobody's
 silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of silence,
 not who never heard.
 

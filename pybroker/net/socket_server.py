@@ -57,7 +57,7 @@ class SocketServer:
         self._newcomers: Newcomers | None = None
 
     async def listen(self, name: str, host: str, port: int, door: Door | None = None) -> Listener:
-        """Bind ``host:port`` (0 picks a free port, "" all interfaces); connections are accepted after ``accept()``.
+        """Bind ``host:port`` (0 picks a free port, "" all interfaces); connections are refused before ``queue()``.
 
         Raises OSError when the address cannot be bound.
         """
@@ -82,7 +82,7 @@ class SocketServer:
             loop.create_server,
             protocol,
             host or None,
-            backlog=self._set_or("socket.listen.backlog.size", limits.LISTEN_BACKLOG),
+            backlog=self._backlog,
             reuse_address=True,
             start_serving=False,
         )
@@ -99,6 +99,10 @@ class SocketServer:
             except OSError as error:
                 taken = error
         raise taken
+
+    @property
+    def _backlog(self) -> int:
+        return self._set_or("socket.listen.backlog.size", limits.LISTEN_BACKLOG)
 
     def _set_or(self, name: str, otherwise: int) -> int:
         """A setting that somebody set, or what suits this server better than Kafka's default."""
@@ -146,8 +150,16 @@ class SocketServer:
         newcomers.rates.set_quotas(quotas)
         self.processor.doorkeeper = newcomers if newcomers.rates.bounds_anything else None
 
+    def queue(self) -> None:
+        """Have the kernel take connections to every listener; they are served from ``accept()`` on."""
+        for listener in self.listeners:
+            assert listener.server is not None
+            for sock in listener.server.sockets:
+                with sock.dup() as same:  # a loop's own object cannot listen
+                    same.listen(self._backlog)
+
     async def accept(self) -> None:
-        """Start to accept connections on every listener."""
+        """Serve the connections of every listener."""
         for listener in self.listeners:
             assert listener.server is not None
             await listener.server.start_serving()

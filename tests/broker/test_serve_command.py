@@ -100,6 +100,14 @@ def test_setting_without_meaning_is_named_in_one_line(tmp_path: Path) -> None:
     assert "num.network.threads" in lines[0]
 
 
+def test_first_broker_of_a_cluster_says_in_one_line_what_it_waits_for(tmp_path: Path) -> None:
+    with serve_on(tmp_path / "data", "--metadata", f"sqlite://{tmp_path}/metadata.db"):
+        pass
+    lines = [line for line in (tmp_path / "stderr.log").read_text().splitlines() if " WARNING " in line]
+    assert len(lines) == 1
+    assert "groups and transactions cannot begin before more join" in lines[0]
+
+
 def test_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

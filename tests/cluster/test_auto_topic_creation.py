@@ -9,6 +9,7 @@ import pytest
 
 from pybroker import limits
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.internal_topics import lacks_brokers
 from pybroker.cluster.operations import NewTopic
 from pybroker_protocol.errors import ErrorCode
 
@@ -183,4 +184,51 @@ def test_internal_topics_wait_until_a_cluster_that_starts_slowly_has_brokers_for
     cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
     assert cluster.ask(cluster.auto_topics.ensure, topic) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert topic not in topics(cluster), "what a topic begins with it keeps for good"
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, ""),
+        (
+            {"pybroker.metadata": "sqlite:///shared.db"},
+            "1 broker is registered, so that groups and transactions cannot begin before more join, or fewer replicas "
+            "are set: offsets.topic.replication.factor=3, transaction.state.log.replication.factor=3",
+        ),
+        (
+            {"pybroker.metadata": "sqlite:///shared.db", "offsets.topic.replication.factor": "1"},
+            "1 broker is registered, so that transactions cannot begin before more join, or fewer replicas are set: "
+            "transaction.state.log.replication.factor=3",
+        ),
+        (
+            {
+                "pybroker.metadata": "sqlite:///shared.db",
+                **dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), "1"),
+            },
+            "",
+        ),
+    ],
+    ids=["alone", "Kafka's defaults", "groups alone can begin", "all can begin"],
+)
+def test_what_too_few_brokers_cannot_begin_is_told_with_its_settings(
+    tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
+    cluster = FakeCluster(tmp_path, settings).start()
+    assert lacks_brokers(cluster.config, cluster.cache.image) == told
+    cluster.close()
+
+
+def test_topic_that_is_there_waits_for_no_more_brokers(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
+    for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+        cluster.ask(cluster.controller.create_topics, [NewTopic(topic, 1, 1)])
+    assert lacks_brokers(cluster.config, cluster.cache.image) == ""
+    cluster.close()
+
+
+def test_refusal_for_too_few_brokers_names_the_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
+    cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC)
+    assert "(offsets.topic.replication.factor)" in caplog.text
     cluster.close()

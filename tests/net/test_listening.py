@@ -8,9 +8,11 @@ import socket
 from typing import Any
 
 import pytest
+from harness.sockets import FrameConnection
 
 from pybroker import limits
-from pybroker.testing import Broker
+from pybroker.net.socket_server import SocketServer
+from pybroker.testing import Broker, Cluster
 from pybroker.testing.broker import LoopFactory, _fast_loop
 from tests.net.conftest import sockets_of
 
@@ -85,3 +87,23 @@ def test_start_fails_where_no_port_is_free_at_every_address() -> None:
 
     with pytest.raises(OSError, match=r"cannot listen on \*:0: Address already in use"):
         Broker(listen=":0", loop_factory=unlucky).start()
+
+
+def test_broker_that_others_may_know_of_refuses_no_connection(
+    kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early: list[FrameConnection] = []
+    accept = SocketServer.accept
+
+    async def connect_before(self: SocketServer) -> None:
+        for listener in self.listeners:
+            early.append(FrameConnection((listener.host, listener.port)))
+            early[-1].send_frame(bytes.fromhex("0012 0000 00000007 ffff"))  # ApiVersions 0
+        await accept(self)
+
+    monkeypatch.setattr(SocketServer, "accept", connect_before)
+    kafka_cluster.add_broker()
+    for connection in early:
+        with connection:
+            assert (connection.receive_payload() or b"")[:6] == bytes.fromhex("00000007 0000")
+    assert early
