@@ -20,7 +20,7 @@ from harness.apache_cluster import ApacheCluster
 from harness.pybroker_cluster import PybrokerCluster
 
 from bench.contestants import KAFKA, PROPERTIES, print_log_tail
-from bench.context import Context, back_with_memory, settle
+from bench.context import Context, settle
 from bench.process_stats import cpu_seconds, memory, proportional_mb
 from bench.wire import Client
 
@@ -63,15 +63,11 @@ def running(context: Context, name: str, properties: Mapping[str, str] | None = 
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def alternate(context: Context, measure: Callable[[str], None], rounds: int, written_bytes: int = 0) -> None:
-    """Measure each contestant once per round, in alternating order; ``measure`` starts and ends its cluster.
-
-    ``written_bytes``: what all brokers of a cluster write at once to their logs, where that is much.
-    """
-    for number in range(rounds):
+def alternate(context: Context, measure: Callable[[Context, str], None]) -> None:
+    """Measure each contestant once per round, in alternating order; ``measure`` starts and ends its cluster."""
+    for number in range(context.fewer_rounds):
         for name in context.brokers if number % 2 == 0 else reversed(context.brokers):
-            back_with_memory(context.root, written_bytes)
-            measure(name)
+            measure(context, name)
 
 
 def replicated_topic(cluster: Cluster, partitions: int) -> ReplicatedTopic:

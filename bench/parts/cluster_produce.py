@@ -26,7 +26,7 @@ WARMUP_S, LARGE_WARMUP_REQUESTS = 2.0, 600
 
 def run(context: Context) -> None:
     """Everything in each round, on a cluster of its own."""
-    clusters.alternate(context, lambda name: measure(context, name), context.fewer_rounds)
+    clusters.alternate(context, measure)
 
 
 def measure(context: Context, name: str) -> None:

@@ -19,7 +19,7 @@ TRIES = 20
 
 def run(context: Context) -> None:
     """Once in each round, on a cluster of its own."""
-    clusters.alternate(context, lambda name: measure(context, name), context.fewer_rounds)
+    clusters.alternate(context, measure)
 
 
 def measure(context: Context, name: str) -> None:

@@ -135,6 +135,11 @@ _A_LISTED_OFFSET = (("*.error_code", "-1", "0"), ("*.leader_epoch", "-1", "0"))
 _NO_REPLY = ("connection", "'no reply'", ABSENT)
 
 
+def _refused(place: str, error: str) -> tuple[tuple[str, str, str], ...]:
+    """Kafka fails there without a word (UNKNOWN_SERVER_ERROR), and ours says what is wrong."""
+    return (f"{place}.error_code", "-1", error), (f"{place}.error_message", "None", SOME_TEXT)
+
+
 MEANT: tuple[Meant, ...] = (
     *NOT_SERVED_YET,
     *each(
@@ -148,15 +153,13 @@ MEANT: tuple[Meant, ...] = (
         "acls.what_is_no_acl",
         "CreateAcls *",
         _VALUE_KAFKA_TRIPS_OVER,
-        ("results[0].error_code", "-1", INVALID_REQUEST),
-        ("results[0].error_message", "None", SOME_TEXT),
+        *_refused("results[0]", INVALID_REQUEST),
     ),
     *each(
         "acls.boundaries_of_acls",
         "CreateAcls *creations[0].principal: longest)",
         _TOO_LONG_A_TEXT,
-        ("results[0].error_code", "-1", INVALID_REQUEST),
-        ("results[0].error_message", "None", SOME_TEXT),
+        *_refused("results[0]", INVALID_REQUEST),
     ),
     Meant("acls.boundaries_of_acls", "* 0)", "connection", "'closed without a reply'", ABSENT, _NO_SUCH_ACL),
     *each(
@@ -174,8 +177,7 @@ MEANT: tuple[Meant, ...] = (
         "sasl.boundaries_of_users_of_scram",
         "AlterUserScramCredentials *salted_password: empty)",
         _VALUE_KAFKA_TRIPS_OVER,
-        ("results[0].error_code", "-1", UNACCEPTABLE_CREDENTIAL),
-        ("results[0].error_message", "None", SOME_TEXT),
+        *_refused("results[0]", UNACCEPTABLE_CREDENTIAL),
     ),
     *each(
         "sasl.boundaries_of_users_of_scram",
@@ -184,8 +186,7 @@ MEANT: tuple[Meant, ...] = (
         ("error_code", "-1", "0"),
         ("error_message", "None", "''"),
         ("results[0].user", "''", "'describeuserscramcredentials-*"),
-        ("results[0].error_code", "-1", RESOURCE_NOT_FOUND),
-        ("results[0].error_message", "None", SOME_TEXT),
+        *_refused("results[0]", RESOURCE_NOT_FOUND),
     ),
     # Requests.
     *each(
@@ -208,15 +209,13 @@ MEANT: tuple[Meant, ...] = (
         "configs.topic_configs_change_at_once",
         "*(unknown operation)",
         _VALUE_KAFKA_TRIPS_OVER,
-        ("responses[*].error_code", "-1", INVALID_REQUEST),
-        ("responses[*].error_message", "None", SOME_TEXT),
+        *_refused("responses[*]", INVALID_REQUEST),
     ),
     *each(
         "boundaries_topics.incremental_alter_configs",
         "*.config_operation: *)",
         _VALUE_KAFKA_TRIPS_OVER,
-        ("responses[*].error_code", "-1", INVALID_REQUEST),
-        ("responses[*].error_message", "None", SOME_TEXT),
+        *_refused("responses[*]", INVALID_REQUEST),
     ),
     *each(
         "metadata.topics_by_id",
