@@ -1,7 +1,8 @@
 """Commands that ask a cluster's brokers: what all of them take and need, declared once.
 
-Owns: the options behind every such command's own (``--bootstrap``, ``-X``, ``--json``) and the ``Session`` made of
-them.  A command says its own parameters after the session's, and checks them before it opens a client.
+Owns: the options behind every such command's own (``--bootstrap``, ``--command-config``, ``-X``, ``--json``) and the
+``Session`` made of them.  A command says its own parameters after the session's, and checks them before it opens a
+client.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 import typer
 
-from pybroker.cli.connection import admin_client
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, Json
+from pybroker.cli.connection import ClientOptions, admin_client
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json
 from pybroker.cli.output import Output
 
 
@@ -23,16 +24,21 @@ from pybroker.cli.output import Output
 class Session:
     """Whom a command asks and how it answers."""
 
-    bootstrap: str
-    properties: list[str]
+    options: ClientOptions
     output: Output
 
     def client(self) -> AbstractContextManager[Any]:
         """A connected ``KafkaAdminClient``, closed at the end of the block."""
-        return admin_client(self.bootstrap, self.properties)
+        return admin_client(self.options)
 
 
-def _common(*, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, properties: ClientProperties, as_json: Json = False) -> None:
+def _common(
+    *,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
+    properties: ClientProperties,
+    as_json: Json = False,
+) -> None:
     """The options that every command has, as typer reads them."""
 
 
@@ -40,8 +46,11 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]]
     """Register a function of a ``Session`` and keyword-only options as the command ``name`` of ``app``."""
 
     def register(command: Callable[..., None]) -> Callable[..., None]:
-        def run(*, bootstrap: str, properties: list[str], as_json: bool, **own: Any) -> None:
-            command(Session(bootstrap, properties, Output(as_json=as_json)), **own)
+        def run(
+            *, bootstrap: str, command_config: str | None, properties: list[str], as_json: bool, **own: Any
+        ) -> None:
+            options = ClientOptions(bootstrap, properties, command_config)
+            command(Session(options, Output(as_json=as_json)), **own)
 
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         common = inspect.signature(_common, eval_str=True).parameters.values()

@@ -19,7 +19,9 @@ import typer
 from pybroker.cli import (
     acls,
     brokers,
+    certs,
     cluster,
+    configs,
     consume,
     dump_log,
     groups,
@@ -28,6 +30,7 @@ from pybroker.cli import (
     quotas,
     topics,
     transactions,
+    users,
 )
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
 from pybroker.cli.output import remark
@@ -84,6 +87,9 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(acls.app, name="acls")
+app.add_typer(users.app, name="users")
+app.add_typer(configs.app, name="configs")
+app.command(name="certs")(certs.certs)
 app.add_typer(cluster.app, name="cluster")
 app.command(name="dump-log")(dump_log.dump_log)
 

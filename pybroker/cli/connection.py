@@ -7,9 +7,9 @@ waits, and the retry of answers that Kafka calls retriable.  Every client is a c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 
@@ -37,6 +37,14 @@ ALIASES: Mapping[str, str] = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+
+
+class ClientOptions(NamedTuple):
+    """What every command is told of its client: addresses, ``-X KEY=VALUE``, and a file, over which those win."""
+
+    bootstrap: str
+    properties: Sequence[str] = ()
+    file: str | None = None
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
@@ -79,9 +87,18 @@ def client_config(properties: Iterable[str], defaults: Mapping[str, Any]) -> dic
     return config
 
 
-def _open(client_class: Any, bootstrap: str, properties: Iterable[str], own: Mapping[str, Any]) -> Any:
+def file_config(path: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """kafka-python's keyword arguments for a file of Kafka's client settings; CommandFailed."""
+    from pybroker.cli.client_file import file_settings
+
+    settings = file_settings(path, lambda name: ALIASES.get(name, name.replace(".", "_")) in defaults)
+    return client_config([f"{name}={value}" for name, value in settings.items()], defaults)
+
+
+def _open(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> Any:
     from kafka.errors import KafkaError
 
+    bootstrap, defaults = options.bootstrap, client_class.DEFAULT_CONFIG
     addresses = [address.strip() for address in bootstrap.split(",") if address.strip()]
     if not addresses:
         raise CommandFailed(f"--bootstrap (or PYBROKER_BOOTSTRAP) names no broker: {bootstrap!r}")
@@ -90,7 +107,8 @@ def _open(client_class: Any, bootstrap: str, properties: Iterable[str], own: Map
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
         "client_id": "pybroker",
         **own,
-        **client_config(properties, client_class.DEFAULT_CONFIG),
+        **({} if options.file is None else file_config(options.file, defaults)),
+        **client_config(options.properties, defaults),
     }
     try:
         return client_class(**config)
@@ -102,11 +120,11 @@ def _open(client_class: Any, bootstrap: str, properties: Iterable[str], own: Map
 
 
 @contextmanager
-def admin_client(bootstrap: str, properties: Iterable[str]) -> Iterator[Any]:
+def admin_client(options: ClientOptions) -> Iterator[Any]:
     """A ``KafkaAdminClient``."""
     from kafka import KafkaAdminClient
 
-    client = _open(KafkaAdminClient, bootstrap, properties, {})
+    client = _open(KafkaAdminClient, options, {})
     try:
         yield client
     finally:
@@ -114,12 +132,12 @@ def admin_client(bootstrap: str, properties: Iterable[str]) -> Iterator[Any]:
 
 
 @contextmanager
-def producer(bootstrap: str, properties: Iterable[str], **config: Any) -> Iterator[Any]:
+def producer(options: ClientOptions, **config: Any) -> Iterator[Any]:
     """A ``KafkaProducer``; when the block raises, what was sent before has a few seconds to arrive."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaTimeoutError
 
-    client = _open(KafkaProducer, bootstrap, properties, config)
+    client = _open(KafkaProducer, options, config)
     try:
         yield client
     except BaseException:
@@ -130,11 +148,11 @@ def producer(bootstrap: str, properties: Iterable[str], **config: Any) -> Iterat
 
 
 @contextmanager
-def consumer(bootstrap: str, properties: Iterable[str], **config: Any) -> Iterator[Any]:
+def consumer(options: ClientOptions, **config: Any) -> Iterator[Any]:
     """A ``KafkaConsumer``; leaving the block commits (with a group) and leaves the group."""
     from kafka import KafkaConsumer
 
-    client = _open(KafkaConsumer, bootstrap, properties, config)
+    client = _open(KafkaConsumer, options, config)
     try:
         yield client
     finally:

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pybroker.cli.connection import consumer, retried
+from pybroker.cli.connection import ClientOptions, consumer, retried
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, repeated
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, repeated
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Record, compile_format, to_json
 
@@ -254,6 +254,7 @@ def consume(
     ] = "committed",
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     properties: ClientProperties,
 ) -> None:
     """Print the records of topics."""
@@ -275,7 +276,7 @@ def consume(
         # Internal topics are topics too for whoever names one.
         "exclude_internal_topics": False,
     }
-    with consumer(bootstrap, properties, **config) as client:
+    with consumer(ClientOptions(bootstrap, properties, command_config), **config) as client:
         start_reading(client, topics, numbers, group, start)
         reader = Reader(
             client,

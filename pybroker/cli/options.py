@@ -28,6 +28,16 @@ Bootstrap = Annotated[
     ),
 ]
 
+CommandConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--command-config",
+        envvar="PYBROKER_COMMAND_CONFIG",
+        metavar="FILE",
+        help="A file with Kafka's client settings, passwords for one.",
+    ),
+]
+
 ClientProperties = Annotated[
     list[str],
     repeated("-X", metavar="KEY=VALUE", help="A client setting by its Kafka name, e.g. -X security.protocol=SSL."),

@@ -15,9 +15,9 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from pybroker.cli.connection import parse_pairs, producer
+from pybroker.cli.connection import ClientOptions, parse_pairs, producer
 from pybroker.cli.failure import CommandFailed, describe_error
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties, repeated
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties, CommandConfig, repeated
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Header, NewRecord, from_json, unescape
 
@@ -213,6 +213,7 @@ def produce(
         bool, typer.Option("--json", help="Each line is a record as `consume --json` prints it.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfig = None,
     properties: ClientProperties,
 ) -> None:
     """Produce the lines of stdin, or of files, to a topic."""
@@ -235,7 +236,7 @@ def produce(
         "enable_idempotence": acks in {"all", "-1"},
         "compression_type": None if compression == "none" else compression,
     }
-    with producer(bootstrap, properties, **config) as client:
+    with producer(ClientOptions(bootstrap, properties, command_config), **config) as client:
         sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
         produce_lines(sender, files, boundary, form)
     if sys.stderr.isatty():

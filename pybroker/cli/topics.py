@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pybroker.cli import config_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import parse_pairs, retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
@@ -231,17 +232,12 @@ def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
 
 def topic_configs(client: Any, name: str) -> dict[str, dict[str, Any]]:
     """All settings of a topic by name."""
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    resource = ConfigResource(ConfigResourceType.TOPIC, name)
-    answer = retried(lambda: client.describe_configs([resource], config_filter="all"))
-    configs: dict[str, dict[str, Any]] = answer["topic"][name]
-    return dict(sorted(configs.items()))
+    return {config["name"]: config for config in config_requests.described(client, "topic", name)}
 
 
 def is_own(config: dict[str, Any]) -> bool:
     """Whether a setting was set on the topic itself."""
-    return bool(config["config_source"] == "DYNAMIC_TOPIC_CONFIG")
+    return bool(config["source"] == "DYNAMIC_TOPIC_CONFIG")
 
 
 @admin_command(app, "configs")
@@ -255,16 +251,7 @@ def show_configs(
     with session.client() as client:
         describe_existing(client, [name])
         configs = topic_configs(client, name)
-    document = [
-        {
-            "name": key,
-            "value": None if config["is_sensitive"] else config["value"],
-            "source": config["config_source"],
-            "read_only": config["read_only"],
-        }
-        for key, config in configs.items()
-        if everything or is_own(config)
-    ]
+    document = [config for config in configs.values() if everything or is_own(config)]
     rows = [(entry["name"], entry["value"], entry["source"]) for entry in document]
     session.output.result(document, ("NAME", "VALUE", "SOURCE"), rows)
 
@@ -296,33 +283,17 @@ def alter_topic(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, change nothing.")] = False,
 ) -> None:
     """Change a topic's settings or add partitions to it."""
-    operations: dict[str, tuple[str, str | None]] = dict.fromkeys(unset, ("DELETE", None))
-    for operation, texts in (("SET", settings), ("APPEND", append), ("SUBTRACT", subtract)):
-        pairs = parse_pairs(texts, f"--{operation.lower()}")
-        if twice := sorted(operations.keys() & pairs.keys()):
-            raise typer.BadParameter(f"{twice[0]} is named by two options")
-        operations |= {key: (operation, value) for key, value in pairs.items()}
-    if not operations and partitions is None:
+    changes = config_requests.changes_of(settings, unset, append, subtract)
+    if not changes and partitions is None:
         raise typer.BadParameter("nothing to change: give --partitions, --set, --unset, --append or --subtract")
     with session.client() as client:
         describe_existing(client, [name])
-        if operations:
-            alter_configs(client, name, operations, dry_run=dry_run)
+        if changes:
+            config_requests.alter(client, "topic", name, changes, dry_run=dry_run)
         if partitions is not None:
             add_partitions(client, name, partitions, dry_run=dry_run)
     status = "valid" if dry_run else "altered"
     session.output.result([{"name": name, "status": status}], ("NAME", "STATUS"), [(name, status)])
-
-
-def alter_configs(client: Any, name: str, operations: dict[str, tuple[str, str | None]], *, dry_run: bool) -> None:
-    """IncrementalAlterConfigs for one topic; the broker judges the names and values."""
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=operations)
-    answer = retried(lambda: client.alter_configs([resource], validate_only=dry_run, raise_on_unknown=False))
-    outcome = answer["topic"][name]
-    if outcome != "OK":
-        raise CommandFailed(f"topic {name}: {outcome}")
 
 
 def add_partitions(client: Any, name: str, count: int, *, dry_run: bool) -> None:

@@ -80,7 +80,7 @@ def _unescape(text: str) -> str:
             continue
         digits = text[index : index + _UNICODE_DIGITS]
         if len(digits) != _UNICODE_DIGITS or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-            raise ValueError(f"malformed \\uXXXX escape in {text!r}")
+            raise ValueError("malformed \\uXXXX escape")
         parts.append(chr(int(digits, 16)))
         index += _UNICODE_DIGITS
     # Characters outside the basic plane are written as two escapes, a UTF-16 surrogate pair.

@@ -22,6 +22,7 @@ PARTS_WITH_EXTRAS = (
     "pybroker/cli/",
     "pybroker/cluster/zookeeper_",
     "pybroker/pipeline/",
+    "pybroker/security/certificate_authority.py",
     "pybroker/security/tls_stores.py",
     "pybroker/testing/",
     "protocol/pybroker_protocol/construct_forms.py",

@@ -1,0 +1,128 @@
+"""``pybroker configs``: the settings of topics, brokers, their loggers, groups and subscriptions to client metrics.
+
+Owns: how a resource is named, and the shapes that are printed.  Quotas of users and clients are ``quotas``, passwords
+``users``.  Counterpart: kafka-configs.sh.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.config_requests import alter, changes_of, described
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.options import INT32_MAX, repeated
+from pybroker.cli.output import remark
+from pybroker.config.properties import parse_properties
+from pybroker.config.secret_files import exposure_of
+
+app = typer.Typer(
+    help="Describe and alter settings of topics, brokers, groups and client metrics.", no_args_is_help=True
+)
+
+Topic = Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Of this topic.")]
+Broker = Annotated[int | None, typer.Option("--broker", min=0, max=INT32_MAX, metavar="ID", help="Of this broker.")]
+BrokerDefaults = Annotated[bool, typer.Option("--broker-defaults", help="Of all brokers, where they have no own.")]
+BrokerLogger = Annotated[
+    int | None, typer.Option("--broker-logger", min=0, max=INT32_MAX, metavar="ID", help="Of this broker's loggers.")
+]
+Group = Annotated[str | None, typer.Option("--group", "-g", metavar="NAME", help="Of this group.")]
+ClientMetrics = Annotated[str | None, typer.Option("--client-metrics", metavar="NAME", help="Of this subscription.")]
+
+# What is not worth a line unless --all asks for it.
+_UNSET = {"DEFAULT_CONFIG"}
+_OF_BROKERS = {"STATIC_BROKER_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"}
+
+
+@admin_command(app, "describe")
+def describe_configs(
+    session: Session,
+    *,
+    topic: Topic = None,
+    broker: Broker = None,
+    broker_defaults: BrokerDefaults = False,
+    broker_logger: BrokerLogger = None,
+    group: Group = None,
+    client_metrics: ClientMetrics = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also what is not set for this resource.")] = False,
+) -> None:
+    """Show the settings of one resource and where each comes from; a secret has no value."""
+    kind, name = _resource(topic, broker, broker_defaults, broker_logger, group, client_metrics)
+    with session.client() as client:
+        entries = described(client, kind, name)
+    hidden = _UNSET if kind == "broker" else _UNSET | _OF_BROKERS
+    shown = [entry for entry in entries if everything or entry["source"] not in hidden]
+    rows = [(entry["name"], entry["value"], entry["source"]) for entry in shown]
+    session.output.result(shown, ("NAME", "VALUE", "SOURCE"), rows)
+
+
+@admin_command(app, "alter")
+def alter_configs(
+    session: Session,
+    *,
+    topic: Topic = None,
+    broker: Broker = None,
+    broker_defaults: BrokerDefaults = False,
+    broker_logger: BrokerLogger = None,
+    group: Group = None,
+    client_metrics: ClientMetrics = None,
+    settings: Annotated[list[str], repeated("--set", "-s", metavar="KEY=VALUE", help="Set a setting.")],
+    file: Annotated[
+        str | None,
+        typer.Option("--set-from", metavar="FILE", help="Set what a properties file says, - is stdin: for secrets."),
+    ] = None,
+    unset: Annotated[list[str], repeated("--unset", "-d", metavar="KEY", help="Back to the default.")],
+    append: Annotated[list[str], repeated("--append", metavar="KEY=VALUE", help="Add to a list.")],
+    subtract: Annotated[list[str], repeated("--subtract", metavar="KEY=VALUE", help="Take from a list.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, change nothing.")] = False,
+) -> None:
+    """Change the settings of one resource, all of them or none."""
+    kind, name = _resource(topic, broker, broker_defaults, broker_logger, group, client_metrics)
+    changes = changes_of(settings, unset, append, subtract, None if file is None else _read(file))
+    if not changes:
+        raise typer.BadParameter("nothing to change: give --set, --set-from, --unset, --append or --subtract")
+    with session.client() as client:
+        alter(client, kind, name, changes, dry_run=dry_run)
+    status = "valid" if dry_run else "altered"
+    document = [{"resource": kind, "name": name, "status": status}]
+    session.output.result(document, ("RESOURCE", "NAME", "STATUS"), [(kind, name or "<default>", status)])
+
+
+def _resource(
+    topic: str | None,
+    broker: int | None,
+    broker_defaults: bool,
+    broker_logger: int | None,
+    group: str | None,
+    client_metrics: str | None,
+) -> tuple[str, str]:
+    """Kind and name of what was named; ``typer.BadParameter`` unless that is one thing."""
+    named = {
+        "topic": topic,
+        "broker": "" if broker_defaults else broker,
+        "broker-logger": broker_logger,
+        "group": group,
+        "client-metrics": client_metrics,
+    }
+    found = [(kind, str(name)) for kind, name in named.items() if name is not None]
+    if len(found) != 1 or (broker_defaults and broker is not None):
+        raise typer.BadParameter(
+            "name one resource: --topic, --broker, --broker-defaults, --broker-logger, --group or --client-metrics"
+        )
+    return found[0]
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        if path == "-":
+            return parse_properties(sys.stdin.read())
+        with open(path, encoding="utf-8") as file:
+            settings = parse_properties(file.read())
+    except ValueError as error:
+        raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
+    if (warning := exposure_of(path, "settings")) is not None and any("password" in key for key in settings):
+        remark(f"pybroker: {warning}")
+    return settings

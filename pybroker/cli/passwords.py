@@ -1,0 +1,24 @@
+"""A password from whoever runs a command: asked for at a terminal, else the first line of standard input.
+
+Owns: asking.  A password is never an argument, because every user of the machine may read those.
+"""
+
+from __future__ import annotations
+
+import sys
+from getpass import getpass
+
+from pybroker.cli.failure import CommandFailed
+
+
+def read_password(what: str) -> str:
+    """The password, without its end of line; asked for twice at a terminal.  CommandFailed."""
+    if sys.stdin.isatty():
+        password = getpass(f"Password of {what}: ")
+        if password != getpass("Once more: "):
+            raise CommandFailed("the two passwords differ")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise CommandFailed("a password must not be empty")
+    return password

@@ -1,0 +1,169 @@
+"""``pybroker users``: who may log in by SCRAM: list, create, alter and delete.
+
+Owns: what is asked of a person, the salt, and the shapes that are printed.  The password does not leave this process:
+brokers are sent what follows from it (RFC 5802), and keep less.  Which users may be the broker says.
+Counterpart: kafka-configs.sh for users.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.options import repeated
+from pybroker.cli.passwords import read_password
+from pybroker.cli.wire_requests import ask
+from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, SHA_512
+from pybroker_protocol.errors import ErrorCode
+
+app = typer.Typer(help="Who may log in by SCRAM: list, create, alter and delete users.", no_args_is_help=True)
+
+_SALT_BYTES = 26  # as many as passes for an unknown user's
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The user, as it logs in: alice is the principal User:alice.")
+]
+Mechanisms = Annotated[
+    list[str], repeated("--mechanism", "-m", metavar="NAME", help=f"{' or '.join(MECHANISMS)}; repeatable.")
+]
+Iterations = Annotated[
+    int, typer.Option(min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="How often the password is hashed, by clients.")
+]
+
+
+@admin_command(app, "list")
+def list_users(
+    session: Session,
+    *,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="[NAME…]", help="Users by name.", default_factory=list, show_default=False),
+    ],
+) -> None:
+    """List users, all of them or those that are named, with their mechanisms."""
+    with session.client() as client:
+        users = _described(client, names)
+    if missing := [name for name in names if name not in users]:
+        raise CommandFailed(f"user {missing[0]}: {describe_error_code(ErrorCode.RESOURCE_NOT_FOUND)}")
+    shown = [
+        {"user": user, "mechanism": BY_TYPE[number].name, "iterations": iterations}
+        for user, credentials in sorted(users.items())
+        for number, iterations in sorted(credentials.items())
+    ]
+    session.output.result(shown, ("USER", "MECHANISM", "ITERATIONS"), [tuple(each.values()) for each in shown])
+
+
+@admin_command(app, "create")
+def create_user(
+    session: Session, *, name: Name, mechanisms: Mechanisms, iterations: Iterations = ITERATIONS_MIN
+) -> None:
+    """Create a user, who logs in by SCRAM-SHA-512 unless --mechanism says otherwise.
+
+    The password is asked for, or is the first line of standard input.
+    """
+    numbers = _numbers(mechanisms) or [SHA_512.type]
+    with session.client() as client:
+        if _described(client, [name]):
+            raise CommandFailed(f"user {name} exists; `pybroker users alter` sets another password")
+        _set_password(client, name, numbers, iterations)
+    _report(session, name, numbers, "created")
+
+
+@admin_command(app, "alter")
+def alter_user(
+    session: Session, *, name: Name, mechanisms: Mechanisms, iterations: Iterations = ITERATIONS_MIN
+) -> None:
+    """Set another password: of all mechanisms that the user has, or of those that are named.
+
+    The password is asked for, or is the first line of standard input.  Whoever is connected stays so.
+    """
+    with session.client() as client:
+        numbers = _numbers(mechanisms) or _existing(client, name)
+        _existing(client, name)
+        _set_password(client, name, numbers, iterations)
+    _report(session, name, numbers, "altered")
+
+
+@admin_command(app, "delete")
+def delete_user(session: Session, *, name: Name, mechanisms: Mechanisms) -> None:
+    """Delete a user, or the mechanisms that are named.  Whoever is connected stays so."""
+    from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
+
+    with session.client() as client:
+        numbers = _numbers(mechanisms) or _existing(client, name)
+        for number in numbers:
+            _alter(client, name, deletions=[ScramCredentialDeletion(name=name, mechanism=number)])
+    _report(session, name, numbers, "deleted")
+
+
+def _numbers(mechanisms: Sequence[str]) -> list[int]:
+    unknown = [name for name in mechanisms if name.upper() not in MECHANISMS]
+    if unknown:
+        raise typer.BadParameter(f"no such mechanism: {unknown[0]}; there are {', '.join(MECHANISMS)}")
+    return [MECHANISMS[name.upper()].type for name in dict.fromkeys(mechanisms)]
+
+
+def _described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Iterations by mechanism of the users that exist, all or those named."""
+    from pybroker_protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+        UserName,
+    )
+
+    users = [UserName(name=name) for name in dict.fromkeys(names)] or None
+    reply = retried(lambda: ask(client, DescribeUserScramCredentialsRequest(users=users)))
+    _raise_error("users", reply)
+    found: dict[str, dict[int, int]] = {}
+    for result in reply.results:
+        if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:
+            _raise_error(f"user {result.user}", result)
+            known = [info for info in result.credential_infos if info.mechanism in BY_TYPE]
+            found[result.user] = {info.mechanism: info.iterations for info in known}
+    return found
+
+
+def _existing(client: Any, name: str) -> list[int]:
+    """The mechanisms that the user has."""
+    found = _described(client, [name])
+    if name not in found:
+        raise CommandFailed(f"user {name}: {describe_error_code(ErrorCode.RESOURCE_NOT_FOUND)}")
+    return sorted(found[name])
+
+
+def _set_password(client: Any, name: str, numbers: Sequence[int], iterations: int) -> None:
+    from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
+    password = read_password(name).encode()
+    for number in numbers:
+        salt = secrets.token_bytes(_SALT_BYTES)
+        salted = BY_TYPE[number].salted(password, salt, iterations)
+        upsertion = ScramCredentialUpsertion(
+            name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+        )
+        _alter(client, name, upsertions=[upsertion])
+
+
+def _alter(client: Any, name: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()) -> None:
+    """One change: Kafka takes no two of one user in a request."""
+    from pybroker_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+
+    request = AlterUserScramCredentialsRequest(deletions=list(deletions), upsertions=list(upsertions))
+    reply = retried(lambda: ask(client, request))
+    for result in reply.results:
+        _raise_error(f"user {name}", result)
+
+
+def _raise_error(what: str, answer: Any) -> None:
+    if answer.error_code:
+        raise CommandFailed(f"{what}: {answer.error_message or describe_error_code(answer.error_code)}")
+
+
+def _report(session: Session, name: str, numbers: Sequence[int], status: str) -> None:
+    shown = [{"user": name, "mechanism": BY_TYPE[number].name, "status": status} for number in numbers]
+    session.output.result(shown, ("USER", "MECHANISM", "STATUS"), [tuple(each.values()) for each in shown])
