@@ -22,6 +22,7 @@ from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.departures import Departures
+from pybroker.cluster.founding import NO_USERS, tell_of_users_passed_over
 from pybroker.cluster.image import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
     from pybroker.cluster.controller_channel import ControllerChannel
     from pybroker.cluster.decisions.brokers import FoundReplicas
+    from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.standalone import Standalone
@@ -83,6 +85,7 @@ class BrokerServer:
     ``on_failure()`` is called when no log dir is left: then the process must end with exit code 1.
     ``own_process``: the process is there for the broker alone.  Then logs are cleaned by a process beside it, else on
     a thread with a small budget; and the loop may keep a processor awake for a client (``net/busy_poll``).
+    ``first_users`` are those of SCRAM that a cluster begins with which this broker founds.
     """
 
     def __init__(
@@ -92,8 +95,10 @@ class BrokerServer:
         *,
         own_process: bool = False,
         env: Env | None = None,
+        first_users: Users = NO_USERS,
     ) -> None:
         self.config = config
+        self._first_users = first_users
         self._env = env  # None: that of the running loop
         self._own_process = own_process
         self.services = Services()
@@ -121,11 +126,15 @@ class BrokerServer:
         config, services = self.config, self.services
         env = self._env or loop_env()
         listeners = listeners_of(config)
+        listener_of_brokers = inter_broker_listener(config, listeners)
+        metadata = MetadataCache()
+        self._authorize(env, metadata)
+        # Before anything is written: whose keys or passwords are wrong begins nothing.
+        around = Surroundings(ImageUsers(metadata), env.random, b"")
+        self._open_doors = doors = Doors(config, listeners, around)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
         self._broker_epoch = logs.clean_broker_epoch()
-        metadata = MetadataCache()
-        listener_of_brokers = inter_broker_listener(config, listeners)
         protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
         self._membership = membership = open_membership(
             env,
@@ -134,8 +143,10 @@ class BrokerServer:
             str(logs.metadata_dir),
             logs.partition_count,
             lambda follower, node_id, secret: self._connect(env, follower, node_id, protocol_of_brokers, secret),
+            self._first_users,
         )
         membership.load()
+        tell_of_users_passed_over(membership.loaded_image, self._first_users)
         check_nothing_is_lost(config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
         logs.set_cluster(membership.cluster_id, membership.node_id)
@@ -147,12 +158,11 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = membership.controller
-        self._authorize(env, metadata)
         channel = membership.channel
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
-        doors = self._doors(env, listeners, membership, metadata, listener_of_brokers)
+        self._let_brokers_in(doors, around, membership, listener_of_brokers)
         endpoints = await self._listen(sockets, listeners, doors)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
@@ -201,26 +211,28 @@ class BrokerServer:
     async def _listen(self, sockets: SocketServer, listeners: list[Listener], doors: Doors) -> dict[str, Endpoint]:
         """Bind all listeners: what clients of each are told."""
         endpoints: dict[str, Endpoint] = {}
+        unguarded: list[str] = []
         for listener in listeners:
             bound = await sockets.listen(listener.name, listener.host, listener.port, doors[listener.name])
             host, port = listener.advertised(bound.port)
             endpoints[listener.name] = Endpoint(host, port, listener.security_protocol_id)
             self.endpoints.append(AdvertisedListener(listener.name, host, port))
+            if bound.reaches_beyond_this_machine and not doors[listener.name].knows_who_comes:
+                unguarded.append(listener.name)
+        if unguarded:
+            log.warning(
+                "anybody who reaches this machine may do anything here: nobody has to log in at %s",
+                ", ".join(unguarded),
+            )
         return endpoints
 
-    def _doors(
-        self,
-        env: Env,
-        listeners: list[Listener],
-        membership: Standalone | ClusterMember,
-        metadata: MetadataCache,
-        listener_of_brokers: str,
-    ) -> Doors:
-        """What stands behind the listeners."""
-        cluster = None if membership.is_alone else ClusterLogin(membership.secret, env.random)
-        around = Surroundings(ImageUsers(metadata), env.random, membership.secret, cluster)
-        self._open_doors = Doors(self.config, listeners, around, None if cluster is None else listener_of_brokers)
-        return self._open_doors
+    def _let_brokers_in(
+        self, doors: Doors, around: Surroundings, membership: Standalone | ClusterMember, listener_of_brokers: str
+    ) -> None:
+        """Who knows the cluster's secret is one of its brokers."""
+        cluster = None if membership.is_alone else ClusterLogin(membership.secret, around.random)
+        around = around._replace(fake_key=membership.secret, cluster=cluster)
+        doors.know_the_cluster(around, None if cluster is None else listener_of_brokers)
 
     def _hold_clients_to_quotas(self, metadata: MetadataCache) -> None:
         self._close_what_was_built.append(metadata.subscribe(self._follow_client_quotas))

@@ -14,13 +14,19 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pybroker.cli.standard_streams import silence_stdout
+from pybroker.cluster.founding import NO_USERS
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
+from pybroker.config.secret_files import tell_of_exposure
 from pybroker.server import BrokerServer
 from pybroker.storage.results import StorageError
+
+if TYPE_CHECKING:
+    from pybroker.cluster.founding import Users
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -35,8 +41,11 @@ def run_broker(
     config_file: str | None,
     settings: Sequence[tuple[str, str]],
     dev: bool,
+    add_scram: Sequence[str] = (),
 ) -> int:
     """Run a broker in this process until SIGTERM or SIGINT; the exit code.
+
+    ``add_scram`` are users that a new cluster begins with, or ``@FILE`` with a user in each line.
 
     0 after a clean shutdown, 1 when the start failed or no log dir is left.
     """
@@ -46,13 +55,35 @@ def run_broker(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
         )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(config))
+            return runner.run(_serve(config, _first_users(add_scram)))
     except (ConfigError, StorageError, StoreError, OSError) as error:
         print(f"pybroker: {error}", file=sys.stderr)
         return 1
 
 
-async def _serve(config: BrokerConfig) -> int:
+def _first_users(add_scram: Sequence[str]) -> Users:
+    """The users that ``--add-scram`` names; ConfigError."""
+    if not add_scram:
+        return NO_USERS
+    from pybroker.security.first_users import first_users
+
+    return first_users([user for text in add_scram for user in (_lines(text[1:]) if text[:1] == "@" else [text])])
+
+
+def _lines(path: str) -> list[str]:
+    """The lines of a file that are neither empty nor comments; ConfigError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except UnicodeDecodeError:
+        raise ConfigError(f"--add-scram: {path} is not UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"--add-scram: {path} cannot be read: {error.strerror}") from error
+    tell_of_exposure(path, "passwords")
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+async def _serve(config: BrokerConfig, first_users: Users) -> int:
     stopping = asyncio.Event()
     exit_code = 0
 
@@ -61,7 +92,7 @@ async def _serve(config: BrokerConfig) -> int:
         exit_code = 1
         stopping.set()
 
-    server = BrokerServer(config, on_failure=fail, own_process=True)
+    server = BrokerServer(config, on_failure=fail, own_process=True, first_users=first_users)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)

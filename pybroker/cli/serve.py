@@ -74,6 +74,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="start though the metadata's store has lost acknowledged changes; unknown partitions are put aside",
     )
     parser.add_argument(
+        "--add-scram",
+        metavar="USER",
+        action="append",
+        default=[],
+        help="a user that a new cluster begins with, as SCRAM-SHA-512=[name=alice,password=...], repeatable; "
+        "better @FILE with a user a line, since everybody on this machine sees a command's arguments",
+    )
+    parser.add_argument(
         "--workers",
         metavar="N",
         type=parse_count,
@@ -99,6 +107,7 @@ def run_serve(arguments: Sequence[str]) -> int:
             config_file=options.config,
             settings=options.settings,
             dev=options.dev,
+            add_scram=options.add_scram,
         )
     return run_broker(
         listen=options.listen,
@@ -106,4 +115,5 @@ def run_serve(arguments: Sequence[str]) -> int:
         config_file=options.config,
         settings=options.settings,
         dev=options.dev,
+        add_scram=options.add_scram,
     )

@@ -42,6 +42,7 @@ def run_workers(
     config_file: str | None,
     settings: Sequence[tuple[str, str]],
     dev: bool,
+    add_scram: Sequence[str] = (),
 ) -> int:
     """Run the workers until SIGTERM or SIGINT; the exit code: 1 when one could not start."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
@@ -55,6 +56,7 @@ def run_workers(
         return 1
     common = [*COMMAND, *(("--config", config_file) if config_file else ()), *(("--dev",) if dev else ())]
     common += [word for name, value in settings if name not in _OWN for word in ("--set", f"{name}={value}")]
+    common += [word for user in add_scram for word in ("--add-scram", user)]
     factors = {name: value for name, value in internal_topic_factors(count).items() if not config.is_set(name)}
     common += [word for name, value in factors.items() for word in ("--set", f"{name}={value}")]
     common += ["--set", f"pybroker.metadata={url}"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster import sqlite_store
-from pybroker.cluster.founding import Founding, new_cluster, new_cluster_id
+from pybroker.cluster.founding import NO_USERS, Founding, new_cluster, new_cluster_id
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.standalone import Standalone
@@ -22,6 +22,7 @@ from pybroker.storage.files.checkpoints import read_meta_properties
 
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember
+    from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.metadata_store import MetadataStore
     from pybroker.cluster.peers import Peers
@@ -40,15 +41,17 @@ def open_membership(
     metadata_dir: str,
     partition_count: int,
     connect: Callable[[MetadataFollower, int, bytes], Peers],
+    first_users: Users = NO_USERS,
 ) -> Standalone | ClusterMember:
     """This broker's place in its cluster, which may be the broker alone; StoreError when the directory is another's.
 
     ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.
-    ``connect(follower, node_id, secret)`` makes the way to the other brokers.  Nothing is opened yet: ``load`` does.
+    ``connect(follower, node_id, secret)`` makes the way to the other brokers; ``first_users`` are a new cluster's.
+    Nothing is opened yet: ``load`` does.
     """
     url = config["pybroker.metadata"]
     if url is None:
-        return open_standalone(env, config, cache, metadata_dir, partition_count)
+        return open_standalone(env, config, cache, metadata_dir, partition_count, first_users)
     from pybroker.cluster.cluster_member import ClusterMember
 
     meta = read_meta_properties(Path(metadata_dir)) or {}
@@ -57,7 +60,7 @@ def open_membership(
     def found() -> Founding:
         if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
             _check_nothing_is_left_behind(config, metadata_dir, url, partition_count)
-        return _found(env, metadata_dir, meta, node_id)
+        return _found(env, metadata_dir, meta, node_id, first_users)
 
     return ClusterMember(
         env,
@@ -102,7 +105,12 @@ def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache,
 
 
 def open_standalone(
-    env: Env, config: BrokerConfig, cache: MetadataCache, metadata_dir: str, partition_count: int = 0
+    env: Env,
+    config: BrokerConfig,
+    cache: MetadataCache,
+    metadata_dir: str,
+    partition_count: int = 0,
+    first_users: Users = NO_USERS,
 ) -> Standalone:
     """The broker with the store in ``metadata_dir``; see ``open_membership``.
 
@@ -116,7 +124,7 @@ def open_standalone(
     def found() -> Founding:
         if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
             _check_nothing_is_forgotten(config, metadata_dir, partition_count)
-        return _found(env, metadata_dir, meta, node_id)
+        return _found(env, metadata_dir, meta, node_id, first_users)
 
     return Standalone(env, config, cache, store, node_id, found)
 
@@ -176,11 +184,11 @@ def _check_nothing_is_left_behind(config: BrokerConfig, metadata_dir: str, url: 
     )
 
 
-def _found(env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int) -> Founding:
+def _found(env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int, first_users: Users) -> Founding:
     cluster_id = meta.get("cluster.id")
     kraft_log_dir = Path(metadata_dir) / KRAFT_LOG_DIR
     if not kraft_log_dir.is_dir():
-        return new_cluster(cluster_id or new_cluster_id(env.new_uuid))
+        return new_cluster(cluster_id or new_cluster_id(env.new_uuid), first_users)
     if cluster_id is None:
         raise StoreError(f"{kraft_log_dir} is there, but no meta.properties that says whose it is")
     from pybroker.cluster.kraft_takeover import read_kraft_metadata

@@ -35,6 +35,8 @@ from pybroker.env import Clock
 
 log = logging.getLogger(__name__)
 
+# Brokers of several users may share a file by their group.
+_MODE: Final = 0o660
 WRITER_SUFFIX: Final = "-writer"
 _WRITER_BYTES: Final = 64
 _STAMP: Final = struct.Struct("=II")
@@ -189,6 +191,7 @@ class SharedSqliteWorker:
     def open(self) -> None:
         """Open the file and begin a session; StoreError."""
         try:
+            sqlite_tables.guard(self._path, _MODE)
             self._connection = connection = sqlite3.connect(
                 self._path,
                 isolation_level=None,

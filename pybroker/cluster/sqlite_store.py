@@ -77,6 +77,7 @@ class SqliteStore:
                 raise
 
     def _open(self) -> None:
+        sqlite_tables.guard(self._path)
         self._connection = connection = sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, cached_statements=32
         )

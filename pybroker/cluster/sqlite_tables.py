@@ -1,17 +1,21 @@
 """Keys, values and versions in SQLite: the tables that every metadata store of SQLite has, and transactions on them.
 
-Owns: the schema's versions, what is refused at open, and reading and writing keys.  Owns no thread and no connection.
+Owns: the schema's versions, who may read a file, what is refused at open, and reading and writing keys.  Owns no thread
+and no connection.
 Schema 1 is what one broker needs.  Schema 2 has tables besides for brokers that share the file (``sqlite_sessions``,
 ``sqlite_history``): a file gets them when it is shared for the first time.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from pybroker.cluster.metadata_store import ABSENT, Entry, StoreError, Transaction
+from pybroker.config.secret_files import tell_of_exposure
 
 SCHEMA_VERSION: Final = 1
 SHARED_SCHEMA_VERSION: Final = 2
@@ -34,6 +38,17 @@ _PUT: Final = """
 INSERT INTO entries VALUES (?, ?, 0, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value,
 version = CASE ephemeral WHEN excluded.ephemeral THEN version + 1 ELSE 0 END, ephemeral = excluded.ephemeral
 """
+
+
+def guard(path: str, mode: int = 0o600) -> None:
+    """Let a new file be read by those of ``mode`` alone, and tell where everybody may read one that is there.
+
+    It holds the cluster's secret, and by what users prove their passwords.  SQLite's files beside it have its mode.
+    """
+    # Only where there is none: whoever closes a file gives up the locks that this process has on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    tell_of_exposure(path, "the cluster's secrets")
 
 
 def check_schema(connection: sqlite3.Connection, path: str) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pybroker import limits
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
+from pybroker.config.secret_files import tell_of_exposure
 from pybroker.net.connection import Connection
 from pybroker.net.login_connection import LoginConnection
 from pybroker.security.login import Login
@@ -60,6 +61,11 @@ class Door:
         self.tls = tls
         self._asks = asks
         self._receive_bytes_max = receive_bytes_max
+
+    @property
+    def knows_who_comes(self) -> bool:
+        """Whether nobody is served without a login or a certificate."""
+        return self._asks or (self.tls is not None and self.tls.wants_certificates)
 
     def connection(self, processor: Processor) -> asyncio.BufferedProtocol:
         """The connection of a socket that was accepted; where new ones may have to wait, one at the door."""
@@ -112,14 +118,16 @@ class ImageUsers:
 
 
 class Doors:
-    """The doors of all listeners; ``serving_brokers`` is the name of the listener by which other brokers come."""
+    """The doors of all listeners.  Raises ConfigError, before anything of the broker is made, for what none can be.
 
-    def __init__(
-        self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings, serving_brokers: str | None
-    ) -> None:
+    ``around`` may lack the cluster's secret, until ``know_the_cluster``.
+    """
+
+    def __init__(self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings) -> None:
+        self._config = config
         self._listeners = {listener.name: listener for listener in listeners}
         self._around = around
-        self._serving_brokers = serving_brokers
+        self._serving_brokers: str | None = None  # the name of the listener by which other brokers come
         self._doors = {
             listener.name: Door(
                 listener.name,
@@ -130,6 +138,13 @@ class Doors:
             )
             for listener in listeners
         }
+        _tell_of_exposed_keys(config, listeners)
+
+    def know_the_cluster(self, around: Surroundings, serving_brokers: str | None) -> None:
+        """The cluster's secret is known, and the listener by which its other brokers come."""
+        self._around, self._serving_brokers = around, serving_brokers
+        for name, listener in self._listeners.items():
+            self._doors[name].mechanisms = self._mechanisms(listener, self._config)
 
     def __getitem__(self, listener: str) -> Door:
         return self._doors[listener]
@@ -163,6 +178,16 @@ class Doors:
         if serves_brokers and self._around.cluster is not None:
             return BrokerMechanisms(self._around.cluster)
         return None
+
+
+def _tell_of_exposed_keys(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
+    """Once: certificates are read again whenever a setting changes."""
+    if any(listener.has_tls for listener in listeners):
+        from pybroker.security.tls_stores import key_in_the_clear
+
+        files = {key_in_the_clear(ListenerSettings(config, each.name)) for each in listeners if each.has_tls}
+        for file in sorted(file for file in files if file is not None):
+            tell_of_exposure(file, "a private key")
 
 
 def _tls(listener: Listener, config: BrokerConfig) -> Tls | None:

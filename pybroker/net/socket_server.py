@@ -45,6 +45,12 @@ class Listener:
         self.port = port
         self.server: asyncio.Server | None = None
 
+    @property
+    def reaches_beyond_this_machine(self) -> bool:
+        """Whether it is bound to an address that other machines may reach."""
+        hosts = [sock.getsockname()[0] for sock in (self.server.sockets if self.server is not None else ())]
+        return not all(host == "::1" or host.startswith("127.") for host in hosts)
+
 
 class SocketServer:
     """See the module's docstring.  Lives on one loop; nothing of it is called from another thread."""

@@ -66,6 +66,18 @@ class Tls(NamedTuple):
     subject: str
     mapper: PrincipalMapper
 
+    @property
+    def wants_certificates(self) -> bool:
+        """Whether no client is served without one."""
+        return self.server.verify_mode is ssl.CERT_REQUIRED
+
+
+def key_in_the_clear(settings: ListenerSettings) -> str | None:
+    """The file with the listener's private key, where that is not encrypted."""
+    location: str | None = settings.get("ssl.keystore.location")
+    in_the_clear = settings.get("ssl.keystore.type").upper() == "PEM" and settings.get("ssl.key.password") is None
+    return location if in_the_clear else None
+
 
 def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
     """The listener's TLS; raises ConfigError.
