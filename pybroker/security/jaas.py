@@ -35,6 +35,12 @@ class LoginModule(NamedTuple):
     options: dict[str, str]
 
 
+def quoted(text: str) -> str:
+    """``text`` as one token, whatever is in it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def parse(text: str) -> list[LoginModule]:
     """The entries of one value; JaasError for what is none, and for none at all."""
     tokens = _tokens(text)

@@ -1,6 +1,6 @@
 """Brokers inside of the caller's process, for tests: one alone, or several that are a cluster.
 
-``Broker`` and ``Cluster`` are imported at first use, so that loading the pytest plugin costs nothing.
+``Broker``, ``Cluster`` and ``Security`` are imported at first use, so that loading the pytest plugin costs nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pybroker.testing.broker import Broker as Broker
     from pybroker.testing.cluster import Cluster as Cluster
+    from pybroker.testing.security import Security as Security
 
-__all__ = ["Broker", "Cluster"]
+__all__ = ["Broker", "Cluster", "Security"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from pybroker.testing.cluster import Cluster
 
         return Cluster
+    if name == "Security":
+        from pybroker.testing.security import Security
+
+        return Security
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

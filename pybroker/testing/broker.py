@@ -32,12 +32,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pybroker.cluster.founding import NO_USERS
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.loop_env import loop_env
 from pybroker.server import BrokerServer
 
 if TYPE_CHECKING:
     from pybroker.testing.mortal_env import Mortality
+    from pybroker.testing.security import Security
 
 T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -55,6 +57,9 @@ class Broker:
     lives in a temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.  Settings are
     Kafka's text, or numbers and bools; anything else is a ``TypeError``.  ``data_dir`` may name several
     directories with commas, as ``--data-dir`` does.
+
+    ``security`` has clients speak TLS, log in, or both: ``Broker(security=Security("SASL_SSL"))``, or only the
+    protocol's name, with keys and users that end with the broker.  ``client_settings`` is what clients need then.
     """
 
     def __init__(
@@ -64,10 +69,12 @@ class Broker:
         data_dir: str | Path | None = None,
         listen: str = "127.0.0.1:0",
         loop_factory: LoopFactory | None = None,
+        security: Security | str | None = None,
     ) -> None:
         self._settings = texts(settings)
+        self._security = security = _security(security)
         self._given_dir = Path(data_dir) if data_dir is not None else None
-        self._listen = listen
+        self._listen = listen if security is None or "://" in listen else f"{security.protocol}://{listen}"
         self._loop_factory = loop_factory or _fast_loop
         self._mortality: Mortality | None = None  # of a broker that can be killed (``ClusterNode``)
         self._life: _Life | None = None
@@ -131,6 +138,24 @@ class Broker:
         assert directory is not None, "the broker is not running"
         return directory
 
+    @property
+    def certificates(self) -> Path:
+        """Where ``ca.pem`` lies, whom to trust, and with ``client_auth`` ``<user>.pem``: key and certificate."""
+        assert self._security is not None, "the broker has no security of its own"
+        return self._security.certificates_in(self._keys_dir())
+
+    def client_settings(self, library: str, *, user: str | None = None, mechanism: str | None = None) -> dict[str, Any]:
+        """What a client needs: ``KafkaProducer(**broker.client_settings("kafka-python"))``.
+
+        ``library`` is kafka-python, aiokafka, confluent-kafka or java; ``user`` one of ``security``'s, the first if it
+        is None; ``mechanism`` PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, the last if it is None.  ValueError for others.
+        """
+        from pybroker.security.client_access import ClientAccess
+
+        if self._security is None:
+            return ClientAccess(self.bootstrap).settings(library)
+        return self._security.access(self.bootstrap, self._keys_dir(), user, mechanism).settings(library)
+
     def create_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, Setting] | None = None) -> None:
         """Create a topic without a client.  Raises ValueError with Kafka's reason when the broker refuses."""
         from pybroker.cluster.operations import NewTopic
@@ -153,7 +178,13 @@ class Broker:
         assert self._life is None, "the broker has been started already"
         try:
             self._life = life = _Life(
-                self._settings, self._given_dir, self._listen, self._loop_factory, started, self._mortality
+                self._settings,
+                self._given_dir,
+                self._listen,
+                self._loop_factory,
+                started,
+                self._mortality,
+                self._security,
             )
             life.begin()
             self._server = started.result(_START_TIMEOUT_S)
@@ -165,6 +196,11 @@ class Broker:
     def _running(self) -> BrokerServer:
         assert self._server is not None, "the broker is not running"
         return self._server
+
+    def _keys_dir(self) -> Path:
+        assert self._life is not None, "the broker is not running"
+        assert self._life.keys_dir is not None
+        return self._life.keys_dir
 
     def _call(self, operation: Callable[[BrokerServer, Callable[[Any], None]], None]) -> Any:
         """Run an operation with a ``done`` callback on the broker's loop and wait for its result."""
@@ -200,8 +236,11 @@ class _Life:
         loop_factory: LoopFactory,
         started: Future[BrokerServer],
         mortality: Mortality | None,
+        security: Security | None,
     ) -> None:
         self._mortality = mortality
+        self._security = security
+        self.keys_dir: Path | None = None
         self.data_dir = given_dir
         self._is_temporary = given_dir is None
         self._settings = settings
@@ -260,6 +299,8 @@ class _Life:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
                 if self._is_temporary:
                     self.data_dir = Path(tempfile.mkdtemp(prefix="pybroker-"))
+                if self._security is not None:
+                    self.keys_dir = Path(tempfile.mkdtemp(prefix="pybroker-keys-"))
                 self._loop = runner.get_loop()
                 if self._is_over:  # said so before there was a loop to say it to
                     self._stopping.set()
@@ -267,17 +308,23 @@ class _Life:
         finally:
             if self._is_temporary and self.data_dir is not None:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
+            if self.keys_dir is not None:
+                shutil.rmtree(self.keys_dir, ignore_errors=True)
             _unended.discard(self)
 
     async def _serve(self) -> None:
         """One broker until ``_stopping`` is set: by whoever started it, or because its last log dir has failed."""
         started, stopping = self._started, self._stopping
+        settings, first_users = self._settings, NO_USERS
+        if self._security is not None and self.keys_dir is not None:
+            settings = {**self._security.prepare(self.keys_dir), **settings}
+            first_users = self._security.first_users()
         config = BrokerConfig.load(
-            listen=[self._listen], data_dir=str(self.data_dir), settings=list(self._settings.items()), dev=True
+            listen=[self._listen], data_dir=str(self.data_dir), settings=list(settings.items()), dev=True
         )
         mortality = self._mortality
         env = None if mortality is None else mortality.env(loop_env())
-        server = BrokerServer(config, on_failure=stopping.set, env=env)
+        server = BrokerServer(config, on_failure=stopping.set, env=env, first_users=first_users)
         start, stop = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
         try:
             await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -334,6 +381,17 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def _security(security: Security | str | None) -> Security | None:
+    """What is asked of clients, also by its protocol's name alone; ValueError for what cannot be."""
+    if security is None:
+        return None
+    from pybroker.testing.security import Security
+
+    wanted = Security(security) if isinstance(security, str) else security
+    wanted.check()
+    return wanted
 
 
 def texts(settings: Mapping[str, Setting] | None) -> dict[str, str]:

@@ -4,7 +4,8 @@ Owns: the fixtures.  Imports nothing but the standard library and pytest until a
 it in every project that has pybroker installed.
 
 ``kafka_broker``: one in-process broker per test run (and per xdist worker).  Override ``kafka_broker_settings`` to give
-it settings.  ``kafka_topic``: the name of a fresh topic, deleted after the test.
+it settings, and ``kafka_broker_security`` to have it ask who its clients are.  ``kafka_topic``: the name of a fresh
+topic, deleted after the test.
 
 ``kafka_cluster``: three in-process brokers that are one cluster, anew for each test, because tests kill them.  Override
 ``kafka_cluster_settings`` to give each of them settings.
@@ -21,6 +22,7 @@ import pytest
 if TYPE_CHECKING:
     from pybroker.testing.broker import Broker, Setting
     from pybroker.testing.cluster import Cluster
+    from pybroker.testing.security import Security
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +32,19 @@ def kafka_broker_settings() -> Mapping[str, Setting]:
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(kafka_broker_settings: Mapping[str, Setting]) -> Iterator[Broker]:
+def kafka_broker_security() -> Security | str | None:
+    """What ``kafka_broker`` asks of its clients, such as "SASL_SSL"; override it in a conftest."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(
+    kafka_broker_settings: Mapping[str, Setting], kafka_broker_security: Security | str | None
+) -> Iterator[Broker]:
     """A running in-process broker; ``kafka_broker.bootstrap`` is what a client's ``bootstrap_servers`` takes."""
     from pybroker.testing.broker import Broker
 
-    with Broker(kafka_broker_settings) as broker:
+    with Broker(kafka_broker_settings, security=kafka_broker_security) as broker:
         yield broker
 
 
