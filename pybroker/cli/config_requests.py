@@ -60,7 +60,7 @@ def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
     from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
     resource = DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)
-    request = DescribeConfigsRequest(resources=[resource])
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False)
     (result,) = retried(lambda: ask(client, request, _node_id(kind, name), min_version=1)).results
     if result.error_code:
         raise CommandFailed(f"{kind} {name}: {result.error_message or describe_error_code(result.error_code)}")
