@@ -136,18 +136,7 @@ class BrokerServer:
         logs.start()
         self._broker_epoch = logs.clean_broker_epoch()
         protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
-        self._membership = membership = open_membership(
-            env,
-            config,
-            metadata,
-            str(logs.metadata_dir),
-            logs.partition_count,
-            lambda follower, node_id, secret: self._connect(env, follower, node_id, protocol_of_brokers, secret),
-            self._first_users,
-        )
-        membership.load()
-        tell_of_users_passed_over(membership.loaded_image, self._first_users)
-        check_nothing_is_lost(config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
+        membership = self._load_membership(env, logs, metadata, protocol_of_brokers)
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
         logs.set_cluster(membership.cluster_id, membership.node_id)
         found = logs.settle(membership.loaded_image.replica_places(membership.node_id))
@@ -191,6 +180,25 @@ class BrokerServer:
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
         self._is_serving = True
+
+    def _load_membership(
+        self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
+    ) -> Standalone | ClusterMember:
+        """This broker's place in its cluster, whose metadata is loaded."""
+        membership = open_membership(
+            env,
+            self.config,
+            metadata,
+            str(logs.metadata_dir),
+            logs.partition_count,
+            lambda follower, node_id, secret: self._connect(env, follower, node_id, listener_of_brokers, secret),
+            self._first_users,
+        )
+        self._membership = membership  # ``stop`` closes it, also where the load fails
+        membership.load()
+        tell_of_users_passed_over(membership.loaded_image, self._first_users)
+        check_nothing_is_lost(self.config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
+        return membership
 
     def _follow_settings(self, configs: ConfigService, doors: Doors, sockets: SocketServer) -> None:
         """Have settings of brokers that change hold at once, and refuse those that cannot."""
