@@ -1,32 +1,99 @@
 """What the runs have found, as a page.
 
-Owns: the page's words and the sums of runs.  Measures nothing.
+Owns: the page's words, and the sums of runs.  Runs that were made together are a series; series stay in `SERIES`, a
+line of JSON each, which is committed with the page, so that runs of other days and machines add up.  Measures nothing.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 PAGE: Final = Path(__file__).resolve().parent / "REPORT.md"
+SERIES: Final = PAGE.with_name("series.jsonl")
 NAMES: Final = {"pybroker": 'ours, `format("pybroker")`', "kafka": 'Spark\'s own, `format("kafka")`'}
 
 _HEAD: Final = """# Exactly once
 
-Written by `scripts/exactly-once --report` from its runs. A job on a standalone cluster of Spark (a master, two workers,
-an executor on each; all of it and the broker on one machine) reads a topic by `format("pybroker")`, divides its rows
-anew by their keys among four tasks and writes them to another topic in about fourteen micro-batches; in every third run
-it writes the counts of the keys instead, in mode `update`. In each run an executor, the Python process of a task, the
-driver and the broker are killed with -9, each once, in random order, at random moments while the job is at work; the
-driver as soon as a task of a micro-batch has committed. The driver and the broker are started again at once, a query
-that failed as well; executors and tasks are Spark's own business. In the end a reader of committed records compares the
-topic with what there should be, as multisets; of counts, each may be there once, and the last of each key must be.
-"Tasks skipped" are those that found their rows committed by an earlier attempt: each would have been written twice
-without its mark.
+Written by `scripts/exactly-once --report`, which adds its runs to those that were told before (`series.jsonl`). A job
+on a standalone cluster of Spark (a master, two workers, an executor on each; all of it and the broker on one machine)
+reads a topic by `format("pybroker")`, divides its rows anew by their keys among four tasks and writes them to another
+topic in about fourteen micro-batches; in every third run it writes the counts of the keys instead, in mode `update`. In
+each run an executor, the Python process of a task, the driver and the broker are killed with -9, each once, in random
+order, at random moments while the job is at work; the driver as soon as a task of a micro-batch has committed. The
+driver and the broker are started again at once, a query that failed as well; executors and tasks are Spark's own
+business. In the end a reader of committed records compares the topic with what there should be, as multisets; of
+counts, each may be there once, and the last of each key must be. "Tasks skipped" are those that found their rows
+committed by an earlier attempt: each would have been written twice without its mark.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Runs of one sink that were made together, summed up.
+
+    ``repeating`` counts the runs that repeated records; ``median_s`` are the seconds of a run, and ``restarts`` the
+    queries that ended with an error and were started again.
+    """
+
+    day: str
+    machine: str
+    sink: str
+    runs: int
+    kills: dict[str, int]
+    records: int
+    repeated: int
+    repeating: int
+    missing: int
+    skipped: int
+    median_s: float
+    restarts: int
+    note: str = ""
+
+
+def series_of(runs: Sequence[dict[str, Any]], day: str, machine: str, note: str = "") -> list[Series]:
+    """Each sink's runs, summed up."""
+    return [
+        _summed(sink, own, day, machine, note)
+        for sink in NAMES
+        if (own := [run for run in runs if run["sink"] == sink])
+    ]
+
+
+def _summed(sink: str, runs: Sequence[dict[str, Any]], day: str, machine: str, note: str) -> Series:
+    def total(name: str) -> int:
+        return sum(run[name] for run in runs)
+
+    return Series(
+        day=day,
+        machine=machine,
+        sink=sink,
+        runs=len(runs),
+        kills=dict(sorted(Counter(victim for run in runs for victim in run["kills"]).items())),
+        records=total("records"),
+        repeated=total("repeated"),
+        repeating=sum(run["repeated"] > 0 for run in runs),
+        missing=total("missing"),
+        skipped=total("skipped"),
+        median_s=round(median(run["seconds"] for run in runs), 1),
+        restarts=sum(len(run["failures"]) for run in runs),
+        note=note,
+    )
+
+
+def read_series(path: Path = SERIES) -> list[Series]:
+    """What was told before."""
+    return [Series(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write_series(series: Iterable[Series], path: Path = SERIES) -> None:
+    """Keep them for the next page."""
+    path.write_text("".join(f"{json.dumps(asdict(each), ensure_ascii=False)}\n" for each in series))
 
 
 def summary(outcome: dict[str, Any]) -> str:
@@ -40,32 +107,40 @@ def summary(outcome: dict[str, Any]) -> str:
     )
 
 
-def page(runs: Sequence[dict[str, Any]], machine: str) -> str:
-    """The page."""
-    rows = [_row(sink, [run for run in runs if run["sink"] == sink]) for sink in NAMES]
+def page(series: Sequence[Series]) -> str:
+    """The page: a line per series, and their sums by sink."""
+    days = [_row(each.day, each.sink, [each]) for each in series]
+    own = {sink: [each for each in series if each.sink == sink] for sink in NAMES}
+    sums = [_row("**all**", sink, some) for sink, some in own.items() if some]
     head = (
-        "| sink | runs | kills | records | repeated | in so many runs | missing | tasks skipped | a run, s "
+        "| day | sink | runs | kills | records | repeated | in so many runs | missing | tasks skipped | a run, s "
         "| queries started again |"
     )
-    table = "\n".join([head, "|---|---|---|---|---|---|---|---|---|---|", *rows])
-    return f"{_HEAD}\n{table}\n\n{_kills(runs)}\n\n{machine}\n"
+    table = "\n".join([head, "|---" * head.count(" |") + "|", *days, *sums])
+    notes = [f"{each.day}, {NAMES[each.sink]}: {each.note}" for each in series if each.note]
+    machines = [f"Machine: {machine}" for machine in dict.fromkeys(each.machine for each in series)]
+    return "\n\n".join([f"{_HEAD}\n{table}", _kills(series), *notes, *machines]) + "\n"
 
 
-def _row(sink: str, runs: Sequence[dict[str, Any]]) -> str:
-    cells = [
-        len(runs),
-        sum(len(run["kills"]) for run in runs),
-        sum(run["records"] for run in runs),
-        sum(run["repeated"] for run in runs),
-        sum(run["repeated"] > 0 for run in runs),
-        sum(run["missing"] for run in runs),
-        sum(run["skipped"] for run in runs),
-        f"{median(run['seconds'] for run in runs):.0f}" if runs else "-",
-        sum(len(run["failures"]) for run in runs),
+def _row(day: str, sink: str, series: Sequence[Series]) -> str:
+    seconds = sorted({each.median_s for each in series})
+    cells: list[int | str] = [
+        sum(each.runs for each in series),
+        sum(sum(each.kills.values()) for each in series),
+        sum(each.records for each in series),
+        sum(each.repeated for each in series),
+        sum(each.repeating for each in series),
+        sum(each.missing for each in series),
+        sum(each.skipped for each in series),
+        f"{seconds[0]:.0f}" if len(seconds) == 1 else f"{seconds[0]:.0f}–{seconds[-1]:.0f}",
+        sum(each.restarts for each in series),
     ]
-    return f"| {NAMES[sink]} | " + " | ".join(f"{each:,}" if isinstance(each, int) else each for each in cells) + " |"
+    shown = [each if isinstance(each, str) else f"{each:,}" for each in cells]
+    return f"| {' | '.join([day, NAMES[sink], *shown])} |"
 
 
-def _kills(runs: Sequence[dict[str, Any]]) -> str:
-    counted = Counter(victim for run in runs for victim in run["kills"])
+def _kills(series: Sequence[Series]) -> str:
+    counted: Counter[str] = Counter()
+    for each in series:
+        counted.update(each.kills)
     return "Killed in all: " + ", ".join(f"{victim} {count}" for victim, count in sorted(counted.items())) + "."

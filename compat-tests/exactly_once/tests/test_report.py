@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from exactly_once.report import page, summary
+from exactly_once.report import page, read_series, series_of, summary, write_series
 
 
 def run(sink: str, **others: Any) -> dict[str, Any]:
@@ -14,10 +15,22 @@ def run(sink: str, **others: Any) -> dict[str, Any]:
 
 
 def test_runs_of_a_sink_add_up() -> None:
-    text = page([run("pybroker"), run("pybroker", failures=["x"]), run("kafka", repeated=70)], "a machine")
-    assert '| ours, `format("pybroker")` | 2 | 4 | 2,000 | 0 | 0 | 0 | 6 | 12 | 1 |' in text
-    assert '| Spark\'s own, `format("kafka")` | 1 | 2 | 1,000 | 70 | 1 | 0 | 3 | 12 | 0 |' in text
+    runs = [run("pybroker"), run("pybroker", failures=["x"]), run("kafka", repeated=70)]
+    text = page(series_of(runs, "2026-11-24", "a machine"))
+    assert '| 2026-11-24 | ours, `format("pybroker")` | 2 | 4 | 2,000 | 0 | 0 | 0 | 6 | 12 | 1 |' in text
+    assert '| 2026-11-24 | Spark\'s own, `format("kafka")` | 1 | 2 | 1,000 | 70 | 1 | 0 | 3 | 12 | 0 |' in text
     assert "broker 3, driver 3" in text
+
+
+def test_series_of_several_days_add_up_and_keep_what_was_said_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "series.jsonl"
+    first = series_of([run("pybroker")] * 3, "2026-11-23", "a machine", "on a busy machine.")
+    write_series([*first, *series_of([run("pybroker", seconds=20.0)], "2026-11-24", "another machine")], path)
+    text = page(read_series(path))
+    assert '| 2026-11-23 | ours, `format("pybroker")` | 3 | 6 | 3,000 | 0 | 0 | 0 | 9 | 12 | 0 |' in text
+    assert '| **all** | ours, `format("pybroker")` | 4 | 8 | 4,000 | 0 | 0 | 0 | 12 | 12–20 | 0 |' in text
+    assert '2026-11-23, ours, `format("pybroker")`: on a busy machine.' in text
+    assert text.endswith("Machine: a machine\n\nMachine: another machine\n")
 
 
 def test_a_run_tells_whom_it_killed_and_why_queries_failed() -> None:
