@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from bench.context import Context, settle
-from bench.spark_load import Job
+from bench.spark_load import Job, SparkOutcome
 from bench.subprocesses import Generator
 
 
@@ -20,6 +20,11 @@ def alternate_formats(context: Context, formats: Sequence[str]) -> Iterator[Sequ
         yield formats if number % 2 == 0 else formats[::-1]
 
 
+def outcome_of(job: Job) -> SparkOutcome:
+    """Run a query in a Spark of its own."""
+    return SparkOutcome(**Generator.of_module("bench.spark_load", asdict(job)).outcome())
+
+
 def seconds_of(job: Job) -> float:
     """Run a query in a Spark of its own; returns its seconds."""
-    return float(Generator.of_module("bench.spark_load", asdict(job)).outcome()["seconds"])
+    return outcome_of(job).seconds

@@ -28,7 +28,7 @@ PARTS = {
     "spark": "the demo's Spark job over the flights (needs scripts/spark-setup)",
     "spark_read": '5 million records read by format("pybroker") and by Spark\'s connector, in batch and streaming',
     "spark_window": "5 million JSON events through a keyed window to a topic, exactly once, and by Spark's connector",
-    "spark_restart": "a stopped job is started again: from the session to its first output",
+    "spark_restart": "a stopped job is started again: from when Spark is up to its first output",
     "growth": "memory over five minutes of mixed load",
 }
 FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "growth")
