@@ -215,10 +215,8 @@ class _Claimant:
         self._client = client
         self._writer = writer
         self._topic = topic
-        self._producer = fenced(client, writer.claim)
+        self._producer = fenced(client, writer.claim, topic)
         self._group_metadata = group_metadata(client, writer.claim)
-        # An offset needs a topic that is there: a producer that asks for one has the broker make it, where it may.
-        self._producer.list_topics(topic, REQUEST_TIMEOUT_S)
 
     def claim(self, task: int, epoch: int) -> None:
         """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed."""
@@ -232,7 +230,7 @@ class _Claimant:
         self._check(read_marks(client, writer, range(found.slots)), epoch)
         announced = Claim(found.number + 1, False, writer.run, writer.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
-        _fence(client, writer, range(found.slots))
+        _fence(client, writer, range(found.slots), self._topic)
         marks = read_marks(client, writer, range(found.slots))
         self._check(marks, epoch)
         earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != writer.run}
@@ -258,18 +256,26 @@ class _Claimant:
 def fenced(
     client: Mapping[str, str],
     transactional_id: str,
+    topic: str,
     on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
 ) -> Producer:
-    """A producer of the id; whoever had it before has lost it, with the transaction that was open."""
+    """A producer of the id; whoever had it before has lost it, with the transaction that was open.
+
+    ``topic`` is one that it needs: where it is not there, asking for it has the broker make it, where it may.
+    """
     settings: dict[str, Any] = {**client, "transactional.id": transactional_id}
     if on_delivery is not None:
         settings |= {"on_delivery": on_delivery, "delivery.report.only.error": True}
     producer = Producer(settings)
+    # Also for a connection to stand: librdkafka looks for a coordinator at once then, else half a second later.  That
+    # to the bootstrap address, whose broker has no id, it gives up as soon as it has been told of the brokers.
+    if producer.list_topics(topic, REQUEST_TIMEOUT_S).orig_broker_id < 0:
+        producer.list_topics(topic, REQUEST_TIMEOUT_S)
     answered(producer.init_transactions, REQUEST_TIMEOUT_S)
     return producer
 
 
-def _fence(client: Mapping[str, str], writer: Writer, tasks: range) -> None:
+def _fence(client: Mapping[str, str], writer: Writer, tasks: range, topic: str) -> None:
     with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
-        for _ in pool.map(lambda task: fenced(client, writer.slot(task)), tasks):
+        for _ in pool.map(lambda task: fenced(client, writer.slot(task), topic), tasks):
             pass

@@ -251,7 +251,7 @@ class SlotWriter:
         if not write.is_single:
             claimed(client, writer, task, epoch, topic)
         # Ends an earlier attempt's transaction, so that the mark read behind it is the last one.
-        self._producer = fenced(client, writer.slot(task), self._on_delivery)
+        self._producer = fenced(client, writer.slot(task), topic, self._on_delivery)
         self._claim = NO_CLAIM if write.is_single else self._claim_after_registration()
         (self._mark,) = read_marks(client, writer, range(task, task + 1))
         self._group_metadata = group_metadata(client, writer.slot(task))

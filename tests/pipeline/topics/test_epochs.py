@@ -384,3 +384,24 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
             transactions.write_epoch(sink.of(), 0, 0, slow())
         assert sink.committed() == []
         transactions.close_idle()
+
+
+def test_a_producer_registers_as_soon_as_it_has_a_connection(sink: Sink) -> None:
+    """Asked before that, librdkafka looks for a coordinator half a second later, and says so."""
+    import logging
+
+    from pybroker.pipeline.topics.claims import fenced
+
+    said: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
+
+    logger = logging.Logger("client")
+    logger.addFilter(keep)
+    client: Any = {**sink.client, "debug": "eos", "logger": logger}
+    for number in range(6):
+        fenced(client, f"{sink.group}-{number}", sink.topic).poll(0)
+    assert any("Querying for transaction coordinator" in line for line in said)
+    assert not any("Unable to query for transaction coordinator" in line for line in said)

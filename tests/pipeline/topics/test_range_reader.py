@@ -28,6 +28,7 @@ class Played:
     """A client whose partition has records at ``offsets`` and ends at ``behind``; all of it comes in one go."""
 
     def __init__(self, offsets: list[int], behind: int) -> None:
+        self.settings: dict[str, str] = {}
         self._log = [*map(record, offsets), end(behind)]
         self._left: list[Any] = []
         self.assignments: list[int] = []
@@ -56,7 +57,12 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def start(offsets: list[int], behind: int) -> Played:
         client = Played(offsets, behind)
-        monkeypatch.setattr(range_reader, "Consumer", lambda _: client)
+
+        def made(settings: dict[str, str]) -> Played:
+            client.settings = settings
+            return client
+
+        monkeypatch.setattr(range_reader, "Consumer", made)
         return client
 
     yield start
@@ -108,3 +114,12 @@ def test_idle_consumers_hold_a_bounded_part_of_the_memory() -> None:
     from pybroker.pipeline.topics import range_reader
 
     assert range_reader.IDLE_CONSUMERS_MAX * range_reader.AHEAD_KBYTES <= 128 * 1024
+
+
+def test_a_consumer_asks_for_more_before_what_it_holds_is_taken(play: Any) -> None:
+    """librdkafka's own second would have a task wait that takes 16 MiB in a tenth of one."""
+    client = play([0], 1)
+    read(0, 1)
+    held_bytes = int(client.settings["queued.max.messages.kbytes"]) * 1024
+    pause_s = int(client.settings["fetch.queue.backoff.ms"]) / 1_000
+    assert held_bytes / pause_s > 500e6
