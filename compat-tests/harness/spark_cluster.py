@@ -19,6 +19,7 @@ import psutil
 from harness.child_process import ChildProcess
 from harness.process_tree import end
 from harness.waiting import wait_until
+from pybroker.pipeline.spark_home import spark_home
 
 HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 60.0
@@ -112,7 +113,7 @@ class SparkCluster:
         spec = find_spec("pyspark")
         assert spec is not None, "PySpark is not installed: run scripts/spark-setup"
         assert spec.origin is not None
-        home = Path(spec.origin).parent
+        home = spark_home() or Path(spec.origin).parent
         environment = {
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": HOST,

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pybroker.pipeline.jars import CONNECTOR, jars
+from pybroker.pipeline.spark_home import use_spark_home
 
 JVM_END_TIMEOUT_S = 60.0
 
@@ -57,6 +58,7 @@ def session(
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         # Tasks in Python run in this environment, whatever the first python3 of PATH is.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    use_spark_home()
     given = {name: value for name, value in settings.items() if name != "spark.jars"}
     made = SparkSession.builder.master(master).appName(app_name).config(map={**own, **given}).getOrCreate()
     made.sparkContext.setLogLevel("WARN")

@@ -44,3 +44,18 @@ def test_settings_are_passed_through_and_win(spark: Any) -> None:
     assert again.conf.get("spark.ui.enabled") == "false"
     assert again.conf.get("spark.sql.shuffle.partitions") == "3"
     assert again.range(1).selectExpr("current_timezone() AS zone").collect()[0].zone == "Europe/Vienna"
+
+
+@pytest.mark.jvm
+def test_tasks_import_the_pyspark_that_is_installed_and_no_zip(spark: Any) -> None:
+    import pyspark
+
+    def where(batches: Any) -> Any:
+        import pyarrow as pa
+        import pyspark as found
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"path": [found.__file__] * batch.num_rows})
+
+    (row,) = spark.range(1).mapInArrow(where, "path string").collect()
+    assert row.path == pyspark.__file__
