@@ -50,8 +50,8 @@ class Tables:
         given = {"subscribe": topic, "startingOffsets": "earliest", **options}
         return self._options(self.spark.readStream.format(form), given).load()
 
-    def save(self, rows: Any, **options: str) -> None:
-        self._options(rows.write.format("pybroker").mode("append"), options).save()
+    def save(self, rows: Any, form: str = "pybroker", **options: str) -> None:
+        self._options(rows.write.format(form).mode("append"), options).save()
 
     def start(self, rows: Any, name: str, **options: str) -> Any:
         writer = rows.writeStream.format("pybroker").option("checkpointLocation", str(self._work_dir / name))

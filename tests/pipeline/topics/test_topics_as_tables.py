@@ -75,6 +75,19 @@ def test_a_batch_written_is_a_batch_read(tables: Tables) -> None:
     assert [row.headers and [(h.key, bytes(h.value)) for h in row.headers] for row in found] == [[("h", b"x")], None]
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_option_topic_wins_over_the_column_and_a_row_without_either_is_refused(tables: Tables, form: str) -> None:
+    column, option = tables.topic(), tables.topic()
+    rows = tables.spark.createDataFrame([("v", column), ("w", None)], "value string, topic string").coalesce(1)
+    tables.save(rows, form, topic=option)
+    assert sorted(tables.committed(option)) == [b"v", b"w"]
+    tables.save(rows.where("topic is not null"), form)
+    assert tables.committed(column) == [b"v"]
+    with pytest.raises(Exception, match=r"(?i)null topic|a row has no topic"):
+        tables.save(rows, form)
+    assert tables.committed(option).count(b"w") == 1
+
+
 def test_a_column_that_no_record_has_is_refused(tables: Tables) -> None:
     rows = tables.spark.createDataFrame([(1,)], "value int")
     with pytest.raises(Exception, match="column value must be string or binary, is int"):
