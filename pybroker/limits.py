@@ -184,6 +184,10 @@ FOLDED_LOG_KINDS_OF_ONE = 20
 # anew when they are too many.
 AUTHORIZER_DECISIONS = 20_000
 
+# Keys of delegation tokens that a broker remembers, some 500 bytes each: those of who logged in last.  Each costs an
+# iterated hash, two milliseconds of a thread, when it is needed anew.
+TOKEN_KEYS_MAX = 10_000
+
 # ACLs that one request creates, or removes: MAX_RECORDS_PER_USER_OP of Kafka's controller.
 ACLS_PER_REQUEST = 10_000
 

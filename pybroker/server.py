@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
+from pybroker.cluster.delegation_tokens import DelegationTokens
 from pybroker.cluster.departures import Departures
 from pybroker.cluster.founding import NO_USERS, tell_of_users_passed_over
 from pybroker.cluster.image import (
@@ -147,6 +148,8 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = membership.controller
+        services.tokens = tokens = DelegationTokens(env, config, membership.controller, metadata)
+        self._close_what_was_built.append(tokens.close)
         channel = membership.channel
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
@@ -239,7 +242,7 @@ class BrokerServer:
     ) -> None:
         """Who knows the cluster's secret is one of its brokers."""
         cluster = None if membership.is_alone else ClusterLogin(membership.secret, around.random)
-        around = around._replace(fake_key=membership.secret, cluster=cluster)
+        around = around._replace(fake_key=membership.secret, cluster=cluster, tokens=self.services.tokens.logins)
         doors.know_the_cluster(around, None if cluster is None else listener_of_brokers)
 
     def _hold_clients_to_quotas(self, metadata: MetadataCache) -> None:

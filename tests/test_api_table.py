@@ -23,6 +23,8 @@ HANDLERS = Path(import_module("pybroker.handlers").__file__ or "").parent
 OPEN_TO_ALL = {
     "api_versions",
     "describe_cluster",
+    "expire_delegation_token",  # this and the next: of owner and renewers alone, and nobody can permit it to others
+    "renew_delegation_token",
     "get_telemetry_subscriptions",
     "push_telemetry",
     "sasl_authenticate",

@@ -72,6 +72,7 @@ class Broker:
 
     address: tuple[str, int]
     steps: list[Step] = field(default_factory=list)
+    greet: Callable[[Connection], None] | None = None  # what each connection begins with, not recorded
     _connections: list[Connection] = field(default_factory=list)
     _own: Connection | None = None
 
@@ -166,6 +167,8 @@ class Broker:
         """A further connection, from the address ``source`` if one is named; closed with the scenario."""
         connection = Connection(self.address, source)
         self._connections.append(connection)
+        if self.greet is not None:
+            self.greet(connection)
         return connection
 
     @contextmanager

@@ -83,7 +83,6 @@ INVALID_REQUEST, NOT_LEADER = "42", "6"
 RESOURCE_NOT_FOUND, UNACCEPTABLE_CREDENTIAL = "91", "93"
 
 NOT_SERVED_YET = (
-    *_unserved_keys((38, 39, 40, 41), "delegation tokens are not served yet"),
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
     *_unserved_keys((88, 89), "streams groups are not served yet"),
     *_unserved_keys((80, 81), "there is no KRaft quorum to change"),
@@ -104,6 +103,9 @@ _STILL_HELD = "what a member holds, not the target, and that a rebalance is due:
 _ONE_PLACE = "all that there is to say of a topic stands in one place, however often a request names the topic"
 _NOBODYS_ID = "an id that was given out, and comes with an instance's, is nobody's; Kafka fails on it"
 _OPAQUE = "records are not decoded unless a rule needs them; the header alone is judged"
+_OWNERS_ARE_USERS = (
+    "owners of tokens are users: Kafka lets the holder in as the user who has the name of whatever it is"
+)
 _NOT_THEIR_CLOCK = "no client may claim the broker's clock for its batch"
 _ABORTED_THERE = "those transactions are named that touch what is sent; Kafka names more, by the precision of its index"
 _REFUSED_TWICE = "{'error_code': 42, 'error_message': '<text>', 'resource_type': 2, 'resource_name': 'replaced-twice'}"
@@ -132,6 +134,7 @@ _A_TOPIC_READ = (
     "'last_stable_offset': 12, 'log_start_offset': 0, *",
 )
 _A_LISTED_OFFSET = (("*.error_code", "-1", "0"), ("*.leader_epoch", "-1", "0"))
+_NO_TOKEN = (("token_id", "'<token>'", "''"), ("hmac", "'<hmac>'", "b''"))
 _NO_REPLY = ("connection", "'no reply'", ABSENT)
 
 
@@ -148,6 +151,7 @@ MEANT: tuple[Meant, ...] = (
         "there is no listener of controllers: whoever decides is a broker, and is reached as one",
         ("nodes[*].listeners[name=CONTROLLER]", "{'name': 'CONTROLLER', *", ABSENT),
         ("nodes[*].listeners[name=PLAINTEXT]", ABSENT, "{'name': 'PLAINTEXT', *"),
+        ("nodes[*].listeners[name=SASL_PLAINTEXT]", ABSENT, "{'name': 'SASL_PLAINTEXT', *"),
     ),
     *each(
         "acls.what_is_no_acl",
@@ -171,6 +175,49 @@ MEANT: tuple[Meant, ...] = (
         ("error_code", ABSENT, "0"),
         ("error_message", ABSENT, "''"),
         ("resources", ABSENT, "[]"),
+    ),
+    # Delegation tokens.
+    *each(
+        "tokens.who_sees_and_makes_whose_tokens",
+        "CreateDelegationToken v3 (a group's)",
+        _OWNERS_ARE_USERS,
+        ("error_code", "0", "67"),
+        ("issue_timestamp_ms", "0", "-1"),
+        ("expiry_timestamp_ms", "1", "-1"),
+        ("max_timestamp_ms", "1", "-1"),
+        *_NO_TOKEN,
+    ),
+    *each(
+        "tokens.boundaries_of_tokens",
+        "CreateDelegationToken v3 (owner_principal_name: unknown)",
+        _OWNERS_ARE_USERS,
+        ("error_code", "0", "67"),
+        ("issue_timestamp_ms", "0", "-1"),
+        ("expiry_timestamp_ms", "60000", "-1"),
+        ("max_timestamp_ms", "60000", "-1"),
+        *_NO_TOKEN,
+    ),
+    *each(
+        "tokens.boundaries_of_tokens",
+        "CreateDelegationToken v3 (owner_principal_name: longest)",
+        _OWNERS_ARE_USERS,
+        ("error_code", "-1", "67"),
+        ("principal_type", "'User'", "''"),
+        ("principal_name", "'ANONYMOUS'", "'createdelegationtoken-*"),
+        ("token_requester_principal_name", "'ANONYMOUS'", "'alice'"),
+    ),
+    *each(
+        "tokens.boundaries_of_tokens",
+        "CreateDelegationToken * (renewers[0].principal_name: longest)",
+        "a name as long as a request can carry is kept; Kafka has no room for it in a record, and fails on it",
+        ("error_code", "-1", "0"),
+        ("principal_name", "'ANONYMOUS'", "'alice'"),
+        ("token_requester_principal_name", "'ANONYMOUS'", "'alice'"),
+        ("issue_timestamp_ms", "-1", "0"),
+        ("expiry_timestamp_ms", "-1", "60000"),
+        ("max_timestamp_ms", "-1", "60000"),
+        ("token_id", "''", "'<token>'"),
+        ("hmac", "b''", "'<hmac>'"),
     ),
     # Users of SCRAM.
     *each(

@@ -46,8 +46,10 @@ PRESENCE_ONLY = {
     "batch_index_error_message": "text",
     "error_message": "text",
     "finalized_features_epoch": "epoch",
+    "hmac": "hmac",
     "last_timestamp": "time",
     "log_append_time_ms": "time",
+    "token_id": "token",
     "total_bytes": "bytes",
     "transaction_start_time_ms": "time",
     "usable_bytes": "bytes",
@@ -60,7 +62,7 @@ DROPPED = {"throttle_time_ms"}
 LOCAL_SETTINGS = {"advertised.listeners", "controller.quorum.voters", "listeners", "log.dir", "log.dirs"}
 RANDOM_UUID = re.compile(r"[0-9A-Za-z_-]{22}$|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FIELDS_WITH_UUIDS = {"member_id", "leader"}
-NOTHING: tuple[Any, ...] = (None, "", 0, -1, bytes(16), [])
+NOTHING: tuple[Any, ...] = (None, "", b"", 0, -1, bytes(16), [])
 
 # Fields that name an element among its siblings, most telling first; replies list siblings in any order.
 NAMING_FIELDS = (

@@ -30,7 +30,7 @@ from harness.broker_probe import host_and_port
 from harness.pybroker_cluster import PybrokerCluster
 from harness.pybroker_process import PybrokerProcess
 
-from comparator import agreement, cluster, permissions
+from comparator import agreement, cluster, permissions, users
 from comparator.broker import UNREAD
 from comparator.cluster_differences import CLUSTER_MEANT
 from comparator.compare import Address, Exchange, Result, compare, compare_clusters, stale
@@ -47,6 +47,9 @@ PROPERTIES = {
     "log.retention.ms": "-1",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
+    # A second listener, by which users are known (``comparator.users``).
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    **users.PROPERTIES,
 }
 VALUE_WIDTH = 60
 
@@ -132,10 +135,12 @@ def started_brokers(kafka: Address | None = None, pybroker: Address | None = Non
         try:
             # Names of one length: requests with log dirs in them are compared down to their length.
             if kafka is None:
-                started.append(ApacheKafka(Path(directory) / "original", PROPERTIES).start())
+                place, listener = Path(directory) / "original", users.new_listener()
+                started.append(ApacheKafka(place, PROPERTIES, more_listeners=[listener]).start())
                 kafka = (started[-1].host, started[-1].port)
             if pybroker is None:
-                started.append(PybrokerProcess(Path(directory) / "pybroker", PROPERTIES).start())
+                place, listener = Path(directory) / "pybroker", users.new_listener()
+                started.append(PybrokerProcess(place, PROPERTIES, ["--listen", listener]).start())
                 pybroker = (started[-1].host, started[-1].port)
             yield kafka, pybroker
         finally:

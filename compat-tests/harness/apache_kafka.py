@@ -109,8 +109,9 @@ def run_kafka_tool(
 class ApacheKafka(BrokerProcess):
     """One Apache Kafka broker; broker and controller in one process, replication factors of one.
 
-    ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum.  ``start`` formats the
-    directory the first time, so a stopped or killed broker starts again on its data with the same ports.
+    ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum; ``more_listeners`` are URLs
+    beside the first one's.  ``start`` formats the directory the first time, so a stopped or killed broker starts again
+    on its data with the same ports.
     """
 
     name = "Apache Kafka"
@@ -122,8 +123,10 @@ class ApacheKafka(BrokerProcess):
         heap_mb: int = 512,
         jvm_options: Sequence[str] = SERVER_JVM_OPTIONS,
         port: int | None = None,
+        more_listeners: Sequence[str] = (),
     ) -> None:
         super().__init__(directory, port or free_port())
+        self._more_listeners = more_listeners
         self._jvm_options = [f"-Xmx{heap_mb}m", *jvm_options]
         self._properties_path = directory / "server.properties"
         self._properties = {**self._default_properties(), **(properties or {})}
@@ -152,7 +155,9 @@ class ApacheKafka(BrokerProcess):
         return {
             "node.id": "1",
             "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{controller}",
+            "listeners": ",".join(
+                (f"PLAINTEXT://{self.host}:{self.port}", f"CONTROLLER://{controller}", *self._more_listeners)
+            ),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self.data_directory),

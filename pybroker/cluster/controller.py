@@ -162,7 +162,7 @@ class Controller:
             yield from self._elect_uncleanly(builder)
             return Registration(0, builder.view().brokers[registration.broker_id].epoch)
 
-        self._submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def fence_brokers(self, dead: Mapping[int, int], done: Callable[[list[int]], None]) -> None:
         """Brokers have died, or nobody hears of them: others lead in their place.  Tells who was not fenced before.
@@ -175,7 +175,7 @@ class Controller:
             yield from self._elect_uncleanly(builder)
             return fenced
 
-        self._submit(decide, lambda code, message: [], done)
+        self.submit(decide, lambda code, message: [], done)
 
     def unregister_broker(self, broker_id: int, done: Callable[[Outcome], None]) -> None:
         """Forget a broker that is gone for good."""
@@ -183,7 +183,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> Generator[None, None, Outcome]:
             return unregister_broker(builder, broker_id)
 
-        self._submit(decide, Outcome, done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, Outcome, done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def heartbeat(
         self,
@@ -209,7 +209,7 @@ class Controller:
             should_shut_down = wants_shutdown and not leads_anything(builder.view(), broker_id)
             return Heartbeat(0, broker.fenced, should_shut_down)
 
-        self._submit(decide, lambda code, message: Heartbeat(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, lambda code, message: Heartbeat(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def assign_replicas(
         self, broker_id: int, broker_epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]
@@ -224,7 +224,7 @@ class Controller:
             yield from self._elect_uncleanly(builder)
             return Assignments(errors)
 
-        self._submit(decide, lambda code, message: Assignments({}, code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, lambda code, message: Assignments({}, code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed: what lies in it loses its leader until a start finds the log dir again."""
@@ -232,7 +232,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> None:
             take_directories_offline(builder, self.node_id, (directory,))
 
-        self._submit(decide, lambda code, message: None, lambda _: None)
+        self.submit(decide, lambda code, message: None, lambda _: None)
 
     def alter_partitions(
         self,
@@ -250,7 +250,7 @@ class Controller:
             results = yield from alter_partitions(builder, broker_id, changes)
             return InSyncResults(results)
 
-        self._submit(decide, lambda code, message: InSyncResults([], code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, lambda code, message: InSyncResults([], code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     # ------------------------------------------------------------------ topics
 
@@ -271,7 +271,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> Generator[None, None, list[TopicCreation]]:
             return create_topics(builder, topics, self._rules, allows)
 
-        self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+        self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def delete_topics(
         self,
@@ -291,7 +291,7 @@ class Controller:
                 for topic in dict.fromkeys(topics)
             ]
 
-        self._submit(lambda builder: delete_topics(builder, topics, allows), refuse, done, timeout_ms=timeout_ms)
+        self.submit(lambda builder: delete_topics(builder, topics, allows), refuse, done, timeout_ms=timeout_ms)
 
     def create_partitions(
         self,
@@ -308,7 +308,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> Generator[None, None, list[NamedResult]]:
             return create_partitions(builder, topics, self._env.random, allows)
 
-        self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+        self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def elect_leaders(
         self,
@@ -326,7 +326,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> PartitionResults:
             return elect_leaders(builder, election_type, wanted)
 
-        self._submit(decide, refuse, done, timeout_ms=timeout_ms)
+        self.submit(decide, refuse, done, timeout_ms=timeout_ms)
 
     def balance_leaders(self, elections_max: int, done: Callable[[int], None]) -> None:
         """Give leadership back to preferred replicas, in so many partitions at most; tells in how many."""
@@ -334,7 +334,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> Generator[None, None, int]:
             return balance_leaders(builder, elections_max)
 
-        self._submit(decide, lambda code, message: 0, done)
+        self.submit(decide, lambda code, message: 0, done)
 
     def alter_partition_reassignments(
         self,
@@ -354,7 +354,7 @@ class Controller:
             rules = ReassignmentRules(self._config.get_bool(UNCLEAN_LEADER_ELECTION), may_change_factor)
             return alter_reassignments(builder, wanted, rules)
 
-        self._submit(decide, refuse, done, timeout_ms=timeout_ms)
+        self.submit(decide, refuse, done, timeout_ms=timeout_ms)
 
     # ------------------------------------------------------------------ configs, quotas, features, producer ids
     def alter_configs(
@@ -375,7 +375,7 @@ class Controller:
                 yield from self._elect_uncleanly(builder)
             return results
 
-        self._submit(decide, refuse, done, validate_only=validate_only)
+        self.submit(decide, refuse, done, validate_only=validate_only)
 
     def alter_scram_credentials(
         self,
@@ -389,7 +389,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> list[NamedResult]:
             return alter_scram_credentials(builder, deletions, upsertions)
 
-        self._submit(decide, _refuse_named(list(users)), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, _refuse_named(list(users)), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def alter_client_quotas(
         self,
@@ -403,7 +403,7 @@ class Controller:
         def refuse(code: int, message: str | None) -> list[QuotaResult]:
             return [QuotaResult(entity, code, message) for entity in {each.entity: 0 for each in alterations}]
 
-        self._submit(lambda b: alter_client_quotas(b, alterations), refuse, done, validate_only=validate_only)
+        self.submit(lambda b: alter_client_quotas(b, alterations), refuse, done, validate_only=validate_only)
 
     def update_features(
         self,
@@ -419,7 +419,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> list[NamedResult]:
             return update_features(builder, updates, self._static_min_insync_replicas())
 
-        self._submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
+        self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def create_acls(self, acls: Sequence[Acl], done: Callable[[list[Outcome]], None]) -> None:
         """Add ACLs; one answer each, in the order asked."""
@@ -430,7 +430,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> Generator[None, None, list[Outcome]]:
             return create_acls(builder, acls)
 
-        self._submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def delete_acls(self, filters: Sequence[AclFilter], done: Callable[[list[AclDeletion]], None]) -> None:
         """Remove the ACLs that the filters match; one answer each, in the order asked."""
@@ -441,7 +441,7 @@ class Controller:
         def decide(builder: ImageBuilder) -> Generator[None, None, list[AclDeletion]]:
             return delete_acls(builder, filters)
 
-        self._submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self.submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def _elect_uncleanly(self, builder: ImageBuilder) -> Generator[None, None, None]:
         return elect_uncleanly(builder, self._config.get_bool(UNCLEAN_LEADER_ELECTION))
@@ -459,11 +459,11 @@ class Controller:
             builder.set_next_producer_id(first + PRODUCER_ID_BLOCK_SIZE)
             return ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE)
 
-        self._submit(decide, lambda code, message: None, done)
+        self.submit(decide, lambda code, message: None, done)
 
     # ------------------------------------------------------------------ the queue
 
-    def _submit(
+    def submit(
         self,
         decide: Callable[[ImageBuilder], Any],
         refuse: Callable[[int, str | None], Any],
@@ -472,7 +472,7 @@ class Controller:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Queue an operation; with ``validate_only`` it is decided on a copy, and forgotten."""
+        """Queue an operation (``WriteOperation``); with ``validate_only`` it is decided on a copy, and forgotten."""
         queue = self._queue
         if queue is None:
             self._env.timers.call_soon(lambda: done(refuse(ErrorCode.NOT_CONTROLLER, None)))

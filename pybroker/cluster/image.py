@@ -21,6 +21,7 @@ from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
 from pybroker.security.acls import Acl
 
 if TYPE_CHECKING:
+    from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential
 
 NO_LEADER: Final = -1
@@ -129,6 +130,7 @@ class ClusterImage:
         "cluster_id",
         "configs",
         "controller_id",
+        "delegation_tokens",
         "epoch",
         "features",
         "next_producer_id",
@@ -152,6 +154,7 @@ class ClusterImage:
         next_producer_id: int = 0,
         acls: Mapping[bytes, Acl] | None = None,
         scram_credentials: Mapping[ScramKey, ScramCredential] | None = None,
+        delegation_tokens: Mapping[str, DelegationToken] | None = None,
         quotas: Mapping[QuotaEntity, QuotaValues] | None = None,
     ) -> None:
         self.epoch = epoch
@@ -166,6 +169,9 @@ class ClusterImage:
         self.acls: Mapping[bytes, Acl] = {} if acls is None else acls  # by ``Acl.acl_id``
         self.scram_credentials: Mapping[ScramKey, ScramCredential] = (
             {} if scram_credentials is None else scram_credentials
+        )
+        self.delegation_tokens: Mapping[str, DelegationToken] = (  # by their ids
+            {} if delegation_tokens is None else delegation_tokens
         )
         self.quotas: Mapping[QuotaEntity, QuotaValues] = {} if quotas is None else quotas
 
@@ -201,7 +207,8 @@ class ImageDelta(NamedTuple):
 
     A topic that was deleted and created anew appears in both ``topics_deleted`` and ``topics_created`` (with
     different ids).  ``topics_changed`` holds pairs (before, after) of the same topic id.
-    ``configs_changed`` names resources, ``acls_changed`` has ids; read what they are now from the image.
+    ``configs_changed`` names resources, ``acls_changed`` and ``tokens_changed`` have ids; read what they are now from
+    the image.
     """
 
     topics_created: tuple[TopicImage, ...] = ()
@@ -214,6 +221,7 @@ class ImageDelta(NamedTuple):
     controller_changed: bool = False
     scram_changed: tuple[ScramKey, ...] = ()
     quotas_changed: tuple[QuotaEntity, ...] = ()
+    tokens_changed: tuple[str, ...] = ()
 
 
 def first_delta(image: ClusterImage) -> ImageDelta:
@@ -227,6 +235,7 @@ def first_delta(image: ClusterImage) -> ImageDelta:
         controller_changed=True,
         scram_changed=tuple(image.scram_credentials),
         quotas_changed=tuple(image.quotas),
+        tokens_changed=tuple(image.delegation_tokens),
     )
 
 
@@ -328,6 +337,13 @@ class ImageBuilder:
     def remove_scram_credential(self, key: ScramKey) -> None:
         self._own("scram_credentials", key).pop(key, None)
 
+    def put_delegation_token(self, token: DelegationToken) -> None:
+        """Add a token, or replace the one with its id."""
+        self._own("delegation_tokens", token.token_id)[token.token_id] = token
+
+    def remove_delegation_token(self, token_id: str) -> None:
+        self._own("delegation_tokens", token_id).pop(token_id, None)
+
     def set_controller(self, controller_id: int) -> None:
         self._fields["controller_id"] = controller_id
 
@@ -368,6 +384,11 @@ class ImageBuilder:
         for key, credential in target.scram_credentials.items():
             if now.scram_credentials.get(key) != credential:
                 self.put_scram_credential(key, credential)
+        for token_id in set(now.delegation_tokens) - set(target.delegation_tokens):
+            self.remove_delegation_token(token_id)
+        for token_id, token in target.delegation_tokens.items():
+            if now.delegation_tokens.get(token_id) != token:
+                self.put_delegation_token(token)
         if now.controller_id != target.controller_id:
             self.set_controller(target.controller_id)
         if now.next_producer_id != target.next_producer_id:
@@ -399,6 +420,7 @@ class ImageBuilder:
             controller_changed="controller_id" in self._fields,
             scram_changed=tuple(self._changed_keys("scram_credentials")),
             quotas_changed=tuple(self._changed_keys("quotas")),
+            tokens_changed=tuple(self._changed_keys("delegation_tokens")),
         )
 
     def build(self, epoch: int) -> tuple[ClusterImage, ImageDelta]:

@@ -1,8 +1,8 @@
 """Taking over the metadata of an Apache Kafka node (KRaft, one node, broker and controller in one).
 
 Owns: replaying Kafka's metadata records into a ``Founding``: topics with their ids, partitions, configs, the next
-producer id, finalized features, ACLs, users of SCRAM, quotas of clients.  What is not served yet (delegation tokens,
-features, kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none
+producer id, finalized features, ACLs, users of SCRAM, delegation tokens, quotas of clients.  What is not served yet
+(features, kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none
 dropped.  The first start of a version that serves it applies it (``apply_retained``).
 Not owned: reading the files (``kraft_log``), and the partitions' logs, which are Kafka's own format anyway.
 
@@ -35,6 +35,7 @@ from pybroker.cluster.kraft_log import read_values
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.resources import TOPIC
 from pybroker.security.acls import Acl
+from pybroker.security.delegation_tokens import DelegationToken
 from pybroker.security.scram import ScramCredential
 from pybroker_protocol.data_records import decode_metadata_record
 from pybroker_protocol.errors import ProtocolError
@@ -114,6 +115,7 @@ class KraftReplay:
         self._registration: BrokerRegistration | None = None
         self._next_producer_id = 0
         self._scram: dict[ScramKey, ScramCredential] = {}
+        self._tokens: dict[str, DelegationToken] = {}
         self._retained: dict[Any, bytes] = {}
         self._unknown_count = 0
         self._apply: dict[type[DataRecord], Callable[[Any], None]] = {
@@ -129,6 +131,8 @@ class KraftReplay:
             kraft.RemoveAccessControlEntryRecord: self._remove_acl,
             kraft.UserScramCredentialRecord: self._scram_credential,
             kraft.RemoveUserScramCredentialRecord: self._remove_scram_credential,
+            kraft.DelegationTokenRecord: self._token,
+            kraft.RemoveDelegationTokenRecord: self._remove_token,
         }
 
     def apply(self, value: bytes) -> None:
@@ -170,6 +174,8 @@ class KraftReplay:
             builder.put_broker(self._registration)
         for key, credential in self._scram.items():
             builder.put_scram_credential(key, credential)
+        for token in self._tokens.values():
+            builder.put_delegation_token(token)
         if self._next_producer_id:
             builder.set_next_producer_id(self._next_producer_id)
 
@@ -296,6 +302,21 @@ class KraftReplay:
     def _remove_scram_credential(self, record: kraft.RemoveUserScramCredentialRecord) -> None:
         self._scram.pop((record.mechanism, record.name), None)
 
+    def _token(self, record: kraft.DelegationTokenRecord) -> None:
+        """Its holder logs in here where ``delegation.token.secret.key`` is the same as there."""
+        self._tokens[record.token_id] = DelegationToken(
+            record.token_id,
+            record.owner,
+            record.requester,
+            tuple(record.renewers),
+            record.issue_timestamp,
+            record.expiration_timestamp,
+            record.max_timestamp,
+        )
+
+    def _remove_token(self, record: kraft.RemoveDelegationTokenRecord) -> None:
+        self._tokens.pop(record.token_id, None)
+
     def _register_broker(self, record: kraft.RegisterBrokerRecord) -> None:
         """Only this node's epoch counts: it registers anew in a moment, under the next one."""
         if record.broker_id == self._node_id:
@@ -338,8 +359,6 @@ _OF_BROKERS: Final = (
 def _identity(record: DataRecord | None) -> tuple[Any, bool]:
     """What a retained record is about, and whether it says that the thing is gone."""
     match record:
-        case kraft.DelegationTokenRecord() | kraft.RemoveDelegationTokenRecord():
-            return ("token", record.token_id), isinstance(record, kraft.RemoveDelegationTokenRecord)
         case kraft.ClientQuotaRecord():
             entity = tuple(
                 sorted((part.entity_type, part.entity_name is None, part.entity_name or "") for part in record.entity)

@@ -10,12 +10,15 @@ change configs is ``config.resources.ConfigChange``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.cluster.client_quotas import QuotaEntity
 from pybroker.cluster.image import RECOVERED
 from pybroker.security.acls import Acl
 from pybroker_protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from pybroker.security.delegation_tokens import DelegationToken
 
 
 class NewTopic(NamedTuple):
@@ -77,6 +80,36 @@ class ScramUpsertion(NamedTuple):
 
     def __repr__(self) -> str:
         return f"ScramUpsertion({self.user!r}, [hidden])"
+
+
+class NewToken(NamedTuple):
+    """A delegation token that ``requester`` asks for, to log in as ``owner``; principals are ``type:name``.
+
+    A ``max_lifetime_ms`` that is not positive is the broker's.
+    """
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    max_lifetime_ms: int
+
+
+class TokenCreation(NamedTuple):
+    """The answer for a ``NewToken``: the token with its HMAC, where there is no error."""
+
+    error_code: int = 0
+    token: DelegationToken | None = None
+    hmac: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"TokenCreation({self.error_code}, {self.token!r}, [hidden])"
+
+
+class TokenExpiry(NamedTuple):
+    """The answer to a change of when a token expires: when it does, where there is no error."""
+
+    error_code: int = 0
+    expiry_timestamp_ms: int = 0
 
 
 class FeatureUpdate(NamedTuple):

@@ -91,10 +91,12 @@ class Peers(Protocol):
         done: PeerDone,
         *,
         timeout_ms: int,
+        by_token: bool = False,
     ) -> None:
         """Send a client's whole request, header and all but without its length, by Envelope (KIP-590).
 
-        ``principal`` and ``client_host`` are those of ``RequestContext``.  The response is an ``EnvelopeResponse``.
+        ``principal``, ``client_host`` and ``by_token`` are those of ``RequestContext``.  The response is an
+        ``EnvelopeResponse``.
         """
         ...
 

@@ -1,7 +1,8 @@
 """How the cluster image lies in the metadata store: which keys, and what their values hold.
 
 Owns: the paths, the JSON of each value, and both directions: ``decode`` (keys to image) and ``encode`` (what changed
-between two images to puts and deletes).  Owns no I/O and no decision.
+between two images to puts and deletes).  Owns no I/O and no decision, and not the values of what says who is who
+(``store_security``).
 
 Keys::
 
@@ -13,6 +14,8 @@ Keys::
     /producer-ids                     {"next": ...}
     /configs/<resource type>/<name>   overrides by name; names are percent-encoded
     /scram/<mechanism>/<user>         what is known of a user's password; names are percent-encoded
+    /tokens/<id>                      one delegation token
+    /acls/<id>                        one ACL
     /topics/<name>                    {"id": ...}
     /partitions/<topic id>/<index>    the state of one partition
     /retained/<number>                a record of Kafka's metadata log whose kind is not served yet, framed as there
@@ -29,8 +32,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pybroker.cluster import store_security
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
     INTERNAL_TOPICS,
@@ -42,17 +46,13 @@ from pybroker.cluster.image import (
     ImageBuilder,
     ImageDelta,
     PartitionImage,
-    ScramKey,
     TopicImage,
     first_delta,
 )
 from pybroker.cluster.metadata_store import Changes, Entry, StoreError
 from pybroker.cluster.store_names import QUOTAS, entity_of_key, quota_key, quoted, unquoted
-from pybroker.security.acls import Acl
+from pybroker.cluster.store_security import ACLS, SCRAM, TOKENS
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
-
-if TYPE_CHECKING:
-    from pybroker.security.scram import ScramCredential
 
 CLUSTER: Final = "/cluster"
 SECRET: Final = "/secret"
@@ -61,10 +61,8 @@ BROKERS: Final = "/brokers/"
 FEATURES: Final = "/features"
 PRODUCER_IDS: Final = "/producer-ids"
 CONFIGS: Final = "/configs/"
-SCRAM: Final = "/scram/"
 TOPICS: Final = "/topics/"
 PARTITIONS: Final = "/partitions/"
-ACLS: Final = "/acls/"
 RETAINED: Final = "/retained/"
 LIVE: Final = "/live/"
 # What an image is made of; other keys of the store are not.
@@ -86,18 +84,9 @@ def partition_key(topic_id: bytes, index: int) -> str:
     return f"{PARTITIONS}{uuid_text(topic_id)}/{index}"
 
 
-def acl_key(acl_id: bytes) -> str:
-    return ACLS + uuid_text(acl_id)
-
-
 def config_key(resource: ConfigKey) -> str:
     resource_type, name = resource
     return f"{CONFIGS}{resource_type}/{quoted(name)}"
-
-
-def scram_key(key: ScramKey) -> str:
-    mechanism, user = key
-    return f"{SCRAM}{mechanism}/{quoted(user)}"
 
 
 def encode_secret(secret: bytes) -> bytes:
@@ -219,15 +208,21 @@ def _put_others(
     for acl_id in delta.acls_changed:
         acl = after.acls.get(acl_id)
         if acl is None:
-            deletes.append(acl_key(acl_id))
+            deletes.append(store_security.acl_key(acl_id))
         else:
-            puts[acl_key(acl_id)] = _to_json(_acl_fields(acl)).encode()
+            puts[store_security.acl_key(acl_id)] = _to_json(store_security.acl_fields(acl)).encode()
     for scram in delta.scram_changed:
         credential = after.scram_credentials.get(scram)
         if credential is None:
-            deletes.append(scram_key(scram))
+            deletes.append(store_security.scram_key(scram))
         else:
-            puts[scram_key(scram)] = _to_json(_credential_fields(credential)).encode()
+            puts[store_security.scram_key(scram)] = _to_json(store_security.credential_fields(credential)).encode()
+    for token_id in delta.tokens_changed:
+        token = after.delegation_tokens.get(token_id)
+        if token is None:
+            deletes.append(store_security.token_key(token_id))
+        else:
+            puts[store_security.token_key(token_id)] = _to_json(store_security.token_fields(token)).encode()
     for entity in delta.quotas_changed:
         values = after.quotas.get(entity)
         if values is None:
@@ -272,18 +267,6 @@ def _partition_fields(partition: PartitionImage) -> dict[str, Any]:
     return fields
 
 
-def _acl_fields(acl: Acl) -> dict[str, Any]:
-    return {
-        "resourceType": acl.resource_type,
-        "resourceName": acl.resource_name,
-        "patternType": acl.pattern_type,
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation,
-        "permissionType": acl.permission_type,
-    }
-
-
 def _broker_fields(broker: BrokerRegistration) -> dict[str, Any]:
     return {
         "epoch": broker.epoch,
@@ -304,7 +287,7 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
     key = ""
     topics: dict[str, bytes] = {}
     partitions: dict[bytes, dict[int, PartitionImage]] = {}
-    kinds = ("brokers", "configs", "features", "acls", "scram_credentials", "quotas")
+    kinds = ("brokers", "configs", "features", "acls", "scram_credentials", "delegation_tokens", "quotas")
     image: dict[str, Any] = {kind: {} for kind in kinds}
     image["controller_id"] = NO_BROKER
     try:
@@ -328,14 +311,17 @@ def _decode_other(key: str, value: bytes, image: dict[str, Any]) -> None:
     if key.startswith(CONFIGS):
         image["configs"][_resource(key)] = fields
     elif key.startswith(SCRAM):
-        image["scram_credentials"][_scram(key)] = _credential(fields)
+        image["scram_credentials"][store_security.scram_of_key(key)] = store_security.credential(fields)
+    elif key.startswith(TOKENS):
+        token = store_security.token(key, fields)
+        image["delegation_tokens"][token.token_id] = token
     elif key.startswith(QUOTAS):
         image["quotas"][entity_of_key(key)] = fields
     elif key.startswith(BROKERS):
         broker_id = int(key[len(BROKERS) :])
         image["brokers"][broker_id] = _broker(broker_id, fields)
     elif key.startswith(ACLS):
-        acl = _acl(fields)
+        acl = store_security.acl(fields)
         image["acls"][acl.acl_id()] = acl
     elif key == FEATURES:
         image["features"] = fields
@@ -388,7 +374,9 @@ def _apply_delete(builder: ImageBuilder, key: str) -> None:
     elif key.startswith(CONFIGS):
         builder.put_overrides(_resource(key), {})
     elif key.startswith(SCRAM):
-        builder.remove_scram_credential(_scram(key))
+        builder.remove_scram_credential(store_security.scram_of_key(key))
+    elif key.startswith(TOKENS):
+        builder.remove_delegation_token(store_security.token_id_of_key(key))
     elif key.startswith(QUOTAS):
         builder.put_quotas(entity_of_key(key), {})
     elif key.startswith(BROKERS):
@@ -402,14 +390,16 @@ def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
     if key.startswith(CONFIGS):
         builder.put_overrides(_resource(key), fields)
     elif key.startswith(SCRAM):
-        builder.put_scram_credential(_scram(key), _credential(fields))
+        builder.put_scram_credential(store_security.scram_of_key(key), store_security.credential(fields))
+    elif key.startswith(TOKENS):
+        builder.put_delegation_token(store_security.token(key, fields))
     elif key.startswith(QUOTAS):
         builder.put_quotas(entity_of_key(key), fields)
     elif key.startswith(BROKERS):
         broker_id = int(key[len(BROKERS) :])
         builder.put_broker(_broker(broker_id, fields))
     elif key.startswith(ACLS):
-        builder.put_acl(_acl(fields))
+        builder.put_acl(store_security.acl(fields))
     elif key == FEATURES:
         builder.set_features(fields)
     elif key == PRODUCER_IDS:
@@ -423,27 +413,6 @@ def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
 def _resource(key: str) -> ConfigKey:
     resource_type, name = key[len(CONFIGS) :].split("/")
     return int(resource_type), unquoted(name)
-
-
-def _scram(key: str) -> ScramKey:
-    mechanism, user = key[len(SCRAM) :].split("/")
-    return int(mechanism), unquoted(user)
-
-
-def _credential_fields(credential: ScramCredential) -> dict[str, Any]:
-    return {
-        "salt": credential.salt.hex(),
-        "storedKey": credential.stored_key.hex(),
-        "serverKey": credential.server_key.hex(),
-        "iterations": credential.iterations,
-    }
-
-
-def _credential(fields: dict[str, Any]) -> ScramCredential:
-    from pybroker.security.scram import ScramCredential  # a start without users does without
-
-    salt, stored_key, server_key = (bytes.fromhex(fields[name]) for name in ("salt", "storedKey", "serverKey"))
-    return ScramCredential(salt, stored_key, server_key, fields["iterations"])
 
 
 def _topic(name: str, topic_id: bytes, partitions: dict[int, PartitionImage]) -> TopicImage:
@@ -464,18 +433,6 @@ def _partition(fields: dict[str, Any]) -> PartitionImage:
         tuple(fields.get("adding", ())),
         tuple(fields.get("removing", ())),
         fields.get("recovery", 0),
-    )
-
-
-def _acl(fields: dict[str, Any]) -> Acl:
-    return Acl(
-        fields["resourceType"],
-        fields["resourceName"],
-        fields["patternType"],
-        fields["principal"],
-        fields["host"],
-        fields["operation"],
-        fields["permissionType"],
     )
 
 

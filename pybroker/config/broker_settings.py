@@ -460,10 +460,10 @@ _ROWS: Final = (
     ("sasl.oauthbearer.expected.audience",                  LIST,     (),            ANY_LIST, HIGH,   FIXED,  IDLE),
     ("sasl.oauthbearer.expected.issuer",                    STRING,   None,          None,     HIGH,   FIXED,  IDLE),
     # --- Security: delegation tokens -------------------------------------------------------------------------------
-    ("delegation.token.secret.key",               PASSWORD, None,        None,     MEDIUM, FIXED, IDLE),
-    ("delegation.token.max.lifetime.ms",          LONG,     604_800_000, POSITIVE, MEDIUM, FIXED, IDLE),
-    ("delegation.token.expiry.time.ms",           LONG,     86_400_000,  POSITIVE, MEDIUM, FIXED, IDLE),
-    ("delegation.token.expiry.check.interval.ms", LONG,     3_600_000,   POSITIVE, LOW,    FIXED, IDLE),
+    ("delegation.token.secret.key",               PASSWORD, None,        None,     MEDIUM, FIXED, USED),
+    ("delegation.token.max.lifetime.ms",          LONG,     604_800_000, POSITIVE, MEDIUM, FIXED, USED),
+    ("delegation.token.expiry.time.ms",           LONG,     86_400_000,  POSITIVE, MEDIUM, FIXED, USED),
+    ("delegation.token.expiry.check.interval.ms", LONG,     3_600_000,   POSITIVE, LOW,    FIXED, USED),
 )
 
 # Settings that exist only as dynamic ones (DynamicConfig.Broker): refused in a file, described only where they are set.

@@ -41,6 +41,7 @@ class RequestChannel(Protocol):
 
     client_software: tuple[str, str]  # name and version, as ApiVersions told them; empty before
     is_broker: bool  # it has proved that it is another broker's of this cluster
+    by_token: bool  # its session is a delegation token's holder's
     login: Login | None  # by which it is said who it is; None where nobody asks
 
     def login_began(self) -> None:
@@ -160,6 +161,11 @@ class RequestContext:
         """Whether the principal may do ``operation`` on any resource of the type."""
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows_by_resource_type(self, operation, resource_type)
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the client has shown a delegation token, which may ask for no others."""
+        return self.connection.by_token
 
     @property
     def is_brokers(self) -> bool:

@@ -30,8 +30,16 @@ _PRINCIPAL_VERSION: Final = struct.Struct(">h")
 class ForwardedContext(RequestContext):
     """The surroundings of a request that came in an envelope."""
 
-    __slots__ = ()
+    __slots__ = ("_by_token",)
     is_forwarded: ClassVar[bool] = True
+
+    def __init__(self, principal: str, *, by_token: bool) -> None:
+        self.principal = principal
+        self._by_token = by_token
+
+    @property
+    def by_token(self) -> bool:
+        return self._by_token
 
 
 class _Refused(Exception):
@@ -52,9 +60,8 @@ def handle(ctx: RequestContext, request: EnvelopeRequest) -> Steps:
 def _handle(ctx: RequestContext, request: EnvelopeRequest) -> Steps:
     if not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
         raise _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    inner = ForwardedContext()
+    inner = _client(request.request_principal)
     inner.services, inner.connection, inner.listener = ctx.services, ctx.connection, ctx.listener
-    inner.principal = _principal(request.request_principal)
     inner.client_host = _host(request.client_host_address)
     frame = memoryview(request.request_data)
     api, pos = _header(inner, frame)
@@ -93,15 +100,15 @@ def _header(inner: RequestContext, frame: memoryview) -> tuple[Api, int]:
     return api, pos
 
 
-def _principal(data: bytes | None) -> str:
-    """As ``RequestContext`` has it, out of Kafka's default form."""
+def _client(data: bytes | None) -> ForwardedContext:
+    """Whose request it is, out of Kafka's default form of a principal."""
     try:
         if data is None or len(data) < _PRINCIPAL_VERSION.size or _PRINCIPAL_VERSION.unpack_from(data)[0] != 0:
             raise ProtocolError("no principal")
         principal = codec.decode(DefaultPrincipalData, 0, data[_PRINCIPAL_VERSION.size :])
     except ProtocolError as error:
         raise _Refused(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE) from error
-    return f"{principal.type}:{principal.name}"
+    return ForwardedContext(f"{principal.type}:{principal.name}", by_token=principal.token_authenticated)
 
 
 def _host(address: bytes) -> str:

@@ -107,7 +107,9 @@ class Forwarder:
 
         # The controller's own answer that time is over comes first, as long as there is a controller.
         timeout_ms = rest_ms + cluster_limits.FORWARD_GRACE_MS
-        self._services.peers.forward(holder, frame, ctx.principal, ctx.client_host, done, timeout_ms=timeout_ms)
+        self._services.peers.forward(
+            holder, frame, ctx.principal, ctx.client_host, done, timeout_ms=timeout_ms, by_token=ctx.by_token
+        )
         return sent
 
     def _pause(self, pause_ms: int) -> Parked:

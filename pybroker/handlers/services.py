@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pybroker.cluster.auto_topic_creation import AutoTopicCreation
     from pybroker.cluster.controller import Controller
+    from pybroker.cluster.delegation_tokens import DelegationTokens
     from pybroker.cluster.departures import Departures
     from pybroker.cluster.doubts import Doubts
     from pybroker.cluster.liveness import Liveness
@@ -67,6 +68,7 @@ class Services:
         "quotas",
         "replicas",
         "telemetry",
+        "tokens",
         "transaction_markers",
         "transaction_verification",
         "transactions",
@@ -79,6 +81,7 @@ class Services:
     configs: ConfigService  # describe and alter of every config resource
     controller: Controller
     auto_topic_creation: AutoTopicCreation
+    tokens: DelegationTokens
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
     peers: Peers  # the other brokers, where there are others
     inter_broker_listener: str | None  # by which they come; None where there are none

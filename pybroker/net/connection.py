@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol, HeldUp):
         "_serving",
         "_session_timer",
         "_transport",
+        "by_token",
         "client_software",
         "closed",
         "is_broker",
@@ -102,6 +103,7 @@ class Connection(asyncio.BufferedProtocol, HeldUp):
         self._last_unsent_bytes = 0
         self.client_software = ("", "")
         self.is_broker = False
+        self.by_token = False
         self.login = login
         self.principal = principal
         self._session_timer: Cancellable | None = None
@@ -216,7 +218,7 @@ class Connection(asyncio.BufferedProtocol, HeldUp):
     def logged_in(self, session: Session) -> None:
         """It is known who it is, until the session ends; then only a login anew is served."""
         processor = self._processor
-        self.is_broker = session.is_broker
+        self.is_broker, self.by_token = session.is_broker, session.by_token
         self.measure(self.meter)
         self._requests.serve_by(processor.dispatcher_of(self.listener, is_broker=session.is_broker))
         if self._session_timer is not None:

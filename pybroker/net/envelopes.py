@@ -21,18 +21,18 @@ _VERSION = 0
 _VERSION_BYTES = struct.pack(">h", _VERSION)
 
 
-def envelope(frame: bytes | memoryview, principal: str, client_host: str) -> EnvelopeRequest:
-    """The request that brings a client's ``frame``; principal and host are those of its ``RequestContext``."""
+def envelope(frame: bytes | memoryview, principal: str, client_host: str, *, by_token: bool = False) -> EnvelopeRequest:
+    """The request that brings a client's ``frame``; the rest is that of its ``RequestContext``."""
     return EnvelopeRequest(
         request_data=bytes(frame),
-        request_principal=_principal_bytes(principal),
+        request_principal=_principal_bytes(principal, by_token),
         client_host_address=_address_bytes(client_host),
     )
 
 
-def _principal_bytes(principal: str) -> bytes:
+def _principal_bytes(principal: str, by_token: bool) -> bytes:
     kind, _, name = principal.partition(":")
-    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=False)
+    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=by_token)
     return _VERSION_BYTES + codec.encode(data, _VERSION)
 
 

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pybroker import limits
+from pybroker.handlers.context import Parked
 from pybroker.net.connection import Connection
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing
 from pybroker.net.fronts import Fronts
@@ -27,9 +28,10 @@ from pybroker.net.outbox import Outbox
 from pybroker.net.reply_order import ReplyOrder, WaitingReply
 from pybroker.net.requests import Requests
 from pybroker.security.login import Login, LoginFailed, Step
+from pybroker.security.sasl import NotYet
 
 if TYPE_CHECKING:
-    from pybroker.handlers.context import HeldRequest, Parked
+    from pybroker.handlers.context import HeldRequest
     from pybroker.net.dispatch import ServedApi
     from pybroker.net.processor import Processor
     from pybroker.security.login import Session
@@ -72,6 +74,7 @@ class LoginConnection(asyncio.BufferedProtocol):
     )
 
     meter: ClassVar[None] = None  # nobody is known yet whose quotas these would be
+    by_token: bool = False
 
     def __init__(self, processor: Processor, listener: str, login: Login, receive_bytes_max: int) -> None:
         self._processor = processor
@@ -174,6 +177,12 @@ class LoginConnection(asyncio.BufferedProtocol):
             answer = login.go_on(token)
         except LoginFailed as error:
             self.park(cast("ServedApi", None), 0, self.login_failed(None, error.reason), 0)
+            return
+        if isinstance(answer, NotYet):
+            parked = Parked()
+            parked.on_abandon = answer.subscribe(lambda: parked.complete(None))
+            self._received[:0] = _LENGTH(len(token)) + token  # served again, when that completes without a reply
+            self.park(cast("ServedApi", None), 0, parked, 0)
             return
         self._outbox.add_encoded([_LENGTH(len(answer)) + answer], len(answer))
         if login.session is not None:

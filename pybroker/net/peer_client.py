@@ -120,13 +120,14 @@ class PeerClient:
         done: PeerDone,
         *,
         timeout_ms: int,
+        by_token: bool = False,
     ) -> None:
         """See ``Peers``."""
         from pybroker.net.envelopes import envelope
 
         self.ask(
             broker_id,
-            envelope(frame, principal, client_host),
+            envelope(frame, principal, client_host, by_token=by_token),
             0,
             done,
             timeout_ms=timeout_ms,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from pybroker.security.sasl import SaslError, SaslRefused, SaslServer
+from pybroker.security.sasl import NotYet, SaslError, SaslRefused, SaslServer
 
 # KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
 _REAUTH_INTERVAL_MS: Final = 1_000
@@ -52,6 +52,7 @@ class Session(NamedTuple):
     lifetime_ms: int  # as clients are told: 0 for no end
     expires_at_ms: int | None
     is_broker: bool = False  # of this cluster, by its secret
+    by_token: bool = False  # a delegation token's holder
 
 
 class Started(NamedTuple):
@@ -135,8 +136,10 @@ class Login:
         self.has_bare_tokens = version == 0
         self.step = Step.EXCHANGE
 
-    def go_on(self, token: bytes) -> bytes:
+    def go_on(self, token: bytes) -> bytes | NotYet:
         """The answer to a token; with the last one ``session`` is the new one, and the step is DONE.
+
+        ``NotYet`` where it has to be waited for: then it is asked for again, with the same token, and nothing between.
 
         Raises LoginFailed, after which nothing more is served.
         """
@@ -150,7 +153,7 @@ class Login:
                     f"of mechanism '{before.mechanism}'"
                 )
             answer = started.server.evaluate(token)
-            if started.server.user is not None:
+            if not isinstance(answer, NotYet) and started.server.user is not None:
                 self._complete(started, started.server.user, before)
         except SaslRefused as error:
             self._fail()
@@ -173,7 +176,8 @@ class Login:
             left_ms = max(started.server.expires_at_ms - self._clock.now_ms(), 0)
             lifetime_ms, ends = min(left_ms, lifetime_ms) if ends else left_ms, True
         expires_at_ms = self._clock.monotonic_ms() + lifetime_ms if ends else None
-        self.session = Session(principal, self._mechanism, lifetime_ms, expires_at_ms, started.is_of_brokers)
+        is_broker, by_token = started.is_of_brokers, started.server.is_token
+        self.session = Session(principal, self._mechanism, lifetime_ms, expires_at_ms, is_broker, by_token)
         self._started = None
         self.step = Step.DONE
 

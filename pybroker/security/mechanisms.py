@@ -18,7 +18,7 @@ from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
 from pybroker.security import jaas, plain, scram
 from pybroker.security.login import Started
-from pybroker.security.sasl import SaslServer
+from pybroker.security.sasl import NotYet, SaslServer
 from pybroker.security.unknown_users import SaltForm, fake_credential
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ class Users(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """Who holds which delegation token."""
+
+    def find(self, mechanism: scram.ScramMechanism, token_id: str) -> scram.Identity | NotYet: ...
+
+
 class ClusterLogin:
     """The secret that brokers know each other by, its keys derived once."""
 
@@ -50,8 +56,11 @@ class ClusterLogin:
     def start(self) -> Started:
         """Begin a broker's exchange."""
         nonce = self._random.randbytes(scram.NONCE_BYTES)
-        server = scram.ScramServer(scram.SHA_256, lambda user: (self._credential, True), nonce)
+        server = scram.ScramServer(scram.SHA_256, self._find, nonce)
         return Started(server, is_of_brokers=True)
+
+    def _find(self, name: str, is_token: bool) -> scram.Identity:
+        return scram.Identity(self._credential, None if is_token else name)
 
 
 class Surroundings(NamedTuple):
@@ -61,6 +70,7 @@ class Surroundings(NamedTuple):
     random: Random
     fake_key: bytes  # by which unknown users are asked for proofs like others
     cluster: ClusterLogin | None = None
+    tokens: Tokens | None = None  # None: there are none
 
 
 Start = Callable[[], SaslServer]
@@ -115,12 +125,15 @@ def _scram(name: str, settings: ListenerSettings, surroundings: Surroundings) ->
     _options(name, settings, scram.LOGIN_MODULE)  # needed by nobody here; what is there has to be right
     mechanism = scram.MECHANISMS[name]
     users, random, fake_key = surroundings.users, surroundings.random, surroundings.fake_key
+    tokens = surroundings.tokens
 
-    def find(user: str) -> tuple[scram.ScramCredential, bool]:
+    def find(user: str, is_token: bool) -> scram.Identity | NotYet:
+        if is_token and tokens is not None:
+            return tokens.find(mechanism, user)
         # Made for all, so that time tells nothing.
         fake = fake_credential(mechanism, fake_key, user, users.forms(mechanism))
-        credential = users.credential(mechanism, user)
-        return (fake, False) if credential is None else (credential, True)
+        credential = None if is_token else users.credential(mechanism, user)
+        return scram.Identity(fake, None) if credential is None else scram.Identity(credential, user)
 
     return lambda: scram.ScramServer(mechanism, find, random.randbytes(scram.NONCE_BYTES))
 

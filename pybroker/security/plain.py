@@ -36,6 +36,10 @@ class PlainServer:
     def expires_at_ms(self) -> int | None:
         return None
 
+    @property
+    def is_token(self) -> bool:
+        return False
+
     def evaluate(self, token: bytes) -> bytes:
         """Nothing; SaslRefused unless name and password are right."""
         tokens = token.decode(errors="replace").split("\0", 3)

@@ -7,7 +7,8 @@ Counterpart in Kafka: ``javax.security.sasl.SaslServer``.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 
 class SaslError(Exception):
@@ -16,6 +17,15 @@ class SaslError(Exception):
 
 class SaslRefused(SaslError):
     """The exchange has failed for a reason that its client may read: it says nothing of who exists."""
+
+
+class NotYet(NamedTuple):
+    """What an answer needs is not there yet: ``subscribe(go_on)`` has it made, and ``go_on()`` called when it is there.
+
+    Then the same token is to be evaluated again.  ``subscribe`` returns what calls it off.
+    """
+
+    subscribe: Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class SaslServer(Protocol):
@@ -31,6 +41,11 @@ class SaslServer(Protocol):
         """When what was shown runs out, by the wall's clock (tokens); None where it does not."""
         ...
 
-    def evaluate(self, token: bytes) -> bytes:
+    @property
+    def is_token(self) -> bool:
+        """Whether a delegation token was shown, whose holder may ask for no others."""
+        ...
+
+    def evaluate(self, token: bytes) -> bytes | NotYet:
         """The answer to the client's next token.  Raises ``SaslError``, after which there is no going on."""
         ...

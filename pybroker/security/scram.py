@@ -20,7 +20,7 @@ from binascii import Error as Base64Error
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pybroker.security.sasl import SaslError, SaslRefused
+from pybroker.security.sasl import NotYet, SaslError, SaslRefused
 
 LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 ITERATIONS_MIN: Final = 4096  # of both mechanisms, and Kafka's default
@@ -66,6 +66,18 @@ class ScramCredential(NamedTuple):
 
     def __repr__(self) -> str:
         return "ScramCredential([hidden])"
+
+
+class Identity(NamedTuple):
+    """Whose proof is asked for: ``user`` gets in if it fits ``credential``; with None nobody does.
+
+    ``expires_at_ms`` and ``is_token`` are a delegation token's (KIP-48); see ``SaslServer``.
+    """
+
+    credential: ScramCredential
+    user: str | None
+    expires_at_ms: int | None = None
+    is_token: bool = False
 
 
 def credential_of_salted(mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
@@ -165,29 +177,28 @@ class ScramClient:
 class ScramServer:
     """The side that is connected to.  See ``SaslServer``.
 
-    ``find(user)`` gives a credential, one that passes for it where there is none, and whether it is real.
+    ``find(name, is_token)`` says whose credential counts, or that it is made first; a name is a user's, or, with
+    ``is_token``, a delegation token's id.
     """
 
     __slots__ = (
-        "_credential",
         "_exchanged",
         "_find",
         "_gs2_header",
+        "_identity",
+        "_is_over",
         "_mechanism",
-        "_name",
         "_nonce",
         "_own_nonce",
         "user",
     )
 
-    def __init__(
-        self, mechanism: ScramMechanism, find: Callable[[str], tuple[ScramCredential, bool]], nonce: bytes
-    ) -> None:
+    def __init__(self, mechanism: ScramMechanism, find: Callable[[str, bool], Identity | NotYet], nonce: bytes) -> None:
         self._mechanism = mechanism
         self._find = find
         self._own_nonce = b64encode(nonce)
-        self._credential: ScramCredential | None = None
-        self._name: str | None = None  # None: whoever it is does not get in
+        self._identity: Identity | None = None  # once it is known whom the client wants to be
+        self._is_over = False
         self._gs2_header = b""
         self._nonce = b""
         self._exchanged = b""
@@ -195,19 +206,22 @@ class ScramServer:
 
     @property
     def expires_at_ms(self) -> int | None:
-        return None
+        return None if self._identity is None else self._identity.expires_at_ms
 
-    def evaluate(self, token: bytes) -> bytes:
+    @property
+    def is_token(self) -> bool:
+        return self._identity is not None and self._identity.is_token
+
+    def evaluate(self, token: bytes) -> bytes | NotYet:
         """The server's first message, then its last."""
-        credential = self._credential
-        if credential is None and not self._exchanged:
-            return self._first(token)
-        self._credential = None  # one try
-        if credential is None:
+        if self._is_over:
             raise SaslError("the exchange is over")
-        return self._final(token, credential)
+        if self._identity is None:
+            return self._first(token)
+        self._is_over = True  # one try
+        return self._final(token, self._identity)
 
-    def _first(self, message: bytes) -> bytes:
+    def _first(self, message: bytes) -> bytes | NotYet:
         parts = message.split(b",", 2)
         if len(parts) != 3 or parts[0] != b"n":
             raise SaslError("channel bindings are not served")
@@ -222,18 +236,20 @@ class ScramServer:
             raise SaslRefused(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        self._credential, is_real = self._find(user)
         # A delegation token's id is no user's name (KIP-48).
-        is_token = b"tokenauth=true" in bare.lower().split(b",")[2:]
-        self._name = user if is_real and not is_token else None
+        identity = self._find(user, b"tokenauth=true" in bare.lower().split(b",")[2:])
+        if isinstance(identity, NotYet):
+            return identity
+        self._identity = identity
         self._gs2_header = message[: len(message) - len(bare)]
         self._nonce = nonce + self._own_nonce
-        salt, iterations = self._credential.salt, self._credential.iterations
+        salt, iterations = identity.credential.salt, identity.credential.iterations
         answer = b"r=" + self._nonce + b",s=" + b64encode(salt) + b",i=%d" % iterations
         self._exchanged = bare + b"," + answer
         return answer
 
-    def _final(self, message: bytes, credential: ScramCredential) -> bytes:
+    def _final(self, message: bytes, identity: Identity) -> bytes:
+        credential = identity.credential
         binding, nonce = _fields(message, "cr")
         without_proof, separator, proof_text = message.rpartition(b",p=")
         if nonce != self._nonce or not separator or _decoded(binding) != self._gs2_header:
@@ -245,7 +261,7 @@ class ScramServer:
         if len(proof) != len(signature):
             raise SaslError("a proof of another length")
         fits = hmac.compare_digest(mechanism.hash(_xor(proof, signature)), credential.stored_key)
-        if not fits or self._name is None:
+        if not fits or identity.user is None:
             raise SaslError("the proof does not fit")
-        self.user = self._name
+        self.user = identity.user
         return b"v=" + b64encode(mechanism.hmac(credential.server_key, exchanged))

@@ -51,7 +51,15 @@ class Elsewhere:
         self.waiting: list[Done] = []
 
     def forward(
-        self, broker_id: int, frame: bytes, principal: str, client_host: str, done: Done, *, timeout_ms: int
+        self,
+        broker_id: int,
+        frame: bytes,
+        principal: str,
+        client_host: str,
+        done: Done,
+        *,
+        timeout_ms: int,
+        by_token: bool = False,
     ) -> None:
         assert 0 < timeout_ms <= cluster_limits.FORWARD_PATIENCE_MAX_MS + cluster_limits.FORWARD_GRACE_MS
         self.asked.append((broker_id, frame, principal, client_host))
@@ -104,7 +112,7 @@ class Broker:
         ctx = RequestContext()
         ctx.services = self.services
         ctx.api_key, ctx.api_version, ctx.correlation_id = key, version, CORRELATION_ID
-        ctx.connection = SimpleNamespace(hold_copy=self.hold)
+        ctx.connection = SimpleNamespace(by_token=False, hold_copy=self.hold)
         ctx.client_id, ctx.client_host, ctx.principal, ctx.listener = "c", "/10.0.0.9", "User:alice", "PLAINTEXT"
         return ctx
 

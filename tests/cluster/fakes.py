@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
+from pybroker.cluster.delegation_tokens import DelegationTokens
 from pybroker.cluster.departures import Departures
 from pybroker.cluster.doubts import Doubts
 from pybroker.cluster.founding import Founding, new_cluster
@@ -137,6 +138,7 @@ class FakeCluster:
         first = founding or new_cluster(CLUSTER_ID)
         self.standalone = Standalone(self.env, self.config, self.cache, self.store, node_id, lambda: first)
         self.controller = self.standalone.controller
+        self.tokens = DelegationTokens(self.env, self.config, self.controller, self.cache)
         self.auto_topics = AutoTopicCreation(self.env, self.config, self.cache, self.controller.create_topics)
         self.endpoints = {LISTENER: Endpoint("localhost", 9092), "OTHER": Endpoint("other.example", 9999)}
 
@@ -172,6 +174,7 @@ class FakeCluster:
             quotas=None,
             authorizer=None,
             controller=self.controller,
+            tokens=self.tokens,
             auto_topic_creation=self.auto_topics,
             metadata=self.cache,
             config=self.config,

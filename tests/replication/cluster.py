@@ -156,7 +156,7 @@ class Broker:
         context.services = cast(Any, self.services)
         context.api_version = version
         context.listener = listener
-        context.connection = cast(Any, SimpleNamespace(is_broker=listener == LISTENER))
+        context.connection = cast(Any, SimpleNamespace(is_broker=listener == LISTENER, by_token=False))
         context.principal = "User:ANONYMOUS"
         request: Any = codec.decode(request_class(key), version, body)
         return answer_of(_HANDLERS[key].handle(context, request))
