@@ -296,6 +296,34 @@ def _cluster_others() -> list[Bar]:
     ]
 
 
+def _security() -> list[Bar]:
+    return [
+        *(
+            row
+            for what in ("produce", "consume")
+            for row in (
+                Bar(f"TLS, large batches, {what}", "tls", what, Kind.RATIO_AT_LEAST, 1),
+                Bar(f"TLS, large batches, {what}, CPU", "tls", f"{what} CPU", Kind.RATIO_AT_MOST, 1),
+            )
+        ),
+        Bar("TLS, tiny requests, 8×1", "tls", "8×1 requests", Kind.RATIO_AT_LEAST, 2),
+        Bar("TLS, tiny requests, 8×1, p99", "tls", "8×1 p99", Kind.RATIO_AT_MOST, None),
+        Bar("TLS, tiny requests, 8×1, CPU", "tls", "8×1 CPU", Kind.RATIO_AT_MOST, None),
+        Bar("TLS, full handshakes", "tls", "handshakes", Kind.RATIO_AT_LEAST, 1),
+        Bar("TLS, full handshakes, CPU", "tls", "handshakes CPU", Kind.RATIO_AT_MOST, None),
+        *(
+            Bar(
+                f"1,000 ACLs, tiny requests, {shape}, × of the CPU without",
+                "authorizer",
+                f"{shape} CPU of 1,000 ACLs by none",
+                Kind.AT_MOST,
+                1.1,
+            )
+            for shape in SHAPES
+        ),
+    ]
+
+
 def _spark() -> list[Bar]:
     read, window, restart = "spark_read", "spark_window", "spark_restart"
     against = "against the connector"
@@ -347,6 +375,7 @@ BARS: tuple[Bar, ...] = (
     Bar("growth over five minutes of mixed load", "growth", "RssAnon growth", Kind.AT_MOST, 5),
     *_cluster_produce(),
     *_cluster_others(),
+    *_security(),
     *_spark(),
 )
 

@@ -18,7 +18,7 @@ SOURCES = ROOT / "bench" / "native"
 CACHE = ROOT / ".cache" / "native"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wconversion")
 # What every program is linked with.
-SHARED = ("histogram", "net", "reply", "job")
+SHARED = ("histogram", "net", "reply", "job", "tls")
 
 
 def compiler() -> str | None:

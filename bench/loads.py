@@ -84,6 +84,7 @@ class Produce:
     in_flight: int = 1
     extent: Extent = Extent()
     leaders: Sequence[str] = ()
+    is_tls: bool = False
 
     def batch(self) -> bytes:
         """What every request carries."""
@@ -96,7 +97,7 @@ class Produce:
 
     def start(self) -> ClosedLoop:
         """Begin in the background."""
-        lines = closed_loop_lines("produce", self.bootstrap, self.extent, self.in_flight)
+        lines = closed_loop_lines("produce", self.bootstrap, self.extent, self.in_flight, is_tls=self.is_tls)
         for partition, request in enumerate(self.frames()):
             if self.leaders:
                 lines.extend(address_lines(self.leaders[partition]))
@@ -124,10 +125,11 @@ class Fetch:
     end_offset: int = NO_LIMIT
     is_endless: bool = True
     extent: Extent = Extent()
+    is_tls: bool = False
 
     def start(self) -> ClosedLoop:
         """Begin in the background."""
-        lines = closed_loop_lines("fetch", self.bootstrap, self.extent, in_flight=1)
+        lines = closed_loop_lines("fetch", self.bootstrap, self.extent, in_flight=1, is_tls=self.is_tls)
         lines.append(f"end_offset {self.end_offset}")
         lines.append(f"is_endless {self.is_endless:d}")
         requests = [self._frame(partition) for partition in range(self.partitions)]
@@ -251,6 +253,21 @@ class LatencyOutcome:
     end_to_end: Percentiles
 
 
+@dataclass(frozen=True, slots=True)
+class Handshakes:
+    """Clients that connect, shake hands in full and close, again and again."""
+
+    bootstrap: str
+    clients: int = 4
+    seconds: float = 3.0
+
+    def per_second(self) -> float:
+        """Do it to its end; the handshakes of all of them per second."""
+        lines = [*address_lines(self.bootstrap), f"clients {self.clients}", f"seconds {self.seconds}"]
+        found = Generator([str(program("handshakes"))], "".join(f"{line}\n" for line in lines)).outcome()
+        return float(found["handshakes"]) / float(found["seconds"])
+
+
 class ClosedLoop:
     """A closed loop that runs; ``outcome`` waits for its end."""
 
@@ -264,7 +281,7 @@ class ClosedLoop:
         return Outcome(**{**found, "latency": Percentiles(**found["latency"])}, requests_per_second=rate)
 
 
-def closed_loop_lines(api: str, bootstrap: str, extent: Extent, in_flight: int) -> list[str]:
+def closed_loop_lines(api: str, bootstrap: str, extent: Extent, in_flight: int, *, is_tls: bool = False) -> list[str]:
     """The head of a closed loop's job."""
     return [
         *address_lines(bootstrap),
@@ -273,6 +290,7 @@ def closed_loop_lines(api: str, bootstrap: str, extent: Extent, in_flight: int) 
         f"seconds {extent.seconds}",
         f"warmup_seconds {extent.warmup_seconds}",
         f"requests {extent.requests}",
+        f"is_tls {is_tls:d}",
     ]
 
 

@@ -19,7 +19,7 @@ from bench.bars import Bar, Verdict, headlines, judge
 from bench.clusters import HEAP_MB
 from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
-from bench.parts import CLUSTER_PARTS, SPARK_PARTS
+from bench.parts import CLUSTER_PARTS, SECURITY_PARTS, SPARK_PARTS
 from bench.process_stats import load_average
 
 DIRECTORY = Path(__file__).resolve().parent
@@ -48,6 +48,16 @@ SECTIONS = (
             "are those of all brokers together. Written by the command below.",
         ),
         f"heaps of {HEAP_MB} MB",
+    ),
+    Section(
+        "## Security",
+        SECURITY_PARTS,
+        (
+            "TLS 1.3 by the same certificate (EC, P-256) on both brokers, to a generator that uses OpenSSL; what a",
+            "load takes of a core is said where it was nearly all. The authorizer's rows compare pybroker with itself:",
+            "1,000 ACLs of which one grants, and no authorizer. Written by the command below.",
+        ),
+        "1 GB heap",
     ),
     Section(
         "## Spark",

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include "histogram.h"
 #include "job.h"
@@ -31,7 +30,7 @@ struct frame {
 struct connection {
     char host[64];
     int port;
-    int fd;
+    struct wire wire;
     struct inbox inbox;
     /* A Fetch has a frame for each partition, which are read one after another; the rest have one. */
     struct frame *frames;
@@ -60,6 +59,7 @@ static struct {
     uint64_t end_offset;
     /* Whether a Fetch begins again behind its last partition. */
     bool is_endless;
+    bool is_tls;
 } job = {.in_flight = 1, .seconds = 3, .requests = UINT64_MAX, .end_offset = UINT64_MAX};
 
 static struct connection connections[CONNECTIONS_MAX];
@@ -120,6 +120,8 @@ static void take_line(const struct line *line) {
         job.end_offset = (uint64_t)number_of(line);
     else if (!strcmp(line->name, "is_endless"))
         job.is_endless = number_of(line) != 0;
+    else if (!strcmp(line->name, "is_tls"))
+        job.is_tls = number_of(line) != 0;
     else if (!strcmp(line->name, "connection") && connection_count < CONNECTIONS_MAX)
         take_connection(line);
     else if (!strcmp(line->name, "frame"))
@@ -142,7 +144,7 @@ static size_t frame_bytes(const struct connection *connection) { return connecti
 
 static void poll_for(struct connection *connection, int operation) {
     struct epoll_event event = {.events = connection->is_blocked ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = connection};
-    if (epoll_ctl(poller, operation, connection->fd, &event))
+    if (epoll_ctl(poller, operation, connection->wire.fd, &event))
         die("epoll_ctl: %s", strerror(errno));
 }
 
@@ -156,7 +158,7 @@ static void open_connection(struct connection *connection) {
     for (size_t slot = 0; slot < connection->slots; slot++)
         memcpy(connection->ring + slot * size, connection->frames[0].bytes, size);
     connection->sent_at = allocate(job.in_flight * sizeof *connection->sent_at);
-    connection->fd = connect_to(connection->host, connection->port);
+    connection->wire = connect_to(connection->host, connection->port, job.is_tls);
     poll_for(connection, EPOLL_CTL_ADD);
 }
 
@@ -170,8 +172,7 @@ static void flush(struct connection *connection) {
         size_t first = left < ring_bytes - from ? left : ring_bytes - from;
         size_t second = left - first < ring_bytes ? left - first : ring_bytes;
         struct iovec parts[] = {{connection->ring + from, first}, {connection->ring, second}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = second ? 2 : 1};
-        ssize_t taken = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+        ssize_t taken = wire_send(&connection->wire, parts, second ? 2 : 1);
         if (taken < 0 && errno == EAGAIN) {
             connection->is_blocked = true;
             break;
@@ -238,8 +239,8 @@ static void take_reply(struct connection *connection, const unsigned char *reply
     last_ns = now;
 }
 
-static void receive(struct connection *connection) {
-    if (!inbox_read(&connection->inbox, connection->fd))
+static size_t take_replies(struct connection *connection) {
+    if (!inbox_read(&connection->inbox, &connection->wire))
         die("the broker closed a connection with %" PRIu64 " requests in flight",
             connection->sent - connection->acknowledged);
     uint64_t now = now_ns();
@@ -247,6 +248,15 @@ static void receive(struct connection *connection) {
     for (const unsigned char *reply; (reply = inbox_next(&connection->inbox, &position, &size)); replies++)
         take_reply(connection, reply, size, now);
     inbox_keep(&connection->inbox, position);
+    return replies;
+}
+
+static void receive(struct connection *connection) {
+    size_t replies = 0;
+    do
+        replies += take_replies(connection);
+    while (wire_has_more(&connection->wire));
+    uint64_t now = now_ns();
     connection->is_over |= now >= ends_ns || latencies.total >= job.requests;
     if (replies && !connection->is_over)
         send_requests(connection, replies, now);
@@ -268,7 +278,7 @@ static void drive(void) {
                 continue;
             receive(connection);
             if (connection->is_over && connection->acknowledged == connection->sent) {
-                epoll_ctl(poller, EPOLL_CTL_DEL, connection->fd, NULL);
+                epoll_ctl(poller, EPOLL_CTL_DEL, connection->wire.fd, NULL);
                 finished++;
             }
         }

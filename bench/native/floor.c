@@ -23,7 +23,8 @@
 enum { EVENTS_MAX = 64, REPLIES_MAX = 4096 };
 
 struct connection {
-    int fd, file;
+    struct wire wire;
+    int file;
     off_t written;
     struct inbox inbox;
 };
@@ -49,18 +50,18 @@ static void accept_connection(int poller, int listener, const char *directory) {
     struct connection *connection = allocate(sizeof *connection);
     int on = 1;
     snprintf(path, sizeof path, "%s/%u", directory, number++);
-    connection->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    connection->wire.fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     connection->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-    if (connection->fd < 0 || connection->file < 0 || epoll_ctl(poller, EPOLL_CTL_ADD, connection->fd, &event))
+    if (connection->wire.fd < 0 || connection->file < 0 || epoll_ctl(poller, EPOLL_CTL_ADD, connection->wire.fd, &event))
         die("cannot accept a connection: %s", strerror(errno));
-    setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(connection->wire.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 /* What one read has brought; false when the connection is over. */
 static bool serve(struct connection *connection) {
     static unsigned char replies[REPLIES_MAX * 256];
-    if (!inbox_read(&connection->inbox, connection->fd))
+    if (!inbox_read(&connection->inbox, &connection->wire))
         return false;
     size_t position = 0, size, answered = 0;
     for (const unsigned char *frame; (frame = inbox_next(&connection->inbox, &position, &size));) {
@@ -73,7 +74,7 @@ static bool serve(struct connection *connection) {
             die("more requests at once than a load has in flight");
     }
     inbox_keep(&connection->inbox, position);
-    return !answered || send(connection->fd, replies, answered, MSG_NOSIGNAL) == (ssize_t)answered;
+    return !answered || send(connection->wire.fd, replies, answered, MSG_NOSIGNAL) == (ssize_t)answered;
 }
 
 int main(int count, char **arguments) {
@@ -91,7 +92,7 @@ int main(int count, char **arguments) {
             if (!connection) {
                 accept_connection(poller, listener, arguments[1]);
             } else if (!serve(connection)) {
-                close(connection->fd);
+                close(connection->wire.fd);
                 close(connection->file);
                 free(connection->inbox.bytes);
                 free(connection);

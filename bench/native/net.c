@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "tls.h"
+
 enum { INBOX_BYTES = 256 * 1024, FRAME_BYTES_MAX = 256 * 1024 * 1024, SEND_BUFFER_BYTES = 4 * 1024 * 1024 };
 
 void die(const char *format, ...) {
@@ -56,7 +58,7 @@ void write_u64(unsigned char *at, uint64_t value) {
         at[index] = (unsigned char)value;
 }
 
-int connect_to(const char *host, int port) {
+struct wire connect_to(const char *host, int port, bool is_tls) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     if (inet_pton(AF_INET, host, &address.sin_addr) != 1)
         die("%s is no IPv4 address", host);
@@ -66,17 +68,29 @@ int connect_to(const char *host, int port) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     /* The kernel's first size is too small for a request of a megabyte to leave in few calls. */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){SEND_BUFFER_BYTES}, sizeof(int));
+    struct wire wire = {.fd = fd, .tls = is_tls ? tls_over(fd) : NULL};
     if (fcntl(fd, F_SETFL, O_NONBLOCK))
         die("cannot make a socket non-blocking: %s", strerror(errno));
-    return fd;
+    return wire;
 }
 
-bool inbox_read(struct inbox *inbox, int fd) {
+ssize_t wire_send(const struct wire *wire, const struct iovec *parts, int count) {
+    if (wire->tls)
+        return tls_send(wire->tls, parts->iov_base, parts->iov_len);
+    struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count};
+    return sendmsg(wire->fd, &message, MSG_NOSIGNAL);
+}
+
+bool wire_has_more(const struct wire *wire) { return wire->tls && tls_has_more(wire->tls); }
+
+bool inbox_read(struct inbox *inbox, const struct wire *wire) {
     if (!inbox->bytes) {
         inbox->capacity = INBOX_BYTES;
         inbox->bytes = allocate(inbox->capacity);
     }
-    ssize_t got = recv(fd, inbox->bytes + inbox->used, inbox->capacity - inbox->used, 0);
+    unsigned char *free_bytes = inbox->bytes + inbox->used;
+    size_t room = inbox->capacity - inbox->used;
+    ssize_t got = wire->tls ? tls_receive(wire->tls, free_bytes, room) : recv(wire->fd, free_bytes, room, 0);
     if (got < 0) {
         if (errno == EAGAIN || errno == EINTR)
             return true;

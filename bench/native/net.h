@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 enum { LENGTH_BYTES = 4 };
 
@@ -20,8 +22,17 @@ uint32_t read_u32(const unsigned char *at);
 uint64_t read_u64(const unsigned char *at);
 void write_u64(unsigned char *at, uint64_t value);
 
-/* A connection without Nagle's delay that blocks nobody. */
-int connect_to(const char *host, int port);
+/* A connection without Nagle's delay that blocks nobody; with `tls`, encrypted (tls.h). */
+struct wire {
+    int fd;
+    struct tls *tls;
+};
+
+struct wire connect_to(const char *host, int port, bool is_tls);
+/* Send once what is taken of `parts`; -1 with EAGAIN where nothing is. */
+ssize_t wire_send(const struct wire *wire, const struct iovec *parts, int count);
+/* Whether more can be read than the socket says: a TLS record is decrypted as a whole. */
+bool wire_has_more(const struct wire *wire);
 
 /* Frames as they come from a connection: four bytes of length, then as many. */
 struct inbox {
@@ -30,7 +41,7 @@ struct inbox {
 };
 
 /* Read once; false when the other side has closed. */
-bool inbox_read(struct inbox *inbox, int fd);
+bool inbox_read(struct inbox *inbox, const struct wire *wire);
 /* The next whole frame behind `*position`, which moves on; NULL where none is whole. */
 const unsigned char *inbox_next(struct inbox *inbox, size_t *position, size_t *size);
 /* Forget what lies before `position`, and have room for the frame that has begun. */

@@ -35,7 +35,7 @@ struct address {
 /* A connection of a producer or of a consumer. */
 struct end {
     struct address address;
-    int fd;
+    struct wire wire;
     bool is_consumer, is_blocked;
     struct inbox inbox;
     struct bytes unsent;
@@ -111,13 +111,13 @@ static size_t producer_of(uint64_t request) { return request % partition_count %
 
 static void poll_for(struct end *end, int operation) {
     struct epoll_event event = {.events = end->is_blocked ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = end};
-    if (epoll_ctl(poller, operation, end->fd, &event))
+    if (epoll_ctl(poller, operation, end->wire.fd, &event))
         die("epoll_ctl: %s", strerror(errno));
 }
 
 static void flush(struct end *end) {
     bool was_blocked = end->is_blocked;
-    ssize_t taken = send(end->fd, end->unsent.at, end->unsent.size, MSG_NOSIGNAL);
+    ssize_t taken = send(end->wire.fd, end->unsent.at, end->unsent.size, MSG_NOSIGNAL);
     if (taken < 0 && errno != EAGAIN)
         die("the broker closed a connection: %s", strerror(errno));
     if (taken > 0) {
@@ -160,7 +160,7 @@ static void open_ends(void) {
     open_producers();
     for (size_t index = 0; index < end_count; index++) {
         ends[index].next_answered = index;
-        ends[index].fd = connect_to(ends[index].address.host, ends[index].address.port);
+        ends[index].wire = connect_to(ends[index].address.host, ends[index].address.port, false);
         poll_for(&ends[index], EPOLL_CTL_ADD);
     }
     for (size_t index = job.producers; index < end_count; index++) {
@@ -216,7 +216,7 @@ static void consume(void *context, const struct fetched *fetched) {
 }
 
 static void receive(struct end *end) {
-    if (!inbox_read(&end->inbox, end->fd))
+    if (!inbox_read(&end->inbox, &end->wire))
         die("the broker closed a connection with %" PRIu64 " requests in flight", end->in_flight);
     uint64_t now = now_ns();
     size_t position = 0, size;
