@@ -63,6 +63,9 @@ LOGIN_READ_BYTES = 16 << 10
 # What is read at once of encrypted bytes, for all connections with TLS together: sixteen of its records.
 TLS_READ_BYTES = 256 << 10
 
+# What is encrypted before it is handed on: four of its records.
+TLS_WRITE_BYTES = 64 << 10
+
 # Who it is where nobody asks (KafkaPrincipal.ANONYMOUS).
 ANONYMOUS = "User:ANONYMOUS"
 

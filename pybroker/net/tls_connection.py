@@ -63,8 +63,8 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     # --- what the two sides do ---------------------------------------------------------------------------------------
 
-    def _wrapped(self) -> ssl.SSLObject:
-        """The session, at the first bytes."""
+    def _wrapped(self) -> ssl.SSLObject | None:
+        """The session, at the first bytes; None where those are not of TLS."""
         raise NotImplementedError
 
     def _opened(self) -> asyncio.BufferedProtocol | None:
@@ -120,10 +120,13 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _shake_hands(self) -> bool:
         """Go on with the handshake; whether it is over."""
-        if self._ssl is None:
-            self._ssl = self._wrapped()
+        session = self._ssl
+        if session is None:
+            self._ssl = session = self._wrapped()
+        if session is None:
+            return False
         try:
-            self._ssl.do_handshake()
+            session.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
             return False
@@ -142,25 +145,27 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _deliver(self) -> None:
         """Decrypt what is here, straight into the connection's buffer, for as long as it reads."""
-        session = self._ssl
+        session, to_decrypt = self._ssl, self._to_decrypt
         if self._is_delivering or session is None:
             return
         self._is_delivering = True
         has_ended = False
-        while not (self._is_paused or self.closed or has_ended) and (self._to_decrypt.pending or session.pending()):
+        while not (self._is_paused or self.closed) and (to_decrypt.pending or session.pending()):
             inner = self._inner
             if inner is None:
                 break
             space = memoryview(inner.get_buffer(-1))
             room, received = len(space), 0
             try:
-                while received < room and (self._to_decrypt.pending or session.pending()):
+                while True:
                     # With a buffer it gives back how many bytes; typeshed knows the other form alone.
-                    count = cast(int, session.read(room - received, cast(Any, space[received:])))
-                    if not count:
-                        has_ended = True
-                        break
+                    at = cast(Any, space[received:] if received else space)
+                    count = cast(int, session.read(room - received, at))
                     received += count
+                    has_ended = not count
+                    # A record that is half read fills the room: nothing of one is left where there is more of it.
+                    if has_ended or received == room or not to_decrypt.pending:
+                        break
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLZeroReturnError:
@@ -168,35 +173,36 @@ class TlsConnection(asyncio.BufferedProtocol):
             except ssl.SSLError:
                 self.abort()
                 break
-            is_short = received < room
             if received:
                 inner.buffer_updated(received)
-            if is_short:
+            if received < room:
                 break
         self._is_delivering = False
-        self._flush()
+        if self._to_send.pending:
+            self._flush()
         if has_ended and not self.closed:
             self.close()
 
     # --- the connection's transport ----------------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
-        self._encrypt(data)
+        session = self._ssl
+        if self.closed or session is None:
+            return
+        size = len(data)
+        if size <= limits.TLS_WRITE_BYTES:
+            session.write(data)
+        else:
+            # By pieces: what is encrypted lies twice until it is handed on, in memory that is made present for it.
+            view = memoryview(data)
+            for start in range(0, size, limits.TLS_WRITE_BYTES):
+                session.write(view[start : start + limits.TLS_WRITE_BYTES])
+                self._flush()
         self._flush()
 
     def writelines(self, parts: Iterable[Any]) -> None:
         for part in parts:
-            self._encrypt(part)
-        self._flush()
-
-    def _encrypt(self, data: Any) -> None:
-        session = self._ssl
-        if self.closed or session is None:
-            return
-        view = memoryview(data)
-        size, pos = len(view), 0
-        while pos < size:
-            pos += session.write(view[pos:])
+            self.write(part)
 
     def _flush(self) -> None:
         if self._to_send.pending and not self._raw.is_closing():
@@ -265,14 +271,11 @@ class TlsServerConnection(TlsConnection):
         self._processor.logins.half_open.add(self)
         self._processor.add(self)
 
-    def _wrapped(self) -> ssl.SSLObject:
-        return self._tls.server.wrap_bio(self._to_decrypt, self._to_send, server_side=True)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._ssl is None and not self.closed and self._scratch[0] != _HANDSHAKE_RECORD:
+    def _wrapped(self) -> ssl.SSLObject | None:
+        if self._scratch[0] != _HANDSHAKE_RECORD:
             self.refuse("a client without TLS on a listener with TLS")
-            return
-        super().buffer_updated(nbytes)
+            return None
+        return self._tls.server.wrap_bio(self._to_decrypt, self._to_send, server_side=True)
 
     def _opened(self) -> asyncio.BufferedProtocol | None:
         assert self._ssl is not None
