@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from pybroker.cli import acl_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.output import Output
-from pybroker.cli.wire_requests import ask
 from pybroker.security.acls import (
     CLUSTER_NAME,
     WILDCARD,
@@ -32,7 +31,6 @@ from pybroker.security.acls import (
 app = typer.Typer(help="List, add and remove ACLs: who may do what.", no_args_is_help=True)
 
 _OPERATIONS = {each.name.lower().replace("_", "-"): each for each in AclOperation if each >= AclOperation.ALL}
-_VERSION = 1  # the first with prefixed patterns
 
 Topics = Annotated[list[str], repeated("--topic", "-t", metavar="NAME", help="A topic, or * for all.")]
 Groups = Annotated[list[str], repeated("--group", "-g", metavar="NAME", help="A group, or * for all.")]
@@ -66,7 +64,7 @@ def list_acls(
         for principal in _or_any(principals)
     ]
     with session.client() as client:
-        found = {acl for each in filters for acl in _described(client, each)}
+        found = {acl for each in filters for acl in acl_requests.described(client, each)}
     _report(session.output, sorted(found))
 
 
@@ -87,8 +85,6 @@ def add_acls(
     deny: Annotated[bool, typer.Option("--deny", help="Forbid it; what is forbidden, nothing else allows.")] = False,
 ) -> None:
     """Allow principals operations on resources, or deny them with --deny."""
-    from pybroker_protocol.messages.create_acls import AclCreation, CreateAclsRequest
-
     resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
     if not resources or not principals or not operations:
         raise typer.BadParameter("name a resource, a --principal and an --operation")
@@ -100,28 +96,14 @@ def add_acls(
         for host in hosts or [WILDCARD]
         for operation in map(_operation, operations)
     ]
-    request = CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.resource_name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
-            for acl in acls
-        ]
-    )
     with session.client() as client:
-        response = retried(lambda: ask(client, request, min_version=_VERSION))
-    failures = []
-    for acl, result in zip(acls, response.results, strict=True):
-        if result.error_code:
-            why = result.error_message or describe_error_code(result.error_code)
-            failures.append(f"{known(Resource, acl.resource_type).name.lower()} {acl.resource_name}: {why}")
-    _report(session.output, [acl for acl, made in zip(acls, response.results, strict=True) if not made.error_code])
+        refusals = acl_requests.create(client, acls)
+    _report(session.output, [acl for acl, refusal in zip(acls, refusals, strict=True) if refusal is None])
+    failures = [
+        f"{known(Resource, acl.resource_type).name.lower()} {acl.resource_name}: {refusal}"
+        for acl, refusal in zip(acls, refusals, strict=True)
+        if refusal is not None
+    ]
     _fail(session.output, failures, len(acls))
 
 
@@ -142,8 +124,6 @@ def remove_acls(
     every: Annotated[bool, typer.Option("--all", help="All ACLs, where nothing is named.")] = False,
 ) -> None:
     """Remove the ACLs that are exactly of the named resources, principals, hosts and operations, and print them."""
-    from pybroker_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-
     resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
     if not (resources or principals or hosts or operations or every):
         raise typer.BadParameter("name what to remove, or say --all")
@@ -155,15 +135,8 @@ def remove_acls(
         for host in _or_any(hosts)
         for operation in [_operation(each) for each in operations] or [AclOperation.ANY]
     ]
-    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
     with session.client() as client:
-        response = retried(lambda: ask(client, request, min_version=_VERSION))
-    failures = [
-        result.error_message or describe_error_code(result.error_code)
-        for result in response.filter_results
-        if result.error_code
-    ]
-    removed = {_acl(each, each) for result in response.filter_results for each in result.matching_acls}
+        removed, failures = acl_requests.delete(client, filters)
     _report(session.output, sorted(removed))
     _fail(session.output, failures, len(filters))
 
@@ -207,39 +180,6 @@ def _filter(
     operation: AclOperation = AclOperation.ANY,
 ) -> AclFilter:
     return AclFilter(kind, name, pattern, principal, host, operation, Permission.ANY)
-
-
-def _fields(wanted: AclFilter) -> dict[str, Any]:
-    return {
-        "resource_type_filter": wanted.resource_type,
-        "resource_name_filter": wanted.resource_name,
-        "pattern_type_filter": wanted.pattern_type,
-        "principal_filter": wanted.principal,
-        "host_filter": wanted.host,
-        "operation": wanted.operation,
-        "permission_type": wanted.permission_type,
-    }
-
-
-def _described(client: Any, wanted: AclFilter) -> list[Acl]:
-    from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
-
-    response = retried(lambda: ask(client, DescribeAclsRequest(**_fields(wanted)), min_version=_VERSION))
-    if response.error_code:
-        raise CommandFailed(f"ACLs: {response.error_message or describe_error_code(response.error_code)}")
-    return [_acl(resource, each) for resource in response.resources for each in resource.acls]
-
-
-def _acl(resource: Any, entry: Any) -> Acl:
-    return Acl(
-        resource.resource_type,
-        resource.resource_name,
-        resource.pattern_type,
-        entry.principal,
-        entry.host,
-        entry.operation,
-        entry.permission_type,
-    )
 
 
 def _report(output: Output, acls: Sequence[Acl]) -> None:

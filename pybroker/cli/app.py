@@ -28,6 +28,7 @@ from pybroker.cli import (
     partitions,
     produce,
     quotas,
+    tenants,
     topics,
     transactions,
     users,
@@ -90,6 +91,7 @@ app.add_typer(acls.app, name="acls")
 app.add_typer(users.app, name="users")
 app.add_typer(configs.app, name="configs")
 app.command(name="certs")(certs.certs)
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(cluster.app, name="cluster")
 app.command(name="dump-log")(dump_log.dump_log)
 

@@ -6,6 +6,7 @@ and what they may be the broker says.  Counterpart: kafka-configs.sh for users, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,31 +57,34 @@ def describe_quotas(
     ip_defaults: IpDefault = False,
 ) -> None:
     """Show the quotas that are set, all of them or those of what is named."""
-    from pybroker_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-
     entity = _entity(
         {"user": user, "client-id": client_id, "ip": ip},
         {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
     )
+    with session.client() as client:
+        shown = described(client, entity)
+    _show(session, shown)
+
+
+def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
+    """The quotas of what has these parts, as ``entity`` and ``quotas``, in the order of names; CommandFailed."""
+    from pybroker_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+
     components = [
         ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
         for kind, name in entity.items()
     ]
-    with session.client() as client:
-        reply = retried(lambda: ask(client, DescribeClientQuotasRequest(components=components, strict=False)))
+    reply = retried(lambda: ask(client, DescribeClientQuotasRequest(components=components, strict=False)))
     if reply.error_code:
         raise CommandFailed(f"quotas: {reply.error_message or describe_error_code(reply.error_code)}")
-    shown = sorted(
-        (
-            {
-                "entity": {part.entity_type: part.entity_name for part in entry.entity},
-                "quotas": {value.key: value.value for value in sorted(entry.values, key=lambda value: str(value.key))},
-            }
-            for entry in reply.entries
-        ),
-        key=lambda row: _entity_text(row["entity"]),
+    found = (
+        {
+            "entity": {part.entity_type: part.entity_name for part in entry.entity},
+            "quotas": {value.key: value.value for value in sorted(entry.values, key=lambda value: str(value.key))},
+        }
+        for entry in reply.entries
     )
-    _show(session, shown)
+    return sorted(found, key=lambda row: _entity_text(row["entity"]))
 
 
 @admin_command(app, "set")
@@ -137,23 +141,37 @@ def remove_quotas(
 
 
 def _alter(session: Session, entity: Entity, operations: list[OpData]) -> None:
+    if not entity:
+        raise typer.BadParameter("whose quotas: --user, --client-id, both, --ip, or their defaults")
+    changes = {operation.key: None if operation.remove else operation.value for operation in operations}
+    with session.client() as client:
+        alter(client, [entity], changes)
+    _show(session, [{"entity": entity, "quotas": changes}])
+
+
+def alter(client: Any, entities: Sequence[Entity], changes: Mapping[str, float | None]) -> None:
+    """Set quotas of each, and for None remove them; CommandFailed."""
     from pybroker_protocol.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
         AlterClientQuotasRequestEntityData,
         AlterClientQuotasRequestEntryData,
+        OpData,
     )
 
-    if not entity:
-        raise typer.BadParameter("whose quotas: --user, --client-id, both, --ip, or their defaults")
-    parts = [AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
-    entry = AlterClientQuotasRequestEntryData(entity=parts, ops=operations)
-    with session.client() as client:
-        reply = retried(lambda: ask(client, AlterClientQuotasRequest(entries=[entry], validate_only=False)))
+    entries = [
+        AlterClientQuotasRequestEntryData(
+            entity=[
+                AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()
+            ],
+            ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()],
+        )
+        for entity in entities
+    ]
+    reply = retried(lambda: ask(client, AlterClientQuotasRequest(entries=entries, validate_only=False)))
     for told in reply.entries:
         if told.error_code:
-            raise CommandFailed(f"{_entity_text(entity)}: {told.error_message or describe_error_code(told.error_code)}")
-    changed = {operation.key: None if operation.remove else operation.value for operation in operations}
-    _show(session, [{"entity": entity, "quotas": changed}])
+            of = _entity_text({part.entity_type: part.entity_name for part in told.entity})
+            raise CommandFailed(f"{of}: {told.error_message or describe_error_code(told.error_code)}")
 
 
 def _entity_text(entity: Entity) -> str:

@@ -8,7 +8,7 @@ Counterpart: kafka-configs.sh for users.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +24,7 @@ from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Who may log in by SCRAM: list, create, alter and delete users.", no_args_is_help=True)
 
-_SALT_BYTES = 26  # as many as passes for an unknown user's
+_SALT_BYTES = 26
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The user, as it logs in: alice is the principal User:alice.")
@@ -48,7 +48,7 @@ def list_users(
 ) -> None:
     """List users, all of them or those that are named, with their mechanisms."""
     with session.client() as client:
-        users = _described(client, names)
+        users = described(client, names)
     if missing := [name for name in names if name not in users]:
         raise CommandFailed(f"user {missing[0]}: {describe_error_code(ErrorCode.RESOURCE_NOT_FOUND)}")
     shown = [
@@ -69,9 +69,9 @@ def create_user(
     """
     numbers = _numbers(mechanisms) or [SHA_512.type]
     with session.client() as client:
-        if _described(client, [name]):
+        if described(client, [name]):
             raise CommandFailed(f"user {name} exists; `pybroker users alter` sets another password")
-        _set_password(client, name, numbers, iterations)
+        set_password(client, name, read_password(name), numbers, iterations)
     _report(session, name, numbers, "created")
 
 
@@ -86,19 +86,16 @@ def alter_user(
     with session.client() as client:
         numbers = _numbers(mechanisms) or _existing(client, name)
         _existing(client, name)
-        _set_password(client, name, numbers, iterations)
+        set_password(client, name, read_password(name), numbers, iterations)
     _report(session, name, numbers, "altered")
 
 
 @admin_command(app, "delete")
 def delete_user(session: Session, *, name: Name, mechanisms: Mechanisms) -> None:
     """Delete a user, or the mechanisms that are named.  Whoever is connected stays so."""
-    from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
-
     with session.client() as client:
         numbers = _numbers(mechanisms) or _existing(client, name)
-        for number in numbers:
-            _alter(client, name, deletions=[ScramCredentialDeletion(name=name, mechanism=number)])
+        remove(client, name, numbers)
     _report(session, name, numbers, "deleted")
 
 
@@ -109,8 +106,8 @@ def _numbers(mechanisms: Sequence[str]) -> list[int]:
     return [MECHANISMS[name.upper()].type for name in dict.fromkeys(mechanisms)]
 
 
-def _described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
-    """Iterations by mechanism of the users that exist, all or those named."""
+def described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Iterations by mechanism of the users that exist, all or those named; CommandFailed."""
     from pybroker_protocol.messages.describe_user_scram_credentials import (
         DescribeUserScramCredentialsRequest,
         UserName,
@@ -130,23 +127,33 @@ def _described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
 
 def _existing(client: Any, name: str) -> list[int]:
     """The mechanisms that the user has."""
-    found = _described(client, [name])
+    found = described(client, [name])
     if name not in found:
         raise CommandFailed(f"user {name}: {describe_error_code(ErrorCode.RESOURCE_NOT_FOUND)}")
     return sorted(found[name])
 
 
-def _set_password(client: Any, name: str, numbers: Sequence[int], iterations: int) -> None:
+def set_password(
+    client: Any, name: str, password: str, numbers: Sequence[int], iterations: int = ITERATIONS_MIN
+) -> None:
+    """Have a user, new or not, log in by these mechanisms with a password; CommandFailed."""
     from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-    password = read_password(name).encode()
     for number in numbers:
         salt = secrets.token_bytes(_SALT_BYTES)
-        salted = BY_TYPE[number].salted(password, salt, iterations)
+        salted = BY_TYPE[number].salted(password.encode(), salt, iterations)
         upsertion = ScramCredentialUpsertion(
             name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
         )
         _alter(client, name, upsertions=[upsertion])
+
+
+def remove(client: Any, name: str, numbers: Iterable[int]) -> None:
+    """Have a user log in by these mechanisms no more; CommandFailed."""
+    from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
+
+    for number in numbers:
+        _alter(client, name, deletions=[ScramCredentialDeletion(name=name, mechanism=number)])
 
 
 def _alter(client: Any, name: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()) -> None:

@@ -1,0 +1,28 @@
+"""The examples of a page that are a person at a prompt: commands, and what each prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.docs.pages import examples
+
+_COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+_BIN = Path(sys.executable).parent
+_TIMEOUT_S = 60
+
+
+def check_console(page: Path, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
+    """Run a page's commands, in their order, against a broker; each must print what the page says.  How many ran."""
+    commands = _COMMAND.findall("".join(example.code for example in examples("console", page)))
+    path = f"{_BIN}:{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "PYBROKER_BOOTSTRAP": bootstrap, **(environment or {})}
+    for command, prints in commands:
+        shell = ["bash", "-o", "pipefail", "-c", command]
+        done = subprocess.run(shell, env=variables, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
+    return len(commands)

@@ -1,0 +1,17 @@
+"""The demo of tenants ends well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.source_tree import ROOT
+
+
+@pytest.mark.slow
+def test_two_tenants_cannot_see_stop_or_starve_each_other() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "tenants.py"), "--seconds", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,31 @@
+"""The page on tenants: its settings make a broker, and its commands print what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pybroker.testing import Broker
+from tests.certificates import Authority
+from tests.docs.consoles import check_console
+from tests.docs.pages import examples
+from tests.source_tree import ROOT
+
+PAGE = ROOT / "docs" / "tenants.md"
+
+
+def test_the_pages_commands_print_what_it_says(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (properties,) = examples("properties", PAGE)
+    settings = dict(line.split("=", 1) for line in properties.code.splitlines())
+    assert settings.pop("listeners") == "SASL_SSL://:9093"
+    settings["ssl.keystore.location"] = str(authority.pem("broker"))
+    login = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(authority.ca),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "root",
+        "sasl.password": "…",
+    }
+    root = " ".join(f"-X {name}={text}" for name, text in login.items())
+    with Broker(settings, listen="SASL_SSL://127.0.0.1:0") as broker:
+        assert check_console(PAGE, broker.bootstrap, {"ROOT": root}) > 4
