@@ -1,4 +1,4 @@
-"""Five topologies in Kafka Streams and as jobs on Spark, over the same topics of our broker. Starts two JVMs.
+"""Seven topologies in Kafka Streams and as jobs on Spark, over the same topics of our broker. Starts two JVMs.
 
 What is compared is what a reader of the output ends with, per key; windows that are still open are in Kafka Streams'
 output alone, and left out.  Needs what `scripts/spark-setup` installs, and Kafka Streams, which is built here.
@@ -26,6 +26,7 @@ MINUTE_MS = 60_000
 PATIENCE_S = 120
 # Far behind all else: it closes every window, and its own stay open.
 LAST_MS = START_MS + 1_000 * MINUTE_MS
+WINDOWED = ("views", "clicks", "articles", "visits")
 
 Sent = tuple[str | None, str | None, int]
 
@@ -47,6 +48,15 @@ def inputs(chance: Random) -> dict[str, list[Sent]]:
     moves: list[Sent] = [("u0", "south", START_MS + 90_000), ("u1", None, START_MS + 90_001)]
     seen_ms = (("u0", 0), ("u0", 300_000), ("u1", 10_000), ("u1", 310_001), ("u2", 290_000))
     visits: list[Sent] = [(user, "", START_MS + at) for user, at in seen_ms]
+    # Orders change hands, customers come and go; a name that is nobody's stays open.
+    customers = ["ann", "bob", "cyd"]
+    owned = [(chance.choice(["o1", "o2", "o3", "o4"]), f"{chance.choice([*customers, 'nil'])}/tea") for _ in range(30)]
+    orders: list[Sent] = [(order, value, START_MS + 2_000 * at) for at, (order, value) in enumerate(owned)]
+    named = [(chance.choice(customers), chance.choice(["A", "B", None])) for _ in range(20)]
+    # Prices come in order, sales do not: each meets the price of its time.
+    prices: list[Sent] = [
+        (chance.choice(["tea", "rum"]), str(number), START_MS + 5_000 * number + 1) for number in range(40)
+    ]
     found: dict[str, list[Sent]] = {
         "lines": [(None, " ".join(chance.choices(words, k=5)), START_MS + number) for number in range(50)],
         "users": regions + moves,
@@ -55,8 +65,15 @@ def inputs(chance: Random) -> dict[str, list[Sent]]:
         "clicks": [*spread(*users, values=["x"]), late],
         "articles": [*spread("a1", "a2", "a3", "a4", values=["it", "law"]), ("a1", "late", START_MS)],
         "visits": visits,
+        "orders": [*orders, ("o1", None, START_MS + 61_000)],
+        "customers": [(who, name, START_MS + 3_000 * at) for at, (who, name) in enumerate(named)],
+        "prices": [*prices, ("rum", None, START_MS + 200_001)],
+        "sales": [
+            (article, f"s{number}", at)
+            for number, (article, _, at) in enumerate(spread("tea", "rum", "gin", values=[""], back_ms=(0, 0, 15_000)))
+        ],
     }
-    for topic in ("views", "clicks", "articles", "visits"):
+    for topic in WINDOWED:
         found[topic].append(("u3", "last", LAST_MS))
     return found
 
@@ -156,22 +173,20 @@ def test_the_same_topologies_end_with_the_same_tables(
             reader = self.spark.readStream.format("kafka").option("startingOffsets", "earliest")
             return reader.options(**self._options(topic)).load()
 
-    outputs = ("word-counts", "views-by-region", "anomalies", "top-articles", "sessions")
+    windowed = ("views-by-region", "anomalies", "top-articles", "sessions")
+    outputs = ("word-counts", "orders-named", "sales-priced", *windowed)
     for prefix in (ours, theirs):
         make_topics(bootstrap, [f"{prefix}{name}" for name in (*sent, *outputs)])
     send(bootstrap, theirs, sent)
     process = application(theirs)
 
     # Spark's watermark moves between micro-batches, Kafka Streams' with each record: what is late has one of its own.
-    tables = {topic: sent[topic] for topic in ("lines", "users")}
-    events = {topic: records for topic, records in sent.items() if topic not in tables}
-    for part in (
-        tables | {topic: records[:-2] for topic, records in events.items()},
-        {topic: records[-2:] for topic, records in events.items()},
-    ):
+    events = {topic: sent[topic] for topic in WINDOWED}
+    first = sent | {topic: records[:-2] for topic, records in events.items()}
+    for part, asked in ((first, outputs), ({topic: records[-2:] for topic, records in events.items()}, windowed)):
         send(bootstrap, ours, part)
         # One by one: each query has processes of Python, which two processors start slowly all at once.
-        for name in outputs:
+        for name in asked:
             job = partial(one_topology, ours, name)
             (query,) = start(job, ConnectorTopics(spark, bootstrap), tmp_path / "checkpoints", until_done=True)
             assert query.awaitTermination(PATIENCE_S)

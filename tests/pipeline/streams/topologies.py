@@ -1,12 +1,16 @@
-"""The five topologies of compat-tests' Topologies.java, as jobs.  Topics begin with a prefix."""
+"""The seven topologies of compat-tests' Topologies.java, as jobs.  Topics begin with a prefix."""
+
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pybroker.pipeline.streams.foreign_key_join import join_foreign_key
 from pybroker.pipeline.streams.jobs import Output, Outputs, Topics
 from pybroker.pipeline.streams.stream_table_join import join_stream_table
 
 TOP = 2
+HISTORY = timedelta(days=1)
 
 
 def texts(topics: Topics, topic: str) -> DataFrame:
@@ -45,6 +49,8 @@ def _all_topologies(prefix: str, topics: Topics) -> Outputs:
         f"{prefix}anomalies": anomalies(texts(topics, f"{prefix}clicks")),
         f"{prefix}top-articles": top_articles(texts(topics, f"{prefix}articles")),
         f"{prefix}sessions": sessions(texts(topics, f"{prefix}visits")),
+        f"{prefix}orders-named": orders_named(texts(topics, f"{prefix}orders"), texts(topics, f"{prefix}customers")),
+        f"{prefix}sales-priced": sales_priced(texts(topics, f"{prefix}sales"), texts(topics, f"{prefix}prices")),
     }
 
 
@@ -83,3 +89,16 @@ def sessions(visits: DataFrame) -> DataFrame:
     counts = timed.groupBy(F.session_window("timestamp", "5 minutes").alias("session"), "key").count()
     end = (F.unix_millis("session.end") - 300_000).cast("string")
     return counts.select(*as_records(F.concat("key", F.lit("@"), millis("session.start"), F.lit("-"), end)))
+
+
+def orders_named(orders: DataFrame, customers: DataFrame) -> DataFrame:
+    """Each order with the name of its customer, where there is one."""
+    found = join_foreign_key(orders, customers, "split(value, '/')[0]", how="left")
+    named = F.concat("value.left", F.lit("="), F.coalesce("value.right", F.lit("?")))
+    return found.select("key", named.alias("value"))
+
+
+def sales_priced(sales: DataFrame, prices: DataFrame) -> DataFrame:
+    """Each sale with the price of its time."""
+    found = join_stream_table(sales, prices, into="price", history=HISTORY)
+    return found.select(F.col("value").alias("key"), F.col("price").alias("value"))

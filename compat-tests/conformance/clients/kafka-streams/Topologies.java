@@ -1,35 +1,36 @@
-// Five well-known topologies of Kafka Streams in one application, for what they write to be compared with Spark's.
+// Seven well-known topologies of Kafka Streams in one application, for what they write to be compared with Spark's.
 //
 //     Topologies PREFIX NAME=VALUE...        the settings of Kafka Streams
 //
 // Topics begin with PREFIX; keys and values are text.  A windowed key is written as KEY@START, in ms, a session's as
-// KEY@START-END.  Prints "RUNNING" when it runs; SIGTERM closes it.
+// KEY@START-END.
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import java.util.Properties;
 import java.util.TreeMap;
-import java.util.concurrent.CountDownLatch;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
-import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.state.Stores;
 
 public final class Topologies {
     private static final Duration MINUTE = Duration.ofMinutes(1);
     private static final Duration GRACE = Duration.ofSeconds(30);
     private static final Duration GAP = Duration.ofMinutes(5);
+    private static final Duration HISTORY = Duration.ofDays(1);
     private static final int TOP = 2;
 
     private final StreamsBuilder builder = new StreamsBuilder();
@@ -40,22 +41,10 @@ public final class Topologies {
     }
 
     public static void main(String[] arguments) throws InterruptedException {
-        KafkaStreams streams = new KafkaStreams(new Topologies(arguments[0]).all().build(), settings(arguments));
-        CountDownLatch ended = new CountDownLatch(1);
-        streams.setUncaughtExceptionHandler(error -> {
-            error.printStackTrace();
-            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
-        });
-        streams.setStateListener((state, before) -> {
-            if (state == KafkaStreams.State.RUNNING) {
-                System.out.println("RUNNING");
-            } else if (state.hasCompletedShutdown()) {
-                ended.countDown();
-            }
-        });
-        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
-        streams.start();
-        ended.await();
+        List<String> settings = new ArrayList<>(List.of(arguments).subList(1, arguments.length));
+        settings.add(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG + "=" + Serdes.StringSerde.class.getName());
+        settings.add(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG + "=" + Serdes.StringSerde.class.getName());
+        Application.run(new Topologies(arguments[0]).all().build(), settings);
     }
 
     private StreamsBuilder all() {
@@ -64,6 +53,8 @@ public final class Topologies {
         anomalies();
         topArticles();
         sessions();
+        ordersNamed();
+        salesPriced();
         return builder;
     }
 
@@ -80,7 +71,7 @@ public final class Topologies {
 
     private void pageViewsByRegion() {
         input("views")
-            .join(builder.<String, String>table(prefix + "users"), (page, region) -> region)
+            .join(table("users"), (page, region) -> region)
             .groupBy((user, region) -> region)
             .windowedBy(TimeWindows.ofSizeAndGrace(MINUTE, GRACE))
             .count()
@@ -127,8 +118,33 @@ public final class Topologies {
             .to(prefix + "sessions");
     }
 
+    // An order is CUSTOMER/ITEM: the customer's name comes from a table that has it as its key.
+    private void ordersNamed() {
+        table("orders")
+            .leftJoin(
+                table("customers"),
+                order -> order.split("/")[0],
+                (order, customer) -> order + "=" + (customer == null ? "?" : customer))
+            .toStream()
+            .to(prefix + "orders-named");
+    }
+
+    // A sale has the price that its article had at the time of the sale, whatever has come since.
+    private void salesPriced() {
+        KTable<String, String> prices = builder.table(
+            prefix + "prices", Materialized.as(Stores.persistentVersionedKeyValueStore("prices", HISTORY)));
+        input("sales")
+            .join(prices, (sale, price) -> sale + "=" + price)
+            .map((article, priced) -> KeyValue.pair(priced.split("=")[0], priced.split("=")[1]))
+            .to(prefix + "sales-priced");
+    }
+
     private KStream<String, String> input(String topic) {
         return builder.stream(prefix + topic);
+    }
+
+    private KTable<String, String> table(String topic) {
+        return builder.table(prefix + topic);
     }
 
     private static String windowed(Windowed<String> key) {
@@ -167,15 +183,5 @@ public final class Topologies {
             .limit(TOP)
             .map(one -> one.getKey() + "=" + one.getValue())
             .collect(Collectors.joining(","));
-    }
-
-    private static Properties settings(String[] arguments) {
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        for (String setting : List.of(arguments).subList(1, arguments.length)) {
-            settings.setProperty(setting.substring(0, setting.indexOf('=')), setting.substring(setting.indexOf('=') + 1));
-        }
-        return settings;
     }
 }
