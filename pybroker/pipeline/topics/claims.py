@@ -29,6 +29,7 @@ from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
     Committed,
     NoAnswer,
+    admin,
     answered,
     committed,
     group_metadata,
@@ -266,6 +267,7 @@ def fenced(
     settings: dict[str, Any] = {**client, "transactional.id": transactional_id}
     if on_delivery is not None:
         settings |= {"on_delivery": on_delivery, "delivery.report.only.error": True}
+    admin(client)  # who is not let in is told at once
     producer = Producer(settings)
     # Also for a connection to stand: librdkafka looks for a coordinator at once then, else half a second later.  That
     # to the bootstrap address, whose broker has no id, it gives up as soon as it has been told of the brokers.

@@ -19,6 +19,8 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pybroker.pipeline.topics.logins import admin_client
+
 REQUEST_TIMEOUT_S = 30.0
 NO_ANSWER_S = REQUEST_TIMEOUT_S + 10
 # librdkafka does not look at the timeout that it is given for a transaction's offsets (its issue 5456): where the
@@ -67,11 +69,11 @@ def send_offset(producer: Producer, group: object, topic: str, at: Committed) ->
 
 
 def admin(client: Mapping[str, str]) -> AdminClient:
-    """This process's admin client of a cluster."""
+    """This process's admin client of a cluster; raises `LoginRefused`."""
     key = tuple(sorted(client.items()))
     if key not in _admins:
         _admins.clear()  # a process writes to one cluster, if to any
-        _admins[key] = AdminClient(connection(client))
+        _admins[key] = admin_client(connection(client), REQUEST_TIMEOUT_S)
     return _admins[key]
 
 

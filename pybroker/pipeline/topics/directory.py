@@ -11,8 +11,9 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, Uuid
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
+from pybroker.pipeline.topics.logins import admin_client
 from pybroker.pipeline.topics.source_options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -42,7 +43,10 @@ class NoOffset(RuntimeError):
 
 
 class Directory:
-    """Partitions and offsets, as they are at each call; raises `KafkaException` where the cluster does not answer."""
+    """Partitions and offsets, as they are at each call; raises `KafkaException` where the cluster does not answer.
+
+    Who is not let in is told when it is made (`LoginRefused`).
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._subscription = options.subscription
@@ -50,7 +54,8 @@ class Directory:
         committed = options.client["isolation.level"] == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         consumers_alone = {"group.id", "isolation.level"}
-        self._admin = AdminClient({name: at for name, at in options.client.items() if name not in consumers_alone})
+        settings = {name: at for name, at in options.client.items() if name not in consumers_alone}
+        self._admin = admin_client(settings, REQUEST_TIMEOUT_S)
 
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions of the subscription; raises `MissingTopics`."""

@@ -25,6 +25,8 @@ SETTINGS: dict[str, str | int] = {
     "super.users": "User:job",
 }
 
+REFUSED = r"the cluster refuses the login: .*Invalid username or password"
+
 
 def login(user: str = "job", password: str = "job-secret") -> dict[str, str]:
     """Options as Spark's connector takes them."""
@@ -67,3 +69,20 @@ def test_a_job_logs_in_to_read_to_write_and_to_show_its_lag(spark: Any, secured:
     settings = {name.removeprefix("kafka."): value for name, value in topics.connection.items()}
     offsets = group_offsets("readers-out", ["in"], settings)
     assert tables.read("pybroker", "in", startingOffsets=offsets, **login()).count() == 0
+
+
+def test_a_login_that_is_refused_ends_a_read_and_a_write_at_once(spark: Any, secured: Broker, tmp_path: Path) -> None:
+    """librdkafka would try for a minute, and then tell that nobody answers."""
+    tables = Tables(spark, secured.bootstrap, tmp_path)
+    with pytest.raises(Exception, match=REFUSED):
+        tables.read("pybroker", "in", **login(password="wrong")).count()
+    rows = spark.createDataFrame([("a",)], "value string")
+    with pytest.raises(Exception, match=REFUSED):
+        tables.save(rows, topic="in", **login(password="wrong"))
+
+
+def test_a_topic_that_a_user_may_not_see_is_not_there(spark: Any, secured: Broker, tmp_path: Path) -> None:
+    secured.create_topic("secret")
+    tables = Tables(spark, secured.bootstrap, tmp_path)
+    with pytest.raises(Exception, match="no such topic: secret"):
+        tables.read("pybroker", "secret", **login("other", "x")).count()
