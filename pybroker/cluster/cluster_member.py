@@ -228,6 +228,8 @@ class ClusterMember:
             self._config.get_int("pybroker.liveness.timeout.ms"),
         )
         self.peers.on_broken = liveness.doubt
+        liveness.on_behind = self._store.look_for_news
+        self.follower.subscribe(lambda *_: liveness.tell_news() if self.controller.is_active else None)
         self._closers += [self._cache.subscribe(doubts.on_image), doubts.close, liveness.close]
         return liveness
 

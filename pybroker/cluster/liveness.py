@@ -177,7 +177,8 @@ class _Heard:
 class Liveness:
     """See the module's docstring.  ``image()`` is the newest image; ``listener`` is the inter-broker listener's name.
 
-    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent.
+    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent;
+    ``on_behind()`` when somebody's metadata is newer than this broker's.
     """
 
     def __init__(
@@ -193,6 +194,7 @@ class Liveness:
         timeout_ms: int,
     ) -> None:
         self.listeners: list[Callable[[], None]] = []
+        self.on_behind: Callable[[], None] = lambda: None
         self._env = env
         self._broker_id = broker_id
         self._image = image
@@ -217,6 +219,7 @@ class Liveness:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._datagrams.close()
         self._knocker.close()
         self.listeners.clear()
@@ -292,8 +295,10 @@ class Liveness:
             self._doubts.end(report.broker_id)
         else:
             known = self._heard[report.broker_id] = _Heard(report, now_ms)
-        if report.metadata_epoch >= self._image().epoch:
+        if report.metadata_epoch >= (epoch := self._image().epoch):
             known.caught_up_ms = now_ms
+            if report.metadata_epoch > epoch:
+                self.on_behind()
         if not known.was_there:
             self._knock(report.broker_id, known)
         if report.broker_id in self._silent or told != report.silent:
@@ -357,6 +362,11 @@ class Liveness:
                 self.doubt(broker_id)
         if self._silent or any(self._heard[each].is_silent(now_ms, self._timeout_ms) for each in overdue):
             self._judge()
+
+    def tell_news(self) -> None:
+        """This broker has committed metadata: the others need not wait for the next datagram to look for it."""
+        if self._timer is not None:
+            self._speak()
 
     def _speak(self) -> None:
         image = self._image()

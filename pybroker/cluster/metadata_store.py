@@ -138,6 +138,10 @@ class MetadataStore(Protocol):
         """
         ...
 
+    def look_for_news(self) -> None:
+        """Another process has committed something: who looks from time to time looks now."""
+        ...
+
     def close(self) -> None:
         """Finish what was handed in, end the session and the store's thread.  Blocks."""
         ...

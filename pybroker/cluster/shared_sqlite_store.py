@@ -155,6 +155,9 @@ class SharedSqliteStore:
         self._worker.submit(self._worker.look)
         return partial(self._end, end)
 
+    def look_for_news(self) -> None:
+        self._worker.submit(self._worker.look_soon)
+
     def _end(self, end: Callable[[], None]) -> None:
         end()
         self._worker.is_followed = self._followers.is_followed

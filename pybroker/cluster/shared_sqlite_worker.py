@@ -288,6 +288,10 @@ class SharedSqliteWorker:
         self._told_ephemerals = None
         self._poll_at_ms = self._now_ms()
 
+    def look_soon(self) -> None:
+        """Look for news behind this job, as if it were time for that."""
+        self._poll_at_ms = self._now_ms()
+
     def _poll(self) -> None:
         now_ms = self._now_ms()
         self._poll_at_ms = now_ms + cluster_limits.STORE_POLL_MS

@@ -168,6 +168,9 @@ class SqliteStore:
             self._followers = StoreFollowers(self._env.timers, self._told_revision, self._ephemerals)
         return self._followers
 
+    def look_for_news(self) -> None:
+        """Nobody else commits."""
+
     def close(self) -> None:
         if self._executor is not None:
             self._executor.close()

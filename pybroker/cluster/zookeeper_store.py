@@ -160,6 +160,9 @@ class ZooKeeperStore:
             return CommitResult(error=failure(error))
         return result
 
+    def look_for_news(self) -> None:
+        """A watch tells of it."""
+
     def close(self) -> None:
         if self._closed:
             return

@@ -145,6 +145,9 @@ class MemoryStore:
         self._shared.end_session(self)
         self.env.timers.call_soon(self.on_session_lost)
 
+    def look_for_news(self) -> None:
+        """It is told at once."""
+
     def close(self) -> None:
         self._shared.watchers = [watcher for watcher in self._shared.watchers if watcher[0] is not self]
         self._shared.followers = [follower for follower in self._shared.followers if follower.store is not self]

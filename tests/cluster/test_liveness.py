@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -368,6 +369,22 @@ def test_how_far_a_broker_is_it_says_itself() -> None:
     assert brokers.by_id[1].progress(2) == Progress(brokers.image.epoch - 1, 0, heard_ms_ago + 100)
     brokers.register_anew(2)
     assert brokers.by_id[1].progress(2) is None, "that was another life"
+
+
+def test_who_has_committed_says_so_at_once_and_who_lacks_it_looks_for_it() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(200)
+    looked: list[int] = []
+    newer = ClusterImage(epoch=brokers.image.epoch + 1, brokers=brokers.image.brokers)
+    for number in (1, 2):
+        brokers.by_id[number]._image = lambda: newer
+    for number, liveness in brokers.by_id.items():
+        liveness.on_behind = partial(looked.append, number)
+    brokers.by_id[1].tell_news()
+    assert looked == [3]
+    brokers.by_id[1].close()
+    brokers.by_id[1].tell_news()
+    assert looked == [3], "who has left says nothing any more"
 
 
 @pytest.mark.parametrize("change", ["secret", "a bit", "length", "nothing"])

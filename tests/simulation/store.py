@@ -250,6 +250,9 @@ class SimulatedStore:
             return CommitResult(error=StoreError("the metadata store cannot be reached"))
         return self._ensemble.apply(transaction, self.session)
 
+    def look_for_news(self) -> None:
+        """It is told at once, or when the seed says."""
+
     def close(self) -> None:
         """What is on its way is answered, by what has become of it."""
         while self._unanswered:
