@@ -124,6 +124,8 @@ class TransactionVerification:
         def answered(codes: PartitionErrors) -> None:
             for key, (partition, verification) in asked.items():
                 code = codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR)
+                if not code and _has_moved_on(producer, partition, verification):
+                    code = ErrorCode.CONCURRENT_TRANSACTIONS
                 self._settle(producer, partition, verification, code)
                 if code:
                     errors[key] = _known_to(operation, code)
@@ -159,6 +161,14 @@ class TransactionVerification:
             verifications.succeed(producer.producer_id, verification, producer.producer_epoch)
         elif error_code not in _RETRIABLE and verifications.of(producer.producer_id) is verification:
             verifications.forget(producer.producer_id)
+
+
+def _has_moved_on(producer: ProducerOfTransaction, partition: Partition, verification: Verification) -> bool:
+    """Whether the marker of a transaction came in after the question: nobody knows whether the answer is of the next
+    one.  It is, as a rule, where the coordinator is another broker: the question overtook the end of the last one."""
+    producers = partition.log.producers
+    is_open = producers.has_ongoing_transaction(producer.producer_id, producer.producer_epoch)
+    return not is_open and producers.verifications.of(producer.producer_id) is not verification
 
 
 def _known_to(operation: TransactionOperation, error_code: int) -> int:
