@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,3 +44,22 @@ def anchors(page: Path) -> set[str]:
     """What a link to a heading of the page may name behind its `#`."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def pasted(code: str) -> str:
+    """What an interactive Python prints when the code is pasted into it, and Enter pressed once more."""
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Error" not in done.stderr, done.stderr
+    return done.stdout
+
+
+# What pasting shows besides: the values of expressions, which are objects and counts.
+_ECHO = re.compile(r"<.*>|\d+|True")
+
+
+def without_echo(printed: str, wanted: str) -> str:
+    """What was printed, without the values of expressions that the page does not show."""
+    shown = wanted.splitlines()
+    return "".join(f"{line}\n" for line in printed.splitlines() if line in shown or not _ECHO.fullmatch(line))

@@ -18,7 +18,7 @@ from types import ModuleType
 import pytest
 from harness.pybroker_process import serving
 
-from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples
+from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples, pasted, without_echo
 from tests.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
@@ -58,25 +58,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serving([ROOT / "scripts" / "run", *own]) as served:
         yield served.bootstrap
         assert served.stop() == 0
-
-
-def pasted(code: str) -> str:
-    """What an interactive Python prints when the code is pasted into it, and Enter pressed once more."""
-    done = subprocess.run(
-        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "Error" not in done.stderr, done.stderr
-    return done.stdout
-
-
-# What pasting shows besides: the values of expressions, which are objects and counts.
-_ECHO = re.compile(r"<.*>|\d+|True")
-
-
-def without_echo(printed: str, wanted: str) -> str:
-    """What was printed, without the values of expressions that the page does not show."""
-    shown = wanted.splitlines()
-    return "".join(f"{line}\n" for line in printed.splitlines() if line in shown or not _ECHO.fullmatch(line))
 
 
 class Typist:
@@ -139,7 +120,7 @@ def test_the_fixtures_example_passes(tmp_path: Path) -> None:
 def test_shell_example_names_existing_commands_and_options(command: str) -> None:
     arguments = re.split(r"(?:^|\| )pybroker ", command)[1].split("#", maxsplit=1)[0].split()
     words = [word for word in arguments if not word.startswith("-")]
-    verbs = words[: 2 if words[0] in ("topics", "groups", "transactions", "cluster") else 1]
+    verbs = words[: 2 if words[0] in ("topics", "configs", "groups", "transactions", "cluster") else 1]
     shown = subprocess.run(
         [str(BIN / "pybroker"), *verbs, "--help"], capture_output=True, text=True, timeout=60, check=True
     )

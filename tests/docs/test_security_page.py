@@ -1,0 +1,132 @@
+"""The page on security, typed from its top to its end in an empty directory; and ``scripts/run --secure``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from harness.broker_probe import free_port
+from harness.pybroker_process import COMMAND, Serving, serving
+
+from tests.docs.pages import Example, examples, pasted, without_echo
+from tests.source_tree import ROOT
+
+PAGE = ROOT / "docs" / "security.md"
+BIN = Path(sys.executable).parent
+_ANY_LANGUAGE = ("console", "properties", "sh", "python")
+
+
+class Reader:
+    """Does what the page says, one block after another, with free ports in place of the page's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._ports = {port: str(free_port()) for port in ("9093", "9094")}
+
+    def _here(self, text: str) -> str:
+        for port, own in self._ports.items():
+            text = text.replace(port, own)
+        return text
+
+    def write(self, example: Example) -> None:
+        """A file, whose name is the first line's comment."""
+        name = example.code.splitlines()[0].removeprefix("# ")
+        Path(name).write_text(self._here(example.code))
+
+    def type(self, example: Example) -> None:
+        """Commands, each of which prints the lines up to the next."""
+        for command, prints in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", example.code, re.MULTILINE):
+            if command.startswith("export "):
+                for pair in self._here(command).split()[1:]:
+                    self._monkeypatch.setenv(*pair.split("=", 1))
+                continue
+            shell = ["bash", "-o", "pipefail", "-c", self._here(command)]
+            done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
+
+    def paste(self, example: Example) -> None:
+        """Python, with what it prints."""
+        assert example.prints is not None, "say what it prints"
+        printed = pasted(self._here(example.code))
+        assert without_echo(printed, example.prints) == example.prints
+
+
+def in_order() -> list[Example]:
+    """All of the page's blocks, as they stand."""
+    text = PAGE.read_text()
+    found = [example for language in _ANY_LANGUAGE for example in examples(language, PAGE)]
+    return sorted(found, key=lambda example: text.index(example.code))
+
+
+def test_the_page_does_what_it_says_from_its_top_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(BIN), prepend=":")
+    reader = Reader(monkeypatch)
+    blocks = in_order()
+    (serve,) = [block for block in blocks if block.language == "sh"]
+    at = blocks.index(serve)
+
+    def read(several: list[Example]) -> None:
+        does = {"console": reader.type, "properties": reader.write, "python": reader.paste}
+        for block in several:
+            does[block.language](block)
+
+    read(blocks[:at])
+    (line,) = serve.code.splitlines()
+    with open("stderr.log", "w") as stderr, serving([COMMAND, *line.split()[1:]], stderr) as served:
+        read(blocks[at + 1 :])
+        assert served.stop() == 0
+    said = Path("stderr.log").read_text()
+    assert "WARNING" not in said
+    assert "secret" not in said
+
+
+# --- scripts/run --secure --------------------------------------------------------------------------------------------
+
+
+def block_of(printed: str, title: str) -> str:
+    """What stands indented below a title."""
+    match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n)+)", printed, re.MULTILINE)
+    assert match is not None, printed
+    return textwrap.dedent(match[1])
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_secure_broker_by_one_script_tells_its_clients_how_to_get_in(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    listen = f"127.0.0.1:{free_port()}"
+    command = [str(ROOT / "scripts" / "run"), "--secure", "--listen", listen, "--data-dir", str(data)]
+    passwords = []
+    for start in ("first", "second"):
+        with serving(command) as served:
+            passwords.append((tmp_path / "data-keys" / "admin.password").read_text())
+            check_what_is_told(served, f"{start}-topic")
+            assert served.stop() == 0
+    assert passwords[0] == passwords[1]
+    exposed = [file.name for file in (tmp_path / "data-keys").iterdir() if file.stat().st_mode & 0o077]
+    assert exposed == ["ca.pem"]
+
+
+def check_what_is_told(served: Serving, topic: str) -> None:
+    printed = served.before
+    (password,) = re.findall(r"open\('(.*)'\)\.read\(\)", block_of(printed, "kafka-python"))
+    assert Path(password).read_text() not in printed
+    send = f"\nprint(KafkaProducer(**settings).send({topic!r}, b'x').get(timeout=10).offset)"
+    assert run([sys.executable, "-c", block_of(printed, "kafka-python") + send]) == "0\n"
+    look = f"\nprint({topic!r} in Producer(settings).list_topics(timeout=10).topics)"
+    assert run([sys.executable, "-c", block_of(printed, "confluent-kafka") + look]) == "True\n"
+    (export, *_) = block_of(printed, "pybroker's commands").splitlines()
+    assert topic in run(["bash", "-c", f"PATH={BIN}:$PATH; {export}; pybroker topics list -q"])
+    read, _ = block_of(printed, "Spark").splitlines()
+    shown = "print(settings['security.protocol'], settings['sasl.jaas.config'].count(';'))"
+    assert run([sys.executable, "-c", f"{read}\n{shown}"]) == "SASL_SSL 1\n"
+    assert "--command-config" in block_of(printed, "Java, and Kafka's own tools")
