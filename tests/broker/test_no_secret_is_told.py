@@ -68,7 +68,7 @@ def settings_file(tmp_path: Path) -> Path:
         "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256\n"
         f'{LISTENER}.plain.sasl.jaas.config={PLAIN_MODULE} required user_alice="{PLANTED}";\n'
         f"ssl.keystore.type=PEM\nssl.keystore.location={key}\nssl.key.password={PLANTED}\n"
-        f"pybroker.metadata.zookeeper.digest=me:{PLANTED}\n"
+        f"pybroker.metadata.zookeeper.digest=me:{PLANTED}\ndelegation.token.secret.key={PLANTED}\n"
         f"my.plugin.password={PLANTED}\nsasl.oauthbearer.assertion.private.key.passphrase={PLANTED}\n"
     )
     return file
