@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from pybroker.pipeline.topics.answers import Writer
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
     Committed,
@@ -88,28 +89,6 @@ class Mark(NamedTuple):
 
 
 NO_MARK = Mark(NO_EPOCH, 0, 0, "", "")
-
-
-class Writer(NamedTuple):
-    """A run of a query, under the name by which it writes."""
-
-    group: str
-    query: str
-    run: str
-
-    def slot(self, task: int) -> str:
-        """Transactional id and consumer group of a task number."""
-        return f"{self.group}-{task}"
-
-    @property
-    def claim(self) -> str:
-        """Transactional id and consumer group of the claim: the group itself shows the query's lag."""
-        return f"{self.group}-claim"
-
-    @property
-    def decisions(self) -> str:
-        """The group of what the driver decides."""
-        return f"{self.group}-decisions"
 
 
 class Claim(NamedTuple):

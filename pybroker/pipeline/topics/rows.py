@@ -1,14 +1,16 @@
 """Rows on their way to topics: what a DataFrame must look like, and the records that its rows are.
 
 Columns are those of Spark's Kafka connector (its class KafkaWriter): ``value`` of string or binary, and, where they
-are there, ``key``, ``topic``, ``partition`` and ``headers``.
+are there, ``key``, ``topic``, ``partition`` and ``headers``.  Arrow is imported by who has rows.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -49,7 +51,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         raise ValueError("there is no column topic; without it the option topic must be set")
 
 
-def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[ProducerRecord]:
+def records(batch: "pa.RecordBatch", topic: str | None) -> Iterator[ProducerRecord]:
     """The records that the rows of ``batch`` are; raises ValueError for a row without a topic."""
     count = batch.num_rows
     topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()
@@ -60,15 +62,15 @@ def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[ProducerRecord
     return map(ProducerRecord, topics, _bytes(batch, "value"), _bytes(batch, "key"), partitions, headers)
 
 
-def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
+def _column(batch: "pa.RecordBatch", name: str) -> list[Any]:
     found: list[Any] = batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows
     return found
 
 
-def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
+def _bytes(batch: "pa.RecordBatch", name: str) -> list[bytes | None]:
     if name not in batch.schema.names:
         return [None] * batch.num_rows
-    found: list[bytes | None] = batch.column(name).cast(pa.binary()).to_pylist()
+    found: list[bytes | None] = batch.column(name).cast("binary").to_pylist()
     return found
 
 

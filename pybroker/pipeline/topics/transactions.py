@@ -31,20 +31,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from typing import NamedTuple
 from zlib import crc32
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from pybroker.pipeline.topics.answers import Outcome, Writer, Written
 from pybroker.pipeline.topics.claims import (
     NO_CLAIM,
     NO_EPOCH,
     Claim,
     Mark,
     Overtaken,
-    Writer,
     check_epoch,
     claimed,
     fenced,
@@ -95,15 +94,6 @@ class TransactionTimedOut(RuntimeError):
     """The broker ended a transaction that was open for longer than it may be."""
 
 
-class Outcome(StrEnum):
-    """What has become of a task's rows."""
-
-    EMPTY = "empty"
-    WRITTEN = "written"
-    FOUND = "found"
-    HELD = "held"
-
-
 class Write(NamedTuple):
     """What all tasks of a write have in common.
 
@@ -117,18 +107,6 @@ class Write(NamedTuple):
     is_deterministic: bool = True
     is_single: bool = False
     outlives_task: bool = True
-
-
-class Written(NamedTuple):
-    """A task's answer to the driver.  ``before`` are the tasks of this epoch that earlier runs had committed."""
-
-    task: int
-    rows: int
-    outcome: Outcome
-    writer: Writer
-    epoch: int
-    topic: str = ""
-    before: frozenset[int] = frozenset()
 
 
 def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:

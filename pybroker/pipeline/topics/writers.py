@@ -14,12 +14,13 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pybroker.pipeline.topics.answers import Writer, Written, is_decided
 from pybroker.pipeline.topics.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pybroker.pipeline.topics.transactions import Write, Written
+    from pybroker.pipeline.topics.transactions import Write
 
 # Spark's MicroBatchExecution and StreamExecution hand these to their tasks.
 _EPOCH_PROPERTY = "streaming.sql.batchId"
@@ -43,7 +44,7 @@ def default_group(query: str | None) -> str:
 class TaskWritten(WriterCommitMessage):
     """What a task has committed."""
 
-    def __init__(self, written: "Written") -> None:
+    def __init__(self, written: Written) -> None:
         self.written = written
 
 
@@ -123,7 +124,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _of(options: SinkOptions, group: str, query: str, run: str) -> "Write":
-    from pybroker.pipeline.topics.claims import Writer
     from pybroker.pipeline.topics.transactions import Write
 
     return Write(
@@ -143,9 +143,9 @@ def _write(write: "Write", task: int, epoch: int, rows: "Iterator[pa.RecordBatch
 
 
 def _decide(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    from pybroker.pipeline.topics.transactions import decide
-
     written = [each.written if isinstance(each, TaskWritten) else None for each in messages]
     first = next((each for each in written if each is not None), None)
-    if first is not None:
+    if first is not None and not is_decided(written):
+        from pybroker.pipeline.topics.transactions import decide
+
         decide(_of(options, *first.writer), written)

@@ -38,7 +38,7 @@ class Sink:
 
     def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
         """What tasks of a run have in common."""
-        from pybroker.pipeline.topics.claims import Writer
+        from pybroker.pipeline.topics.answers import Writer
         from pybroker.pipeline.topics.transactions import Write
 
         return Write(self.client, Writer(self.group, query, run), self.topic, deterministic)

@@ -4,6 +4,8 @@ Needs Arrow, which comes with Spark: marked like what starts a JVM.
 """
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -112,3 +114,22 @@ def test_a_stream_of_which_spark_tells_nothing_is_refused(kafka_broker: Broker, 
     as_task(0)
     with pytest.raises(RuntimeError, match="Spark does not tell which query"):
         write(sink(kafka_broker, streaming=True), "a")
+
+
+COMMITS = """
+import sys
+from pyspark.sql.types import StringType, StructType
+from pybroker.pipeline.topics.answers import Outcome, Writer, Written
+from pybroker.pipeline.topics.data_source import TopicDataSource
+from pybroker.pipeline.topics.writers import TaskWritten
+
+source = TopicDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+writer = source.streamWriter(StructType().add("value", StringType()), False)
+writer.commit([TaskWritten(Written(0, 1, Outcome.WRITTEN, Writer("g", "q", "r"), 0, "t")), None], 0)
+sys.exit(", ".join({"pyarrow", "confluent_kafka"} & sys.modules.keys()) or None)
+"""
+
+
+def test_a_commit_that_has_nothing_to_decide_loads_neither_arrow_nor_librdkafka() -> None:
+    """Spark starts a process for it, which the end of a query's first micro-batch waits for."""
+    subprocess.run([sys.executable, "-c", COMMITS], check=True)

@@ -1,0 +1,57 @@
+"""Who writes, and what its tasks answer to the driver.
+
+Owns no protocol (``claims``, ``transactions``), and imports neither librdkafka nor Arrow: the driver's process that
+hears the answers of a micro-batch mostly has nothing to decide, and is started for it.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Writer(NamedTuple):
+    """A run of a query, under the name by which it writes."""
+
+    group: str
+    query: str
+    run: str
+
+    def slot(self, task: int) -> str:
+        """Transactional id and consumer group of a task number."""
+        return f"{self.group}-{task}"
+
+    @property
+    def claim(self) -> str:
+        """Transactional id and consumer group of the claim: the group itself shows the query's lag."""
+        return f"{self.group}-claim"
+
+    @property
+    def decisions(self) -> str:
+        """The group of what the driver decides."""
+        return f"{self.group}-decisions"
+
+
+class Outcome(StrEnum):
+    """What has become of a task's rows."""
+
+    EMPTY = "empty"
+    WRITTEN = "written"
+    FOUND = "found"
+    HELD = "held"
+
+
+class Written(NamedTuple):
+    """A task's answer to the driver.  ``before`` are the tasks of this epoch that earlier runs had committed."""
+
+    task: int
+    rows: int
+    outcome: Outcome
+    writer: Writer
+    epoch: int
+    topic: str = ""
+    before: frozenset[int] = frozenset()
+
+
+def is_decided(written: Iterable[Written | None]) -> bool:
+    """Whether nothing is held back, and no earlier run had a part in it."""
+    return not any(each and (each.outcome is Outcome.HELD or each.before) for each in written)
