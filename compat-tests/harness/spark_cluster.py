@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,13 +40,17 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """The cluster; ``url`` is what a session is given as its master.  Executors are started again however often."""
+    """The cluster; ``url`` is what a session is given as its master.  Executors are started again however often.
 
-    def __init__(self, directory: Path, workers: int = 2, cores: int = 1) -> None:
+    Workers take ``hosts`` in turn: a second attempt beside the first one, by speculation, has to be on another host.
+    """
+
+    def __init__(self, directory: Path, workers: int = 2, cores: int = 1, hosts: Sequence[str] = (HOST,)) -> None:
         self.url = ""
         self._directory = directory
         self._workers = workers
         self._cores = cores
+        self._hosts = hosts
         self._processes: list[ChildProcess] = []
 
     def __enter__(self) -> Self:
@@ -104,7 +108,8 @@ class SparkCluster:
         for number in range(self._workers):
             work = str(self._directory / f"work-{number}")
             resources = ("--cores", str(self._cores), "--memory", "1g", "--work-dir", work)
-            address = ("--host", HOST, "--port", "0", "--webui-port", "0")
+            host = self._hosts[number % len(self._hosts)]
+            address = ("--host", host, "--port", "0", "--webui-port", "0")
             started.append(self._start(f"worker-{number}", f"{DEPLOY}.worker.Worker", *resources, *address, self.url))
         for worker in started:
             _awaited(worker, lambda log: _REGISTERED in log)

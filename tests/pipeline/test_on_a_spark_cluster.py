@@ -26,13 +26,14 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "200ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
+    "spark.speculation.efficiency.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path_factory.mktemp("spark")) as started:
+    with SparkCluster(tmp_path_factory.mktemp("spark"), hosts=("127.0.0.1", "127.0.0.2")) as started:
         yield started
 
 
