@@ -32,8 +32,10 @@ from histories.history import HistoryError, read_events
 from histories.hosts import Hosts
 from histories.mistakes import MISTAKES
 from histories.nemesis import Nemesis, OneBroker
+from histories.secure import SecureBroker
 from histories.worker import REST_S
 from histories.workload import BROKER_PROPERTIES, Workload
+from pybroker.security.client_access import ClientAccess
 
 PART = "histories"
 NOTHING_TO_JUDGE = 2
@@ -55,6 +57,7 @@ def parse_arguments() -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker, which is not killed")
     where.add_argument("--apache", action="store_true", help="Apache Kafka, started for the run")
+    where.add_argument("--secure", action="store_true", help="pybroker with TLS, logins that end soon, and ACLs")
     where.add_argument("--check", type=Path, metavar="FILE", help="run nothing, check this history")
     parser.add_argument("--seconds", type=float, default=60, help="how long clients work (%(default)s)")
     parser.add_argument("--kills", type=int, default=3, help="how often the broker is killed (%(default)s)")
@@ -85,18 +88,24 @@ def check_bootstrap(bootstrap: str) -> None:
 
 
 @contextmanager
-def started(arguments: argparse.Namespace, hosts: Hosts | None, directory: Path) -> Iterator[tuple[str, Nemesis]]:
-    """(Where the broker under test listens, who strikes it)."""
+def started(
+    arguments: argparse.Namespace, hosts: Hosts | None, directory: Path
+) -> Iterator[tuple[ClientAccess, Nemesis]]:
+    """(How clients get to the broker under test, who strikes it)."""
     if hosts is not None:
         with cluster_started(cluster_plan(arguments), hosts, directory, say) as (cluster, nemesis):
-            yield cluster.bootstrap, nemesis
+            yield ClientAccess(cluster.bootstrap), nemesis
         return
     if arguments.bootstrap:
         check_bootstrap(arguments.bootstrap)
-        yield arguments.bootstrap, OneBroker(None, 0)
+        yield ClientAccess(arguments.bootstrap), OneBroker(None, 0)
         return
     broker: ApacheKafka | PybrokerProcess
-    if arguments.apache:
+    secure: SecureBroker | None = None
+    if arguments.secure:
+        secure = SecureBroker(directory / "broker", BROKER_PROPERTIES)
+        broker = secure.process
+    elif arguments.apache:
         if (reason := missing_requirement()) is not None:
             give_up(reason)
         broker = ApacheKafka(directory / "broker", BROKER_PROPERTIES)
@@ -104,7 +113,10 @@ def started(arguments: argparse.Namespace, hosts: Hosts | None, directory: Path)
         broker = PybrokerProcess(directory / "broker", BROKER_PROPERTIES)
     try:
         broker.start()
-        yield broker.bootstrap, OneBroker(broker, arguments.kills)
+        if secure is not None:
+            secure.grant()
+        access = ClientAccess(broker.bootstrap) if secure is None else secure.access
+        yield access, OneBroker(broker, arguments.kills)
         broker.stop()
     finally:
         broker.kill()
@@ -130,9 +142,9 @@ def hosts_of_a_cluster(arguments: argparse.Namespace) -> Hosts | None:
 
 
 def make_history(arguments: argparse.Namespace, hosts: Hosts | None, directory: Path) -> Path:
-    with started(arguments, hosts, directory) as (bootstrap, nemesis):
+    with started(arguments, hosts, directory) as (access, nemesis):
         return Workload(
-            directory, bootstrap, nemesis, arguments.seconds, arguments.seed, rest_s=arguments.rest, say=say
+            directory, access, nemesis, arguments.seconds, arguments.seed, rest_s=arguments.rest, say=say
         ).run()
 
 
@@ -150,6 +162,8 @@ def print_report(report: Report) -> None:
 
 def write_result(arguments: argparse.Namespace, report: Report) -> None:
     broker = f"Apache Kafka {KAFKA_VERSION}" if arguments.apache else arguments.bootstrap or "pybroker"
+    if arguments.secure:
+        broker += " with TLS, logins and ACLs"
     if arguments.brokers > 1:
         broker = f"{arguments.brokers} brokers of pybroker"
     result: dict[str, Any] = {

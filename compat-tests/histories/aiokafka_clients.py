@@ -30,6 +30,7 @@ from histories.clients import (
     Producer,
 )
 from histories.history import UNKNOWN_OFFSET
+from pybroker.security.client_access import ClientAccess
 
 T = TypeVar("T")
 REFUSED_COMMITS = (CommitFailedError, IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)
@@ -49,15 +50,15 @@ class Aiokafka:
 
     name = "aiokafka"
 
-    def __init__(self, bootstrap: str, names: Names) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, access: ClientAccess, names: Names) -> None:
+        self.settings = access.settings("aiokafka")
         self.names = names
         self.loop = asyncio.new_event_loop()
         see_errors_of_groups()
 
     def producer(self, kind: str, transactional_id: str | None) -> Producer:
         settings: dict[str, Any] = {
-            "bootstrap_servers": self.bootstrap,
+            **self.settings,
             "acks": "all",
             "enable_idempotence": kind != "plain",
             "request_timeout_ms": PLAIN_DELIVERY_MS if kind == "plain" else DELIVERY_MS,
@@ -71,7 +72,7 @@ class Aiokafka:
     ) -> Consumer:
         assert protocol == "classic", "aiokafka knows no other"
         settings: dict[str, Any] = {
-            "bootstrap_servers": self.bootstrap,
+            **self.settings,
             "isolation_level": isolation,
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,

@@ -14,19 +14,18 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from histories.clients import CALL_S, Failed, Names
 from histories.history import Client, Journal
-from histories.librdkafka_clients import COMMON, call
+from histories.librdkafka_clients import call, common_settings
+from pybroker.security.client_access import ClientAccess
 
 PATIENCE_S = 90.0
 AGAIN_S = 0.2
 
 
-def end_transaction(bootstrap: str, transactional_id: str) -> None:
+def end_transaction(access: ClientAccess, transactional_id: str) -> None:
     """A new producer of the id: what the last one left open is aborted, or seen through.  Raises ``Failed``."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **COMMON}
-        )
+        producer = confluent_kafka.Producer({"transactional.id": transactional_id, **common_settings(access)})
         try:
             call(producer.init_transactions, CALL_S)
         except Failed:
@@ -36,17 +35,18 @@ def end_transaction(bootstrap: str, transactional_id: str) -> None:
             return
 
 
-def read_to_the_end(bootstrap: str, names: Names, isolation: str, journal: Journal, process: int) -> dict[str, int]:
+def read_to_the_end(
+    access: ClientAccess, names: Names, isolation: str, journal: Journal, process: int
+) -> dict[str, int]:
     """Read all partitions from their beginning to their end, which is returned; raises ``TimeoutError``."""
     client = Client("librdkafka", isolation=isolation)
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": bootstrap,
             "group.id": "none",
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            **COMMON,
+            **common_settings(access),
         }
     )
     try:
@@ -92,9 +92,9 @@ def _read(consumer: Any, names: Names, ends: Mapping[str, int], journal: Journal
         journal.record(process, "ok", "poll", list(brought.items()))
 
 
-def committed_offsets(bootstrap: str, names: Names, group: str, keys: Iterable[str]) -> dict[str, int]:
+def committed_offsets(access: ClientAccess, names: Names, group: str, keys: Iterable[str]) -> dict[str, int]:
     """What a group has committed, by key, when nothing of it is pending any more; none is 0."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed", **COMMON}
+    settings = {"group.id": group, "isolation.level": "read_committed", **common_settings(access)}
     consumer = confluent_kafka.Consumer(settings)
     try:
         found = consumer.committed([TopicPartition(*names.partition(key)) for key in keys], timeout=PATIENCE_S)

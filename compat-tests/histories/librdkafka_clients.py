@@ -26,6 +26,7 @@ from histories.clients import (
     Producer,
 )
 from histories.history import UNKNOWN_OFFSET
+from pybroker.security.client_access import ClientAccess
 
 # With the default, librdkafka forgets its only broker when that one is away for too long.
 COMMON: dict[str, Any] = {
@@ -44,13 +45,18 @@ REFUSED_COMMITS = {
 }
 
 
+def common_settings(access: ClientAccess) -> dict[str, Any]:
+    """Those of all clients."""
+    return {**access.settings("confluent-kafka"), **COMMON}
+
+
 class Librdkafka:
     """The library; see ``clients.Library``."""
 
     name = "librdkafka"
 
-    def __init__(self, bootstrap: str, names: Names) -> None:
-        self.settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **COMMON}
+    def __init__(self, access: ClientAccess, names: Names) -> None:
+        self.settings: dict[str, Any] = common_settings(access)
         self.names = names
 
     def producer(self, kind: str, transactional_id: str | None) -> Producer:

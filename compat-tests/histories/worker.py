@@ -20,8 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from histories.clients import CALL_S, Consumer, Failed, Library, Names, Producer
+from histories.clients import CALL_S, Consumer, Failed, Library, Names, Producer, access_from_json
 from histories.history import Client, EventType, Journal
+from pybroker.security.client_access import ClientAccess
 
 RECORDS_MAX, POLL_S = 50, 0.1
 REST_S = 0.06
@@ -39,7 +40,7 @@ class Specification:
     protocol: str
     reads: tuple[str, ...]  # topics
     writes: tuple[str, ...]
-    bootstrap: str
+    access: dict[str, str]  # of a ClientAccess, what is given
     prefix: str
     partitions: dict[str, int]
     journal: str
@@ -311,7 +312,7 @@ class Worker:
     def __init__(self, specification: Specification) -> None:
         self.specification = specification
         self.names = Names(specification.prefix, specification.partitions)
-        self.library = library_of(specification.client.library, specification.bootstrap, self.names)
+        self.library = library_of(specification.client.library, access_from_json(specification.access), self.names)
         self.random = Random(f"{specification.seed}/{specification.number}")
         self.values: Iterator[int] = count(specification.number * VALUES_OF_A_WORKER)
         self.journal = Journal(Path(specification.journal))
@@ -348,15 +349,15 @@ class Worker:
             session.close()
 
 
-def library_of(name: str, bootstrap: str, names: Names) -> Library:
+def library_of(name: str, access: ClientAccess, names: Names) -> Library:
     """The library of that name; only that one is imported."""
     if name == "aiokafka":
         from histories.aiokafka_clients import Aiokafka
 
-        return Aiokafka(bootstrap, names)
+        return Aiokafka(access, names)
     from histories.librdkafka_clients import Librdkafka
 
-    return Librdkafka(bootstrap, names)
+    return Librdkafka(access, names)
 
 
 def main() -> None:

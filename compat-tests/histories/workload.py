@@ -24,12 +24,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.child_process import ChildProcess
 from harness.termination import not_interrupted
 
-from histories.clients import CALL_S, Failed, Names
+from histories.clients import CALL_S, Failed, Names, access_to_json
 from histories.final_reading import PATIENCE_S, committed_offsets, end_transaction, read_to_the_end
 from histories.history import CLIENT_FAULTS, Client, Journal, merge_journals
-from histories.librdkafka_clients import COMMON
+from histories.librdkafka_clients import common_settings
 from histories.nemesis import CLIENT_KINDS, KILL_A_CLIENT, Fault, Mend, Nemesis
 from histories.worker import PROCESSES_OF_A_WORKER, REST_S, Specification
+from pybroker.security.client_access import ClientAccess
 
 PARTITIONS = {"events": 3, "ledger": 2, "relay": 2, "output": 2}
 EVERYTHING = tuple(PARTITIONS)
@@ -109,7 +110,7 @@ class Workload:
     """One run.  Clients rest for ``rest_s`` at most between two things that they do."""
 
     directory: Path
-    bootstrap: str
+    access: ClientAccess
     nemesis: Nemesis
     seconds: float
     seed: int
@@ -155,7 +156,7 @@ class Workload:
 
     def _create_topics(self) -> None:
         """Again where nobody answers: on a busy machine, brokers that have just begun may lose each other."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, **COMMON})
+        admin = AdminClient(common_settings(self.access))
         deadline = time.monotonic() + PATIENCE_S
         missing = dict(PARTITIONS)
         while missing:
@@ -186,7 +187,7 @@ class Workload:
             protocol=part.protocol,
             reads=part.reads,
             writes=part.writes,
-            bootstrap=self.bootstrap,
+            access=access_to_json(self.access),
             prefix=self.prefix,
             partitions=PARTITIONS,
             journal=str(path),
@@ -300,7 +301,7 @@ class Workload:
         process = len(self._journals) * PROCESSES_OF_A_WORKER
         ids = {part.client.transactional_id for part in self.cast if part.client.transactional_id is not None}
         for transactional_id in sorted(ids):
-            self._at_the_end(process, "end", end_transaction, self.bootstrap, self.prefix + transactional_id)
+            self._at_the_end(process, "end", end_transaction, self.access, self.prefix + transactional_id)
         for isolation in (COMMITTED, UNCOMMITTED):
             process += 1
             self._at_the_end(process, "final", self._read_all, isolation, process)
@@ -309,10 +310,10 @@ class Workload:
             self._at_the_end(process, "committed", self._committed, self.prefix + group, topics)
 
     def _read_all(self, isolation: str, process: int) -> dict[str, int]:
-        return read_to_the_end(self.bootstrap, self.names, isolation, self._journal, process)
+        return read_to_the_end(self.access, self.names, isolation, self._journal, process)
 
     def _committed(self, group: str, topics: tuple[str, ...]) -> dict[str, Any]:
-        offsets = committed_offsets(self.bootstrap, self.names, group, self.names.keys_of(*topics))
+        offsets = committed_offsets(self.access, self.names, group, self.names.keys_of(*topics))
         return {"group": group, "offsets": offsets}
 
     def _at_the_end(self, process: int, kind: str, step: Callable[..., Any], *arguments: Any) -> None:

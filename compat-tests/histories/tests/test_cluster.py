@@ -35,6 +35,7 @@ from histories.mistakes import MISTAKES
 from histories.nemesis import CLIENT_KINDS, Fault
 from histories.stores import SqliteFile
 from histories.workload import CAST, Workload
+from pybroker.security.client_access import ClientAccess
 
 NO_NAMESPACES = why_no_namespaces()
 needs_namespaces = pytest.mark.skipif(NO_NAMESPACES is not None, reason=f"no network namespaces: {NO_NAMESPACES}")
@@ -201,7 +202,9 @@ def test_a_broker_that_is_forgotten_comes_back_as_a_new_one(tmp_path: Path) -> N
 def test_a_history_of_a_cluster_with_kills_has_no_anomaly(tmp_path: Path) -> None:
     plan = ClusterPlan(3, SQLITE, 1, ["kill"], every_s=5, mistake=None)
     with started(plan, Loopback(), tmp_path, print) as (brokers, nemesis):
-        history = Workload(tmp_path, brokers.bootstrap, nemesis, seconds=15, seed=20, rest_s=0.2, cast=FEW).run()
+        history = Workload(
+            tmp_path, ClientAccess(brokers.bootstrap), nemesis, seconds=15, seed=20, rest_s=0.2, cast=FEW
+        ).run()
     report = check(read_events(history))
     assert report.anomalies == {}, f"{report.examples}; the history is {history}"
     happened = report.statistics

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from histories.checker import check
 from histories.history import Client, Event, read_events
 from histories.nemesis import SEND_A_CLIENT_AWAY, OneBroker, plan
+from histories.secure import SecureBroker
 from histories.tests.model import Model
 from histories.tests.plants import lost_write
 from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
+from pybroker.security.client_access import ClientAccess
 
 
 @given(seed=st.integers(), seconds=st.floats(1, 1_000), kills=st.integers(0, 50))
@@ -160,7 +162,9 @@ def test_a_client_that_is_sent_away_must_end_well(
 ) -> None:
     worker = ChildProcess([sys.executable, "-c", WORKER, str(exit_code)], tmp_path / "worker.log")
     part = Part("produce", Client(LIBRDKAFKA), can_go=True)
-    workload = Workload(tmp_path, "nowhere:1", OneBroker(None, 0), seconds=1, seed=1, workers=[(part, worker)])
+    workload = Workload(
+        tmp_path, ClientAccess("nowhere:1"), OneBroker(None, 0), seconds=1, seed=1, workers=[(part, worker)]
+    )
     monkeypatch.setattr(workload, "_start_worker", lambda _: worker)
     try:
         wait_until(lambda: worker.log_path.read_bytes() == b"ready\n", "the worker is ready")
@@ -177,9 +181,14 @@ def test_a_client_that_is_sent_away_must_end_well(
 
 
 @pytest.mark.slow
-def test_a_history_with_kills_has_no_anomaly(tmp_path: Path) -> None:
-    with PybrokerProcess(tmp_path / "broker", BROKER_PROPERTIES) as broker:
-        history = Workload(tmp_path, broker.bootstrap, OneBroker(broker, 3), seconds=20, seed=20).run()
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "with logins that end"])
+def test_a_history_with_kills_has_no_anomaly(tmp_path: Path, is_secure: bool) -> None:
+    secure = SecureBroker(tmp_path / "broker", BROKER_PROPERTIES) if is_secure else None
+    with secure.process if secure else PybrokerProcess(tmp_path / "broker", BROKER_PROPERTIES) as broker:
+        if secure:
+            secure.grant()
+        access = secure.access if secure else ClientAccess(broker.bootstrap)
+        history = Workload(tmp_path, access, OneBroker(broker, 3), seconds=12, seed=20).run()
     report = check(read_events(history))
     assert report.anomalies == {}, f"{report.examples}; the history is {history}"
     # A run in which nothing happened proves nothing.
