@@ -191,6 +191,10 @@ AUTHORIZER_DECISIONS = 20_000
 # iterated hash, two milliseconds of a thread, when it is needed anew.
 TOKEN_KEYS_MAX = 10_000
 
+# A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.  And the least pause between two fetches.
+KEY_SET_BYTES_MAX = 1_000_000
+KEYS_PAUSE_MS_MIN = 100
+
 # ACLs that one request creates, or removes: MAX_RECORDS_PER_USER_OP of Kafka's controller.
 ACLS_PER_REQUEST = 10_000
 

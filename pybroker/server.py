@@ -41,11 +41,13 @@ from pybroker.config.listeners import Listener, inter_broker_listener, listeners
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
 from pybroker.net.doors import Doors, ImageUsers
+from pybroker.net.key_fetch import fetch_keys
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.security.key_sets import KeySets
 from pybroker.security.mechanisms import ClusterLogin, Surroundings
 from pybroker.security.standard_authorizer import AuthorizerSettings, StandardAuthorizer
 from pybroker.storage.manager.log_manager import LogManager
@@ -131,7 +133,8 @@ class BrokerServer:
         metadata = MetadataCache()
         self._authorize(env, metadata)
         # Before anything is written: whose keys or passwords are wrong begins nothing.
-        around = Surroundings(ImageUsers(metadata), env.random, b"")
+        around = Surroundings(ImageUsers(metadata), env.random, b"", key_sets=(key_sets := KeySets(env, fetch_keys)))
+        self._close_what_was_built.append(key_sets.close)
         self._open_doors = doors = Doors(config, listeners, around)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()

@@ -157,7 +157,7 @@ class Login:
                 self._complete(started, started.server.user, before)
         except SaslRefused as error:
             self._fail()
-            raise LoginFailed(str(error), f"{kind} failed: {error}") from error
+            raise LoginFailed(str(error), f"{kind} failed: {error.reason}") from error
         except SaslError as error:
             self._fail()
             message = (

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
-from pybroker.security import jaas, plain, scram
+from pybroker.security import jaas, oauthbearer, plain, scram
 from pybroker.security.login import Started
 from pybroker.security.sasl import NotYet, SaslServer
 from pybroker.security.unknown_users import SaltForm, fake_credential
@@ -24,8 +25,11 @@ from pybroker.security.unknown_users import SaltForm, fake_credential
 if TYPE_CHECKING:
     from random import Random
 
+    from pybroker.security.key_sets import KeySets
+
 # By which a broker proves on a SASL listener that it knows the cluster's secret; no client is told of it.
 CLUSTER_MECHANISM: Final = "PYBROKER-CLUSTER-SCRAM-SHA-256"
+_FETCH_TIMEOUT_MS: Final = 10_000  # where no setting says how long a key set's server is waited for
 
 
 class Users(Protocol):
@@ -71,6 +75,7 @@ class Surroundings(NamedTuple):
     fake_key: bytes  # by which unknown users are asked for proofs like others
     cluster: ClusterLogin | None = None
     tokens: Tokens | None = None  # None: there are none
+    key_sets: KeySets | None = None  # by which bearer tokens are checked
 
 
 Start = Callable[[], SaslServer]
@@ -138,6 +143,48 @@ def _scram(name: str, settings: ListenerSettings, surroundings: Surroundings) ->
     return lambda: scram.ScramServer(mechanism, find, random.randbytes(scram.NONCE_BYTES))
 
 
+def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundings) -> Start:
+    _options(
+        name, settings, oauthbearer.LOGIN_MODULE
+    )  # its options are those of clients; what is there has to be right
+    url = settings.get("sasl.oauthbearer.jwks.endpoint.url", name)
+    setting = settings.name_of("sasl.oauthbearer.jwks.endpoint.url", name)
+    if not url:
+        raise ConfigError(f"{setting} is not set: it says where the keys of OAUTHBEARER's tokens are")
+    if not url.startswith(("https://", "http://", "file:///")):
+        raise ConfigError(f"{setting} is no URL of https, http or file:///")
+    if "Unsecured" in (settings.get("sasl.server.callback.handler.class", name) or ""):
+        handler = settings.name_of("sasl.server.callback.handler.class", name)
+        raise ConfigError(f"{handler} names one that lets tokens without a signature in: there is none here")
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise ConfigError(f"{settings.name_of('sasl.enabled.mechanisms')}: OAUTHBEARER needs the extra: "
+                          "pip install 'pybroker[oauth]'")  # fmt: skip
+    from pybroker.security.bearer_tokens import BearerTokenValidator, Expectations
+    from pybroker.security.key_sets import KeySource
+
+    def of(own: str) -> Any:
+        return settings.get(own, name)
+
+    source = KeySource(
+        url,
+        of("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+        of("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+        of("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+        of("sasl.login.connect.timeout.ms") or _FETCH_TIMEOUT_MS,
+        of("sasl.login.read.timeout.ms") or _FETCH_TIMEOUT_MS,
+    )
+    expectations = Expectations(
+        tuple(of("sasl.oauthbearer.expected.audience")),
+        of("sasl.oauthbearer.expected.issuer"),
+        of("sasl.oauthbearer.clock.skew.seconds"),
+        of("sasl.oauthbearer.sub.claim.name"),
+        of("sasl.oauthbearer.scope.claim.name"),
+    )
+    assert surroundings.key_sets is not None
+    validator = BearerTokenValidator(surroundings.key_sets.get(source), expectations)
+    return lambda: oauthbearer.OAuthBearerServer(validator.check)
+
+
 def _options(name: str, settings: ListenerSettings, login_module: str) -> Mapping[str, str] | None:
     """The options of the mechanism's JAAS configuration; None where there is none."""
     setting = settings.own_name("sasl.jaas.config", name)
@@ -159,4 +206,5 @@ _MECHANISMS: Final[dict[str, Callable[[str, ListenerSettings, Surroundings], Sta
     plain.MECHANISM: _plain,
     scram.SHA_256.name: _scram,
     scram.SHA_512.name: _scram,
+    oauthbearer.MECHANISM: _oauthbearer,
 }

@@ -16,7 +16,14 @@ class SaslError(Exception):
 
 
 class SaslRefused(SaslError):
-    """The exchange has failed for a reason that its client may read: it says nothing of who exists."""
+    """The exchange has failed for a reason that its client may read: it says nothing of who exists.
+
+    ``reason`` is what the log says instead.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class NotYet(NamedTuple):

@@ -15,7 +15,7 @@ from comparator.registry import scenario
 from comparator.scenarios.acls import DELEGATION_TOKEN, DESCRIBE, EVERYWHERE, USER, Acl, put, remove
 
 CREATE_TOKENS, DESCRIBE_TOKENS = 13, 14
-ALL_APIS = ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken")
+_PERIODS = {"RenewDelegationToken": "renew_period_ms", "ExpireDelegationToken": "expiry_time_period_ms"}
 
 
 def principal(name: str, kind: str = "User") -> Tree:
@@ -135,12 +135,13 @@ def tokens_are_renewed_and_ended(broker: Broker) -> None:
         ask(carol, "ExpireDelegationToken", "by anybody", hmac=hmac, expiry_time_period_ms=-1)
         ask(alice, "ExpireDelegationToken", "later", hmac=hmac, expiry_time_period_ms=30_000)
         ask(alice, "ExpireDelegationToken", "much later", hmac=hmac, expiry_time_period_ms=2**62)
+        for version in alice.versions("RenewDelegationToken"):
+            for api, period in _PERIODS.items():
+                fields: dict[str, Any] = {"hmac": hmac, period: 10_000}
+                alice.begin(api, version, "in each version", **fields).reply(lasting)
         ask(bob, "ExpireDelegationToken", "by its renewer, now", hmac=hmac, expiry_time_period_ms=-1)
         alice.wait_until(lambda: hmac not in _seen(alice), "the end of the token")
-        for api, period in (
-            ("RenewDelegationToken", "renew_period_ms"),
-            ("ExpireDelegationToken", "expiry_time_period_ms"),
-        ):
+        for api, period in _PERIODS.items():
             for version in alice.versions(api):
                 alice.call(api, version, "what is gone", **{"hmac": hmac, period: -1})
                 alice.call(api, version, "what never was", **{"hmac": b"", period: -1})

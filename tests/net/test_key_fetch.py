@@ -1,0 +1,96 @@
+"""Fetching a key set: what is there, within bounds of time and size, from nowhere but the address of the settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from pybroker import limits
+from pybroker.net.key_fetch import fetch_keys
+from pybroker.security.key_sets import KeySource
+
+
+def source(url: str, timeout_ms: int = 5_000) -> KeySource:
+    return KeySource(url, 1, 1, 1, timeout_ms, timeout_ms)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by the path."""
+
+    def do_GET(self) -> None:
+        if self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/keys")
+            self.end_headers()
+        elif self.path == "/missing":
+            self.send_error(404)
+        else:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):  # the client has had enough
+                self._write_body()
+
+    def _write_body(self) -> None:
+        if self.path == "/keys":
+            self.wfile.write(b'{"keys":[]}')
+        elif self.path == "/endless":
+            while True:
+                self.wfile.write(bytes(65_536))
+        elif self.path == "/slow":
+            for _ in range(1_000):
+                self.wfile.write(b" ")
+                time.sleep(0.01)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = Thread(target=http.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+def test_a_set_is_fetched(server: str) -> None:
+    assert fetch_keys(source(f"{server}/keys")) == b'{"keys":[]}'
+
+
+@pytest.mark.parametrize("path", ["/moved", "/missing"])
+def test_nobody_else_says_where_the_keys_are(server: str, path: str) -> None:
+    with pytest.raises(OSError, match=r"HTTP Error (302|404)"):
+        fetch_keys(source(server + path))
+
+
+def test_a_set_has_bounds(server: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        fetch_keys(source(f"{server}/endless"))
+    with pytest.raises(TimeoutError):
+        fetch_keys(source(f"{server}/slow", 20))
+    large = tmp_path / "large.json"
+    large.write_bytes(bytes(limits.KEY_SET_BYTES_MAX + 1))
+    with pytest.raises(ValueError, match="bytes"):
+        fetch_keys(source(large.as_uri()))
+
+
+def test_a_set_may_lie_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys of tokens.json"
+    with pytest.raises(OSError, match="No such file"):
+        fetch_keys(source(file.as_uri()))
+    file.write_bytes(b"{}")
+    assert fetch_keys(source(file.as_uri())) == b"{}"
+
+
+def test_who_does_not_answer_is_not_waited_for() -> None:
+    with pytest.raises(OSError, match=r"refused|timed out"):
+        fetch_keys(source("http://127.0.0.1:9/keys", 200))
