@@ -234,10 +234,8 @@ class BrokerServer:
             if bound.reaches_beyond_this_machine and not doors[listener.name].knows_who_comes:
                 unguarded.append(listener.name)
         if unguarded:
-            log.warning(
-                "anybody who reaches this machine may do anything here: nobody has to log in at %s",
-                ", ".join(unguarded),
-            )
+            names = ", ".join(unguarded)
+            log.warning("reached from beyond this machine, and nobody has to say who it is: listener %s", names)
         return endpoints
 
     def _let_brokers_in(

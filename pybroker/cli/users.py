@@ -19,7 +19,7 @@ from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
 from pybroker.cli.wire_requests import ask
-from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, SHA_512
+from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, SHA_512, USER_SALT_BYTES
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Who may log in by SCRAM: list, create, alter and delete users.", no_args_is_help=True)
@@ -140,7 +140,7 @@ def set_password(
     from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
     for number in numbers:
-        salt = secrets.token_bytes(_SALT_BYTES)
+        salt = secrets.token_bytes(USER_SALT_BYTES)
         salted = BY_TYPE[number].salted(password.encode(), salt, iterations)
         upsertion = ScramCredentialUpsertion(
             name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted

@@ -21,14 +21,13 @@ from pybroker.security.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     MECHANISMS,
+    USER_SALT_BYTES,
     ScramCredential,
     ScramMechanism,
     credential_of,
     credential_of_salted,
 )
 
-# As many as pass for the salt of a user who does not exist (``scram``).
-_SALT_BYTES: Final = 26
 _FORM: Final = re.compile(r"\s*([A-Za-z0-9-]+)=\[(.*)\]\s*", re.DOTALL)
 _FIELD: Final = re.compile(r'\s*(\w+)\s*=\s*(?:"([^"]*)"|([^",]*))\s*(?:,|$)')
 _FIELDS: Final = frozenset({"name", "password", "salt", "saltedpassword", "iterations"})
@@ -54,7 +53,7 @@ def first_users(texts: Iterable[str]) -> FirstUsers:
 def credentials_of(passwords: Mapping[str, str]) -> FirstUsers:
     """The credentials of users by name, for every mechanism."""
     return {
-        (mechanism.type, user): credential_of(mechanism, password.encode(), secrets.token_bytes(_SALT_BYTES))
+        (mechanism.type, user): credential_of(mechanism, password.encode(), secrets.token_bytes(USER_SALT_BYTES))
         for user, password in passwords.items()
         for mechanism in MECHANISMS.values()
     }
@@ -78,7 +77,7 @@ def _user(text: str) -> tuple[ScramMechanism, str, ScramCredential]:
     iterations = fields.get("iterations", str(ITERATIONS_MIN))
     if not iterations.isdecimal() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
         raise ConfigError(f"iterations is not from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-    salt = _decoded("salt", fields["salt"]) if "salt" in fields else secrets.token_bytes(_SALT_BYTES)
+    salt = _decoded("salt", fields["salt"]) if "salt" in fields else secrets.token_bytes(USER_SALT_BYTES)
     if salted is not None:
         key = _decoded("saltedpassword", salted)
         return mechanism, name, credential_of_salted(mechanism, key, salt, int(iterations))

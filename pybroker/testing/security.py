@@ -75,8 +75,10 @@ class Security(NamedTuple):
         return settings
 
     def _tls(self, directory: Path) -> dict[str, str]:
-        from pybroker.security.certificate_authority import CA_FILE, write_certificates
-
+        try:
+            from pybroker.security.certificate_authority import CA_FILE, write_certificates
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError("TLS in a test needs the extra: pip install 'pybroker[tls]'") from None
         clients = self.users if self.client_auth else ()
         write_certificates(directory, servers={_BROKER: _HOSTS}, clients=clients, days=1, for_java=False)
         settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(directory / f"{_BROKER}.pem")}

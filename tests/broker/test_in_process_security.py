@@ -133,6 +133,15 @@ def test_nobody_gets_settings_that_there_are_not() -> None:
                 broker.client_settings(**{"library": "kafka-python", **wrong})
 
 
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pybroker.security.certificate_authority", raising=False)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pybroker\[tls\]'"):
+        Broker(security="SSL").start()
+    with Broker(security="SASL_PLAINTEXT"):
+        pass
+
+
 def test_the_fixture_takes_security(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n@pytest.fixture(scope='session')\ndef kafka_broker_security():\n    return 'SASL_SSL'\n"

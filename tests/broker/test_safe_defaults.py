@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness.pybroker_process import COMMAND, serving
 
+from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker, Security
@@ -17,7 +18,7 @@ from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-OPEN = "nobody has to log in at"
+OPEN = "nobody has to say who it is"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,19 @@ def test_a_key_that_is_encrypted_may_be_read(authority: Authority, caplog: pytes
         pass
     assert "chmod" not in caplog.text
     assert "hunter2" not in caplog.text
+
+
+def test_a_file_of_settings_with_passwords_is_told_and_one_without_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "server.properties"
+    file.touch(0o644)
+    file.chmod(0o644)
+    for name, is_told in (("num.partitions", False), ("listener.name.x.plain.sasl.jaas.config", True)):
+        file.write_text(f"{name}=7\n")
+        caplog.clear()
+        BrokerConfig.load(config_file=str(file))
+        assert (f"{file} has passwords, and everybody on this machine may read it" in caplog.text) is is_told
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -6,6 +6,7 @@ import json
 import ssl
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,14 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path, arguments:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
+    program = (
+        "import sys\nsys.modules['cryptography'] = None\n"
+        f"sys.argv = ['pybroker', 'certs', '--dir', {str(tmp_path / 'new')!r}]\n"
+        "from pybroker.cli.main import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "pybroker: certificates need the extra: pip install 'pybroker[tls]'\n"

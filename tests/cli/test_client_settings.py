@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
+from pybroker.cli.client_file import file_settings
 from pybroker.cli.connection import client_config, parse_pairs
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.serve import build_parser, parse_setting
@@ -43,6 +45,54 @@ def test_a_setting_without_name_or_value_is_wrong_use(text: str) -> None:
 def test_a_setting_that_the_client_does_not_take_is_a_failure(text: str) -> None:
     with pytest.raises(CommandFailed):
         client_config([text], DEFAULTS)
+
+
+def settings_of(path: Path, text: str) -> dict[str, str]:
+    path.touch(0o600)
+    path.write_text(text)
+    return file_settings(str(path), lambda name: name in {"linger.ms", "security.protocol"})
+
+
+def test_a_file_of_javas_settings_says_the_same_here(tmp_path: Path) -> None:
+    text = (
+        "security.protocol=SASL_SSL\nlinger.ms=5\nkey.serializer=com.example.Mine\nbootstrap.servers=elsewhere:1\n"
+        'sasl.jaas.config=a.B required username="ada" password="it\\\\"s";\n'
+        "ssl.truststore.type=PEM\nssl.truststore.location=ca.pem\nssl.keystore.location=ada.pem\n"
+        "ssl.endpoint.identification.algorithm=\n"
+    )
+    assert settings_of(tmp_path / "file", text) == {
+        "security.protocol": "SASL_SSL",
+        "linger.ms": "5",
+        "sasl.username": "ada",
+        "sasl.password": 'it"s',
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "ada.pem",
+        "ssl.key.location": "ada.pem",
+        "ssl.check.hostname": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ssl.truststore.location=ca.p12", "ssl.truststore.location: ca.p12 is a store of Java's; name a PEM file"),
+        ("ssl.keystore.type=PKCS12", "ssl.keystore.type: PKCS12 is a store of Java's; PEM is served"),
+        ("sasl.jaas.config=a.B required password=hunter2;", "one login module with a username and a password"),
+        ("sasl.jaas.config=hunter2", "Login module control flag not specified"),
+        ("sasl.login.class=com.example.Mine", "unknown client setting 'sasl.login.class'"),
+        ("ssl.key.password=hunter2\\u00zz", "is no file of properties"),
+    ],
+)
+def test_what_of_security_cannot_be_taken_is_refused_without_a_secret(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        settings_of(tmp_path / "file", text)
+    assert message in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_missing_file_of_settings_is_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="No such file"):
+        file_settings(str(tmp_path / "missing"), lambda name: True)
 
 
 def test_pairs_keep_their_order_and_everything_after_the_first_equals_sign() -> None:

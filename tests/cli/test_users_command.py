@@ -69,6 +69,11 @@ def test_a_user_is_created_listed_altered_and_deleted(broker: Broker, admin: Com
     assert {each["user"] for each in admin.json("users", "list")} == {"admin"}
 
 
+def test_records_are_written_and_read_by_the_same_file(admin: CommandLine) -> None:
+    admin.ok("produce", "by-file", stdin=b"one\n")
+    assert admin.lines("consume", "by-file", "-o", "beginning", "-e") == ["one"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "message"),
     [
