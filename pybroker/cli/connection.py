@@ -40,7 +40,8 @@ ALIASES: Mapping[str, str] = {
 
 
 class ClientOptions(NamedTuple):
-    """What every command is told of its client: addresses, ``-X KEY=VALUE``, and a file, over which those win."""
+    """What every command is told of its client: addresses, ``-X KEY=VALUE``, and a file, over which
+    those and the command's own options win."""
 
     bootstrap: str
     properties: Sequence[str] = ()
@@ -81,7 +82,8 @@ def client_config(properties: Iterable[str], defaults: Mapping[str, Any]) -> dic
         if argument not in defaults:
             raise CommandFailed(f"unknown client setting {name!r}")
         try:
-            config[argument] = coerce(value, defaults[argument])
+            # The only number of Kafka's that has a name, too.
+            config[argument] = value if (argument, value) == ("acks", "all") else coerce(value, defaults[argument])
         except ValueError:
             raise CommandFailed(f"client setting {name!r} does not take {value!r}") from None
     return config
@@ -102,12 +104,14 @@ def _open(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> 
     addresses = [address.strip() for address in bootstrap.split(",") if address.strip()]
     if not addresses:
         raise CommandFailed(f"--bootstrap (or PYBROKER_BOOTSTRAP) names no broker: {bootstrap!r}")
+    of_file = {} if options.file is None else file_config(options.file, defaults)
     config = {
         "bootstrap_servers": addresses,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
         "client_id": "pybroker",
-        **own,
-        **({} if options.file is None else file_config(options.file, defaults)),
+        **of_file,
+        # What the command's own options say, and leave open.
+        **{name: value for name, value in own.items() if value is not None or name not in of_file},
         **client_config(options.properties, defaults),
     }
     try:
