@@ -36,6 +36,7 @@ from conformance.broker_under_test import (
 from conformance.client_folder import ToolchainMissing, all_applications, all_folders
 from conformance.containers import PYBROKER, broker_in_container, missing_engine
 from conformance.outcomes import BUILDS_FAILED, REASON_CHARACTERS_MAX
+from conformance.security import SECURITIES, secured_broker
 
 SUITE = Path(__file__).resolve().parent
 ROOT = SUITE.parents[1]
@@ -97,6 +98,13 @@ def broker(arguments: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     elif arguments.container:
         with container(arguments.container) as bootstrap:
             yield {MAKE: "other", BOOTSTRAP: bootstrap}
+    elif arguments.security:
+        with (
+            tempfile.TemporaryDirectory(prefix="conformance-") as directory,
+            secured_broker(Path(directory), arguments.security) as secured,
+        ):
+            data = str(Path(directory) / "data")
+            yield {MAKE: "pybroker", BOOTSTRAP: secured.plain, DATA_DIRECTORY: data, **secured.environment()}
     elif arguments.brokers > 1:
         make = "apache" if arguments.apache else "pybroker"
         with (
@@ -141,6 +149,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--brokers", type=int, choices=range(1, 10), default=1, help="so many that are one cluster, started for the run"
+    )
+    made.add_argument(
+        "--security",
+        choices=SECURITIES,
+        help="a pybroker, started for the run, to which clients log in over TLS, as users of SCRAM or by certificates",
     )
     made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
     made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
@@ -214,6 +227,9 @@ def main() -> int:
     arguments, for_pytest = made.parse_known_args()
     if arguments.brokers > 1 and (arguments.bootstrap or arguments.container or arguments.report):
         made.error("--brokers are started for a run of scenarios: no broker that runs, no container, no report")
+    elsewhere = arguments.bootstrap or arguments.container or arguments.apache or arguments.report is not None
+    if arguments.security and (elsewhere or arguments.brokers > 1):
+        made.error("--security is for one pybroker, started for a run of scenarios")
     exit_unless_broker(made, arguments.bootstrap)
     if arguments.report is not None:
         return report(arguments, for_pytest)

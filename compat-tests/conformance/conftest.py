@@ -13,6 +13,7 @@ from harness.waiting import wait_until
 from conformance.adapter import Admin, Client
 from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
 from conformance.broker_under_test import BrokerUnderTest, first_address, running_broker
+from conformance.security import client_address
 from conformance.wire.asking import Wire, fresh_name, metadata, wait_for_coordinator
 
 MakeTopic = Callable[..., str]
@@ -88,7 +89,7 @@ def data_dir(broker: BrokerUnderTest) -> Path:
 @pytest.fixture
 def client(request: pytest.FixtureRequest, broker: BrokerUnderTest) -> Iterator[Client]:
     """A client pointed at the run's broker; whatever it opens is closed after the test."""
-    made = CLIENTS[request.param](broker.bootstrap)
+    made = CLIENTS[request.param](client_address(broker.bootstrap))
     yield made
     made.close()
 

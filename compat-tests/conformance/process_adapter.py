@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from conformance import security
 from conformance.adapter import (
     CONSUMER_DEFAULTS,
     PATIENCE_S,
@@ -157,6 +158,10 @@ class Remote:
 
     def __init__(self, client: ProcessClient, kind: str, options: Mapping[str, Any]) -> None:
         self._client = client
+        login = security.of(client.bootstrap)
+        if login is not None:
+            client.need("security")
+            options = {**options, "security": login.fields()}
         self._handle = client.call(f"open_{kind}", bootstrap=client.bootstrap, **options)
         self._closed = False
 

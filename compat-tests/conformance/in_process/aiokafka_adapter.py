@@ -15,6 +15,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import BrokerResponseError, KafkaError
 
+from conformance import security
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
@@ -47,6 +48,12 @@ ASSIGNORS = {
 
 def code_of(error: KafkaError) -> int:
     return int(error.errno) if isinstance(error, BrokerResponseError) else CLIENT_ERROR
+
+
+def login_of(bootstrap: str) -> dict[str, Any]:
+    """What the library is told where the broker asks who it is."""
+    login = security.of(bootstrap)
+    return {} if login is None else login.aiokafka()
 
 
 class LoopThread(Closeable):
@@ -94,7 +101,7 @@ class AiokafkaProducer(Producer):
 
     @staticmethod
     async def _started(bootstrap: str, settings: dict[str, Any]) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings, **login_of(bootstrap))
         await producer.start()
         return producer
 
@@ -186,7 +193,7 @@ class AiokafkaConsumer(Consumer, ConsumerRebalanceListener):
 
     @staticmethod
     async def _started(bootstrap: str, settings: dict[str, Any]) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **settings)
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **settings, **login_of(bootstrap))
         await consumer.start()
         return consumer
 
@@ -284,7 +291,7 @@ class AiokafkaAdmin(Admin):
 
     @staticmethod
     async def _started(bootstrap: str) -> AIOKafkaAdminClient:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **login_of(bootstrap))
         await admin.start()
         return admin
 

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from conformance import security
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
@@ -49,12 +50,18 @@ def code_of(error: confluent_kafka.KafkaError) -> int:
     return int(error.code()) if error.code() > 0 else CLIENT_ERROR
 
 
+def connection(bootstrap: str) -> dict[str, Any]:
+    """Where the broker is, and who the client is there."""
+    login = security.of(bootstrap)
+    return {"bootstrap.servers": bootstrap, **({} if login is None else login.librdkafka())}
+
+
 class LibrdkafkaProducer(Producer):
     """confluent_kafka.Producer."""
 
     def __init__(self, bootstrap: str, options: ProducerOptions) -> None:
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
+            **connection(bootstrap),
             "acks": options.acks,
             "linger.ms": options.linger_ms,
             "message.max.bytes": options.request_bytes_max,
@@ -144,7 +151,7 @@ class LibrdkafkaConsumer(Consumer):
 
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
+            **connection(bootstrap),
             "group.id": options.group or "none",
             "auto.offset.reset": options.offset_reset,
             "enable.auto.commit": False,
@@ -251,7 +258,7 @@ class LibrdkafkaAdmin(Admin):
     """confluent_kafka.admin.AdminClient."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient(connection(bootstrap))
 
     @staticmethod
     def _code(future: Any) -> int:

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const (
@@ -63,6 +64,24 @@ func (c topicChooser) Partition(r *kgo.Record, n int) int {
 	return c.TopicPartitioner.Partition(r, n)
 }
 
+// connected is where the brokers are and, if they ask, who the client is there.
+func connected(r Request) ([]kgo.Opt, error) {
+	options := []kgo.Opt{kgo.SeedBrokers(r.Addresses()...)}
+	if r.Security == nil {
+		return options, nil
+	}
+	config, err := r.Security.TLS()
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, kgo.DialTLSConfig(config))
+	if r.Security.Mechanism != "" {
+		auth := scram.Auth{User: r.Security.User, Pass: r.Security.Password}
+		options = append(options, kgo.SASL(auth.AsSha512Mechanism()))
+	}
+	return options, nil
+}
+
 type producer struct{ *kgo.Client }
 
 func newProducer(r Request) (Producer, error) {
@@ -70,14 +89,17 @@ func newProducer(r Request) (Producer, error) {
 	if r.Partitioner == "uniform-bytes" {
 		partitioner = kgo.UniformBytesPartitioner(64<<10, true, true, nil)
 	}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(r.Addresses()...),
+	connection, err := connected(r)
+	if err != nil {
+		return nil, err
+	}
+	options := append(connection,
 		kgo.AllowAutoTopicCreation(),
 		kgo.ProducerBatchCompression(codecs[r.Codec]),
 		kgo.ProducerLinger(time.Duration(r.LingerMs) * time.Millisecond),
 		kgo.ProducerBatchMaxBytes(r.RequestBytesMax),
 		kgo.RecordPartitioner(partitioner),
-	}
+	)
 	acks := map[int]kgo.Acks{0: kgo.NoAck(), 1: kgo.LeaderAck(), -1: kgo.AllISRAcks()}[r.Acks]
 	options = append(options, kgo.RequiredAcks(acks))
 	if r.Idempotent != nil && !*r.Idempotent {
@@ -175,7 +197,11 @@ func newConsumer(r Request) (Consumer, error) {
 	if r.OffsetReset == "latest" {
 		c.reset = kgo.NewOffset().AtEnd()
 	}
-	c.options = []kgo.Opt{kgo.SeedBrokers(r.Addresses()...), kgo.ConsumeResetOffset(c.reset)}
+	connection, err := connected(r)
+	if err != nil {
+		return nil, err
+	}
+	c.options = append(slices.Clone(connection), kgo.ConsumeResetOffset(c.reset))
 	if r.FetchWaitMs > 0 {
 		c.options = append(c.options, kgo.FetchMaxWait(time.Duration(r.FetchWaitMs)*time.Millisecond))
 	}
@@ -186,7 +212,7 @@ func newConsumer(r Request) (Consumer, error) {
 		c.options = append(c.options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	c.group = groupOptions(c, r)
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.Addresses()...))
+	client, err := kgo.NewClient(connection...)
 	if err != nil {
 		return nil, err
 	}
@@ -431,7 +457,11 @@ const metadataAge = 10 * time.Millisecond
 type admin struct{ *kadm.Client }
 
 func newAdmin(r Request) (Admin, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.Addresses()...), kgo.MetadataMinAge(metadataAge))
+	connection, err := connected(r)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(connection, kgo.MetadataMinAge(metadataAge))...)
 	if err != nil {
 		return nil, err
 	}

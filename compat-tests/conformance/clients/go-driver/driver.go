@@ -95,6 +95,7 @@ type Request struct {
 	Op        string `json:"op"`
 	On        int    `json:"on"`
 	Bootstrap string `json:"bootstrap"`
+	Security *Security `json:"security"`
 
 	// Options of producers.
 	Codec           string `json:"codec"`

@@ -165,6 +165,33 @@ public final class Driver {
         return offsets;
     }
 
+    /** Where the broker is and, if it asks, who the client is there. */
+    static Properties connection(JsonNode options) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", options.get("bootstrap").asText());
+        if (!has(options, "security")) {
+            return settings;
+        }
+        JsonNode security = options.get("security");
+        settings.put("security.protocol", security.get("protocol").asText());
+        settings.put("ssl.truststore.type", "PEM");
+        settings.put("ssl.truststore.location", security.get("ca").asText());
+        if (has(security, "certificate")) {
+            settings.put("ssl.keystore.type", "PEM");
+            settings.put("ssl.keystore.location", security.get("certificate").asText());
+        }
+        if (has(security, "mechanism")) {
+            settings.put("sasl.mechanism", security.get("mechanism").asText());
+            settings.put("sasl.jaas.config", "org.apache.kafka.common.security.scram.ScramLoginModule required username="
+                    + quoted(security.get("user").asText()) + " password=" + quoted(security.get("password").asText()) + ";");
+        }
+        return settings;
+    }
+
+    static String quoted(String text) {
+        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
+    }
+
     /** Calls a method whose name or presence differs between the versions of the client. */
     static Object call(Object target, Class<?> kind, String name, Class<?>[] types, Object... arguments) throws Exception {
         return kind.getMethod(name, types).invoke(target, arguments);
@@ -174,8 +201,7 @@ public final class Driver {
         private final KafkaProducer<byte[], byte[]> producer;
 
         ProducerEndpoint(JsonNode options) {
-            Properties settings = new Properties();
-            settings.put("bootstrap.servers", options.get("bootstrap").asText());
+            Properties settings = connection(options);
             settings.put("key.serializer", ByteArraySerializer.class.getName());
             settings.put("value.serializer", ByteArraySerializer.class.getName());
             settings.put("acks", String.valueOf(options.get("acks").asInt()));
@@ -283,8 +309,7 @@ public final class Driver {
         private int revocations;
 
         ConsumerEndpoint(JsonNode options) {
-            Properties settings = new Properties();
-            settings.put("bootstrap.servers", options.get("bootstrap").asText());
+            Properties settings = connection(options);
             settings.put("key.deserializer", ByteArrayDeserializer.class.getName());
             settings.put("value.deserializer", ByteArrayDeserializer.class.getName());
             settings.put("enable.auto.commit", "false");
@@ -422,8 +447,7 @@ public final class Driver {
         private final Admin admin;
 
         AdminEndpoint(JsonNode options) {
-            Properties settings = new Properties();
-            settings.put("bootstrap.servers", options.get("bootstrap").asText());
+            Properties settings = connection(options);
             admin = Admin.create(settings);
         }
 

@@ -27,16 +27,35 @@ ASSIGNORS = {
 }
 
 
+LOGIN_SETTINGS = {
+    "security_protocol": "protocol",
+    "ssl_cafile": "ca",
+    "ssl_certfile": "certificate",
+    "ssl_keyfile": "certificate",
+    "sasl_mechanism": "mechanism",
+    "sasl_plain_username": "user",
+    "sasl_plain_password": "password",
+}
+
+
 def partition_of(request: Request) -> Any:
     return kafka.TopicPartition(request["topic"], request["partition"])
 
 
-@cache
-def connection(bootstrap: str) -> dict[str, Any]:
+def connection(request: Request) -> dict[str, Any]:
     """The settings of every client; what the library finds out of the broker in seconds is found out once."""
-    client = kafka.KafkaClient(bootstrap_servers=bootstrap)
+    told = request.get("security") or {}
+    login = {name: told[field] for name, field in LOGIN_SETTINGS.items() if told.get(field) is not None}
+    bootstrap = request["bootstrap"]
+    return {"bootstrap_servers": bootstrap, "api_version": api_version(bootstrap, tuple(login.items())), **login}
+
+
+@cache
+def api_version(bootstrap: str, login: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
+    client = kafka.KafkaClient(bootstrap_servers=bootstrap, **dict(login))
     client.close()
-    return {"bootstrap_servers": bootstrap, "api_version": client.config["api_version"]}
+    found: tuple[int, ...] = client.config["api_version"]
+    return found
 
 
 def code_of(error: BaseException) -> int:
@@ -61,7 +80,7 @@ class Producer:
         }
         if request["patience_ms"] is not None:
             settings["max_block_ms"] = request["patience_ms"]
-        self._producer = kafka.KafkaProducer(**connection(request["bootstrap"]), **settings)
+        self._producer = kafka.KafkaProducer(**connection(request), **settings)
 
     def produce(self, request: Request) -> list[Request]:
         sent = [self._sent(record) for record in request["records"]]
@@ -113,7 +132,7 @@ class Consumer(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
             settings["fetch_max_wait_ms"] = request["fetch_wait_ms"]
         if request["partition_fetch_bytes"] is not None:
             settings["max_partition_fetch_bytes"] = request["partition_fetch_bytes"]
-        self._consumer = kafka.KafkaConsumer(**connection(request["bootstrap"]), **settings)
+        self._consumer = kafka.KafkaConsumer(**connection(request), **settings)
         self._revocations = 0
         self._thread = ThreadPoolExecutor(1)
         self._polling: Future[list[Any]] | None = None
@@ -230,7 +249,7 @@ class Admin:
     """KafkaAdminClient."""
 
     def __init__(self, request: Request) -> None:
-        self._admin = kafka_admin.KafkaAdminClient(**connection(request["bootstrap"]))
+        self._admin = kafka_admin.KafkaAdminClient(**connection(request))
 
     def create_topic(self, request: Request) -> None:
         topic = kafka_admin.NewTopic(request["topic"], request["count"], 1, topic_configs=request["configs"])

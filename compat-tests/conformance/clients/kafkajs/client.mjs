@@ -1,4 +1,5 @@
 // kafkajs behind the driver.
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -53,10 +54,18 @@ export function errorCode(error) {
   return -1
 }
 
+const login = security => {
+  if (!security) return {}
+  const read = file => (file === null ? undefined : readFileSync(file))
+  const { ca, certificate, mechanism, user, password } = security
+  const ssl = { ca: [read(ca)], cert: read(certificate), key: read(certificate) }
+  return mechanism === null ? { ssl } : { ssl, sasl: { mechanism: mechanism.toLowerCase(), username: user, password } }
+}
 const connection = request =>
   new Kafka({
     brokers: request.bootstrap.split(","),
     logLevel: logLevel.NOTHING,
+    ...login(request.security),
     retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: request.patience_ms ? 1 : 20 }
   })
 const encode = value => (value === null || value === undefined ? null : value.toString('base64'))

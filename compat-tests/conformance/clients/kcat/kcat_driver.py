@@ -39,6 +39,15 @@ PARTITION = re.compile(r"(\S+) \[(\d+)\]")
 OFFSET = re.compile(r"\S+ \[\d+\] offset (-?\d+)")
 
 Partition = tuple[str, int]
+LOGIN_SETTINGS = {
+    "security_protocol": "protocol",
+    "ssl_ca_location": "ca",
+    "ssl_certificate_location": "certificate",
+    "ssl_key_location": "certificate",
+    "sasl_mechanism": "mechanism",
+    "sasl_username": "user",
+    "sasl_password": "password",
+}
 
 
 class KcatError(Exception):
@@ -56,7 +65,19 @@ def settings(**named: object) -> list[str]:
 
 
 def command(bootstrap: str, *words: str) -> list[str]:
-    return ["kcat", "-F", "none", "-b", bootstrap, *settings(reconnect_backoff_max_ms=200), *words]
+    return ["kcat", "-F", "none", "-b", bootstrap, *settings(reconnect_backoff_max_ms=200, **LOGINS[bootstrap]), *words]
+
+
+# By the address of the broker, as librdkafka takes it: noted when anything is opened there.
+LOGINS: dict[str, dict[str, str]] = {}
+
+
+def note_login(request: Request) -> None:
+    """Remember who the client is at the broker of a request."""
+    told = request.get("security") or {}
+    LOGINS[request["bootstrap"]] = {
+        name: told[field] for name, field in LOGIN_SETTINGS.items() if told.get(field) is not None
+    }
 
 
 def ask(bootstrap: str, *words: str) -> str:
@@ -114,6 +135,7 @@ class Producer:
 
     def __init__(self, request: Request) -> None:
         patience_ms = request["patience_ms"]
+        note_login(request)
         self._bootstrap = request["bootstrap"]
         self._settings = settings(
             acks=request["acks"],
@@ -230,6 +252,7 @@ class Consumer:
     """A reading command for each assigned partition, or one for a subscription."""
 
     def __init__(self, request: Request) -> None:
+        note_login(request)
         self._bootstrap = request["bootstrap"]
         self._reset = request["offset_reset"]
         self._settings = settings(
@@ -335,6 +358,7 @@ class Admin:
     """What kcat tells of a cluster."""
 
     def __init__(self, request: Request) -> None:
+        note_login(request)
         self._bootstrap = request["bootstrap"]
 
     def topics(self, _: Request) -> dict[str, int]:

@@ -29,8 +29,16 @@ export function errorCode(error) {
   return -1
 }
 
+const login = security => {
+  if (!security) return {}
+  const read = file => (file === null ? undefined : readFileSync(file))
+  const { ca, certificate, mechanism, user, password } = security
+  const tls = { ca: read(ca), cert: read(certificate), key: read(certificate) }
+  return mechanism === null ? { tls } : { tls, sasl: { mechanism, username: user, password } }
+}
 const connection = request => ({
   clientId: 'conformance',
+  ...login(request.security),
   bootstrapBrokers: request.bootstrap.split(","),
   retries: request.patience_ms ? Math.ceil(request.patience_ms / RETRY_MS) : RETRIES,
   retryDelay: RETRY_MS

@@ -50,18 +50,35 @@ func (c chooser) Partition(message *sarama.ProducerMessage, partitions int32) (i
 	return c.Partitioner.Partition(message, partitions)
 }
 
-func baseConfig() *sarama.Config {
+func baseConfig(r Request) (*sarama.Config, error) {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
 	config.Metadata.Retry.Max = 20
 	config.Metadata.Retry.Backoff = 100 * time.Millisecond
-	return config
+	if r.Security == nil {
+		return config, nil
+	}
+	var err error
+	config.Net.TLS.Enable = true
+	if config.Net.TLS.Config, err = r.Security.TLS(); err != nil {
+		return nil, err
+	}
+	if r.Security.Mechanism != "" {
+		config.Net.SASL.Enable = true
+		config.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA512
+		config.Net.SASL.User, config.Net.SASL.Password = r.Security.User, r.Security.Password
+		config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{} }
+	}
+	return config, nil
 }
 
 type producer struct{ sarama.SyncProducer }
 
 func newProducer(r Request) (Producer, error) {
-	config := baseConfig()
+	config, err := baseConfig(r)
+	if err != nil {
+		return nil, err
+	}
 	config.Producer.Return.Successes = true
 	config.Producer.RequiredAcks = sarama.RequiredAcks(r.Acks)
 	config.Producer.Compression = codecs[r.Codec]
@@ -169,7 +186,10 @@ type consumer struct {
 }
 
 func newConsumer(r Request) (Consumer, error) {
-	config := baseConfig()
+	config, err := baseConfig(r)
+	if err != nil {
+		return nil, err
+	}
 	config.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond
 	config.Consumer.Group.InstanceId = r.InstanceID
 	config.Consumer.Offsets.AutoCommit.Enable = false
@@ -414,7 +434,11 @@ type admin struct {
 }
 
 func newAdmin(r Request) (Admin, error) {
-	client, err := sarama.NewClient(r.Addresses(), baseConfig())
+	config, err := baseConfig(r)
+	if err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient(r.Addresses(), config)
 	if err != nil {
 		return nil, err
 	}
