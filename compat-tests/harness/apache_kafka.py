@@ -25,6 +25,7 @@ LOG4J_CONFIGURATION = Path(__file__).resolve().parent / "log4j2.properties"
 CLUSTER_ID = "pybrokerCompatTestsIdA"  # 22 characters of base64: 16 bytes, as Kafka wants them
 
 # Main classes of Kafka's tools, which moved between packages over the years.
+ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 BROKER_API_VERSIONS_COMMAND = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
 METADATA_QUORUM_COMMAND = "org.apache.kafka.tools.MetadataQuorumCommand"
