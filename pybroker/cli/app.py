@@ -29,6 +29,7 @@ from pybroker.cli import (
     produce,
     quotas,
     tenants,
+    tokens,
     topics,
     transactions,
     users,
@@ -89,6 +90,7 @@ app.add_typer(brokers.app, name="brokers")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(acls.app, name="acls")
 app.add_typer(users.app, name="users")
+app.add_typer(tokens.app, name="tokens")
 app.add_typer(configs.app, name="configs")
 app.command(name="certs")(certs.certs)
 app.add_typer(tenants.app, name="tenants")

@@ -1,0 +1,166 @@
+"""``pybroker tokens``: delegation tokens (KIP-48): create, describe, renew and expire.
+
+Owns: how tokens are named on the command line, and the shapes that are printed.  Who may do what the broker says.  A
+token's HMAC, which whoever has it logs in by, is printed where it is asked for and is no argument of a command, since
+arguments are seen by everybody on the machine: a token is named by its id.
+Counterpart: kafka-delegation-tokens.sh.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Annotated, Any
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.options import repeated
+from pybroker.cli.output import show_time
+from pybroker.cli.transactions import duration_ms
+from pybroker.cli.wire_requests import ask
+from pybroker_protocol.errors import ErrorCode
+
+app = typer.Typer(help="Delegation tokens: create, describe, renew and expire.", no_args_is_help=True)
+
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token, by its id.")]
+
+_USER = "User"
+_COLUMNS = ("ID", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "LATEST")
+_BROKERS_PERIOD, _AT_ONCE = -1, -1
+_INT64_MAX = 2**63 - 1
+
+
+def _period(text: str | None, option: str) -> int:
+    """Milliseconds; without a text the brokers decide."""
+    return _BROKERS_PERIOD if text is None else min(duration_ms(text, option, "ms"), _INT64_MAX)
+
+
+@admin_command(app, "create")
+def create_token(
+    session: Session,
+    *,
+    owner: Annotated[str, typer.Option(metavar="USER", help="Of this user, if it is not you.")] = "",
+    renewers: Annotated[list[str], repeated("--renewer", metavar="USER", help="Who may renew and end it as well.")],
+    lifetime: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Its last moment, like 12h; the brokers' own bound at most.")
+    ] = None,
+) -> None:
+    """Create a token of yours, and print it with the HMAC that its holder logs in by."""
+    from pybroker_protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+
+    request = CreateDelegationTokenRequest(
+        owner_principal_type=_USER if owner else "",
+        owner_principal_name=owner,
+        renewers=[CreatableRenewers(principal_type=_USER, principal_name=renewer) for renewer in renewers],
+        max_lifetime_ms=_period(lifetime, "--lifetime"),
+    )
+    with session.client() as client:
+        created = ask(client, request, min_version=3 if owner else 1)
+    _raise(created.error_code)
+    shown = {
+        "id": created.token_id,
+        "hmac": b64encode(bytes(created.hmac)).decode(),
+        "owner": f"{created.principal_type}:{created.principal_name}",
+        "expires": show_time(created.expiry_timestamp_ms),
+        "latest": show_time(created.max_timestamp_ms),
+    }
+    session.output.result(shown, ("ID", "HMAC", "OWNER", "EXPIRES", "LATEST"), [tuple(shown.values())])
+
+
+@admin_command(app, "describe")
+def describe_tokens(
+    session: Session,
+    *,
+    owners: Annotated[list[str], repeated("--owner", metavar="USER", help="Those of this user; repeatable.")],
+    hmacs: Annotated[bool, typer.Option("--hmacs", help="With what their holders log in by.")] = False,
+) -> None:
+    """Show the tokens that you may see, all of them or those of some owners."""
+    with session.client() as client:
+        tokens = _described(client, owners)
+    shown = [_shown(token, hmacs) for token in tokens]
+    columns = (*_COLUMNS, "HMAC") if hmacs else _COLUMNS
+    rows = [tuple(", ".join(cell) if isinstance(cell, list) else cell for cell in each.values()) for each in shown]
+    session.output.result(shown, columns, rows)
+
+
+@admin_command(app, "renew")
+def renew_token(
+    session: Session,
+    *,
+    token_id: TokenId,
+    period: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How long from now on, like 1d; the brokers' own otherwise.")
+    ] = None,
+) -> None:
+    """Have a token last longer."""
+    from pybroker_protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+
+    period_ms = _period(period, "--period")
+    with session.client() as client:
+        request = RenewDelegationTokenRequest(hmac=_hmac_of(client, token_id), renew_period_ms=period_ms)
+        _report(session, token_id, ask(client, request))
+
+
+@admin_command(app, "expire")
+def expire_token(
+    session: Session,
+    *,
+    token_id: TokenId,
+    period: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="In so long from now on, like 10m; at once otherwise.")
+    ] = None,
+) -> None:
+    """Say when a token expires.  Whoever is connected by it stays so until the session ends."""
+    from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+
+    period_ms = _AT_ONCE if period is None else _period(period, "--period")
+    with session.client() as client:
+        request = ExpireDelegationTokenRequest(hmac=_hmac_of(client, token_id), expiry_time_period_ms=period_ms)
+        _report(session, token_id, ask(client, request))
+
+
+def _described(client: Any, owners: list[str]) -> list[Any]:
+    """The tokens that may be seen, by owner and id."""
+    from pybroker_protocol.messages.describe_delegation_token import (
+        DescribeDelegationTokenOwner,
+        DescribeDelegationTokenRequest,
+    )
+
+    named = [DescribeDelegationTokenOwner(principal_type=_USER, principal_name=owner) for owner in owners]
+    described = retried(lambda: ask(client, DescribeDelegationTokenRequest(owners=named or None), min_version=1))
+    _raise(described.error_code)
+    return sorted(described.tokens, key=lambda token: (token.principal_name, token.token_id))
+
+
+def _hmac_of(client: Any, token_id: str) -> bytes:
+    found = [token for token in _described(client, []) if token.token_id == token_id]
+    if not found:
+        raise CommandFailed(f"token {token_id}: {describe_error_code(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)}")
+    return bytes(found[0].hmac)
+
+
+def _shown(token: Any, with_hmac: bool) -> dict[str, Any]:
+    requester = token.token_requester_principal_name  # empty where the broker does not tell
+    return {
+        "id": token.token_id,
+        "owner": f"{token.principal_type}:{token.principal_name}",
+        "requester": f"{token.token_requester_principal_type}:{requester}" if requester else None,
+        "renewers": [f"{each.principal_type}:{each.principal_name}" for each in token.renewers],
+        "issued": show_time(token.issue_timestamp),
+        "expires": show_time(token.expiry_timestamp),
+        "latest": show_time(token.max_timestamp),
+        **({"hmac": b64encode(bytes(token.hmac)).decode()} if with_hmac else {}),
+    }
+
+
+def _report(session: Session, token_id: str, reply: Any) -> None:
+    _raise(reply.error_code, f"token {token_id}: ")
+    shown = {"id": token_id, "expires": show_time(reply.expiry_timestamp_ms)}
+    session.output.result(shown, ("ID", "EXPIRES"), [tuple(shown.values())])
+
+
+def _raise(error_code: int, what: str = "") -> None:
+    if error_code:
+        raise CommandFailed(f"{what}{describe_error_code(error_code)}")
