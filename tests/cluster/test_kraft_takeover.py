@@ -11,6 +11,7 @@ from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage
 from pybroker.cluster.kraft_takeover import apply_retained, read_kraft_metadata
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.security.acls import Acl
+from pybroker.security.delegation_tokens import DelegationToken
 from pybroker.security.scram import ScramCredential
 from pybroker_protocol.data_records import decode_metadata_record, encode_metadata_record
 from pybroker_protocol.messages import records_metadata as kraft
@@ -214,6 +215,20 @@ def test_what_is_not_served_is_kept_as_it_is_framed(tmp_path: Path) -> None:
     assert founding.image.scram_credentials == {(1, "x"): ScramCredential(b"s", b"k", b"k", 4096)}
     # A feature that is not served must not be announced: clients would switch on it.
     assert founding.image.features == {}
+
+
+def test_delegation_tokens_are_taken_over_but_for_those_that_are_gone(tmp_path: Path) -> None:
+    def token(token_id: str, expires_ms: int) -> kraft.DelegationTokenRecord:
+        return kraft.DelegationTokenRecord(
+            owner="User:a", requester="User:b", renewers=["User:c"], issue_timestamp=1, max_timestamp=9,
+            expiration_timestamp=expires_ms, token_id=token_id,
+        )  # fmt: skip
+
+    gone = kraft.RemoveDelegationTokenRecord(token_id="gone")
+    founding = take_over(tmp_path, batch(0, token("kept", 5), token("gone", 5), token("kept", 7), gone))
+    expected = DelegationToken("kept", "User:a", "User:b", ("User:c",), 1, 7, 9)
+    assert founding.image.delegation_tokens == {"kept": expected}
+    assert founding.retained_records == ()
 
 
 def acl_record(acl_id: bytes, topic_name: str) -> kraft.AccessControlEntryRecord:
