@@ -99,4 +99,4 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
 
 def _unescaped(match: re.Match[str]) -> str:
     escaped = match[1]
-    return chr(int(escaped, 8)) if escaped.isdigit() else _ESCAPED.get(escaped, escaped)
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPED.get(escaped, escaped)

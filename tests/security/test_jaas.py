@@ -18,6 +18,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f'{PLAIN} required user_a="with \\"quotes\\", \\\\ and \\t";', {"user_a": 'with "quotes", \\ and \t'}),
         (f'{PLAIN} required /* all */ user_a="x" // the last\n;', {"user_a": "x"}),
         (f'{PLAIN} optional user_a="";', {"user_a": ""}),
+        (f'{PLAIN} optional user_a="\\9\\1018";', {"user_a": "9A8"}),  # 9 is no digit of base 8
         (f'{PLAIN} required user_a="a;b=c";', {"user_a": "a;b=c"}),
         (f"{PLAIN} required;", {}),
     ],
