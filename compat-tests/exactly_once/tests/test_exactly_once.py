@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.trial import Stage, run
-
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 
 
 def test_each_record_is_there_once_though_executor_task_driver_and_broker_are_killed(tmp_path: Path) -> None:
+    from exactly_once.trial import Stage, run
+
     with Stage(tmp_path, records=40_000) as stage:
         outcome = run(stage, "pybroker", seed=2)
     assert len(outcome.kills) == 4
