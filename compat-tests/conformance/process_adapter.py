@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from conformance import security
 from conformance.adapter import (
     CONSUMER_DEFAULTS,
     PATIENCE_S,
@@ -41,6 +40,7 @@ from conformance.adapter import (
     Record,
 )
 from conformance.client_folder import ClientFolder
+from conformance.security import access_to, driver_fields
 
 REPLY_TIMEOUT_S = 2 * PATIENCE_S
 STOP_TIMEOUT_S = 10
@@ -158,10 +158,10 @@ class Remote:
 
     def __init__(self, client: ProcessClient, kind: str, options: Mapping[str, Any]) -> None:
         self._client = client
-        login = security.of(client.bootstrap)
-        if login is not None:
+        fields = driver_fields(access_to(client.bootstrap))
+        if fields is not None:
             client.need("security")
-            options = {**options, "security": login.fields()}
+            options = {**options, "security": fields}
         self._handle = client.call(f"open_{kind}", bootstrap=client.bootstrap, **options)
         self._closed = False
 

@@ -23,13 +23,13 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def topics(secured: Secured) -> Iterator[Admin]:
     """Makes topics, which not every client can."""
-    client = CLIENTS["librdkafka"](secured.bootstrap)
+    client = CLIENTS["librdkafka"](secured.access.bootstrap)
     yield client.admin()
     client.close()
 
 
 def test_who_logs_in_sends_reads_and_looks_around(library: str, secured: Secured, topics: Admin, name: str) -> None:
-    client = CLIENTS[library](secured.bootstrap)
+    client = CLIENTS[library](secured.access.bootstrap)
     try:
         assert topics.create_topic(name) == 0
         assert client.admin().topics()[name] == 1

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
-
-from pybroker.security.client_access import ClientAccess
+from typing import Protocol
 
 GROUP_SESSION_MS = 6_000  # the least that brokers allow by default
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -21,17 +18,6 @@ PLAIN_DELIVERY_MS, DELIVERY_MS = 1_500, 8_000
 REQUEST_MS = 1_000
 CALL_S = 20.0  # after this a call is given up, and its client with it
 FETCH_WAIT_MS = 100
-
-
-def access_to_json(access: ClientAccess) -> dict[str, str]:
-    """What is given of it."""
-    return {name: str(value) for name, value in access._asdict().items() if value is not None}
-
-
-def access_from_json(found: Mapping[str, str]) -> ClientAccess:
-    """What ``access_to_json`` gave."""
-    given: dict[str, Any] = {name: Path(value) if name in ("ca", "key") else value for name, value in found.items()}
-    return ClientAccess(**given)
 
 
 OnRecord = Callable[[str, int, int], None]  # key, offset, value

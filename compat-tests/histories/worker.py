@@ -20,7 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from histories.clients import CALL_S, Consumer, Failed, Library, Names, Producer, access_from_json
+from harness.client_access import access_from_json
+
+from histories.clients import CALL_S, Consumer, Failed, Library, Names, Producer
 from histories.history import Client, EventType, Journal
 from pybroker.security.client_access import ClientAccess
 

@@ -22,9 +22,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.child_process import ChildProcess
+from harness.client_access import access_to_json
 from harness.termination import not_interrupted
 
-from histories.clients import CALL_S, Failed, Names, access_to_json
+from histories.clients import CALL_S, Failed, Names
 from histories.final_reading import PATIENCE_S, committed_offsets, end_transaction, read_to_the_end
 from histories.history import CLIENT_FAULTS, Client, Journal, merge_journals
 from histories.librdkafka_clients import common_settings

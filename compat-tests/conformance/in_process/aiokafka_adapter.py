@@ -15,7 +15,6 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import BrokerResponseError, KafkaError
 
-from conformance import security
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
@@ -37,6 +36,7 @@ from conformance.adapter import (
     ProducerOptions,
     Record,
 )
+from conformance.security import access_to
 
 T = TypeVar("T")
 ASSIGNORS = {
@@ -48,12 +48,6 @@ ASSIGNORS = {
 
 def code_of(error: KafkaError) -> int:
     return int(error.errno) if isinstance(error, BrokerResponseError) else CLIENT_ERROR
-
-
-def login_of(bootstrap: str) -> dict[str, Any]:
-    """What the library is told where the broker asks who it is."""
-    login = security.of(bootstrap)
-    return {} if login is None else login.aiokafka()
 
 
 class LoopThread(Closeable):
@@ -101,7 +95,7 @@ class AiokafkaProducer(Producer):
 
     @staticmethod
     async def _started(bootstrap: str, settings: dict[str, Any]) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings, **login_of(bootstrap))
+        producer = AIOKafkaProducer(**settings, **access_to(bootstrap).settings("aiokafka"))
         await producer.start()
         return producer
 
@@ -193,7 +187,7 @@ class AiokafkaConsumer(Consumer, ConsumerRebalanceListener):
 
     @staticmethod
     async def _started(bootstrap: str, settings: dict[str, Any]) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **settings, **login_of(bootstrap))
+        consumer = AIOKafkaConsumer(**settings, **access_to(bootstrap).settings("aiokafka"))
         await consumer.start()
         return consumer
 
@@ -291,7 +285,7 @@ class AiokafkaAdmin(Admin):
 
     @staticmethod
     async def _started(bootstrap: str) -> AIOKafkaAdminClient:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **login_of(bootstrap))
+        admin = AIOKafkaAdminClient(**access_to(bootstrap).settings("aiokafka"))
         await admin.start()
         return admin
 

@@ -21,7 +21,6 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import BrokerResponseError, KafkaError, for_code
 from kafka.partitioner import DefaultPartitioner, StickyPartitioner
 
-from conformance import security
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
@@ -42,6 +41,7 @@ from conformance.adapter import (
     ProducerOptions,
     Record,
 )
+from conformance.security import access_to
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -71,12 +71,6 @@ def subscribe_knowing(consumer: KafkaConsumer, topic: str, listener: ConsumerReb
     consumer.topics()
 
 
-def login_of(bootstrap: str) -> dict[str, Any]:
-    """What the library is told where the broker asks who it is."""
-    login = security.of(bootstrap)
-    return {} if login is None else login.kafka_python()
-
-
 class KafkaPythonProducer(Producer):
     """KafkaProducer."""
 
@@ -95,7 +89,7 @@ class KafkaPythonProducer(Producer):
             settings["max_block_ms"] = options.patience_ms
         if options.transactional_id is not None:
             settings["transactional_id"] = options.transactional_id
-        self._producer = KafkaProducer(bootstrap_servers=bootstrap, **settings, **login_of(bootstrap))
+        self._producer = KafkaProducer(**settings, **access_to(bootstrap).settings("kafka-python"))
         self._sent: list[Any] = []
         if options.transactional_id is not None:
             self._producer.init_transactions()
@@ -176,7 +170,7 @@ class KafkaPythonConsumer(Consumer, ConsumerRebalanceListener):
             settings["fetch_max_wait_ms"] = options.fetch_wait_ms
         if options.partition_fetch_bytes is not None:
             settings["max_partition_fetch_bytes"] = options.partition_fetch_bytes
-        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, **settings, **login_of(bootstrap))
+        self._consumer = KafkaConsumer(**settings, **access_to(bootstrap).settings("kafka-python"))
         self._closed = False
         self.revocations = 0
 
@@ -267,7 +261,7 @@ class KafkaPythonAdmin(Admin):
     """KafkaAdminClient."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = KafkaAdminClient(bootstrap_servers=bootstrap, **login_of(bootstrap))
+        self._admin = KafkaAdminClient(**access_to(bootstrap).settings("kafka-python"))
 
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None, *, validate_only: bool = False

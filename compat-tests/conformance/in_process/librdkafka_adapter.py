@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from conformance import security
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
@@ -41,6 +40,7 @@ from conformance.adapter import (
     ProducerOptions,
     Record,
 )
+from conformance.security import access_to
 
 OFFSET_SPECS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest, "max_timestamp": OffsetSpec.max_timestamp}
 
@@ -52,8 +52,7 @@ def code_of(error: confluent_kafka.KafkaError) -> int:
 
 def connection(bootstrap: str) -> dict[str, Any]:
     """Where the broker is, and who the client is there."""
-    login = security.of(bootstrap)
-    return {"bootstrap.servers": bootstrap, **({} if login is None else login.librdkafka())}
+    return access_to(bootstrap).settings("confluent-kafka")
 
 
 class LibrdkafkaProducer(Producer):
