@@ -19,8 +19,16 @@ from pybroker.apis import APIS
 from pybroker.testing import Broker
 from tests.test_api_table import OPEN_TO_ALL
 
-# Asked for in other tests: what the batch of a request changes, and what a single broker does not do.
-ASKED_ELSEWHERE = {"Produce", "AddPartitionsToTxn", "ListGroups", "ListTransactions"}
+# Asked for in other tests: what the batch of a request changes, what a single broker does not do, and what only clients
+# that have logged in may ask for (``test_delegation_tokens``).
+ASKED_ELSEWHERE = {
+    "AddPartitionsToTxn",
+    "CreateDelegationToken",
+    "DescribeDelegationToken",
+    "ListGroups",
+    "ListTransactions",
+    "Produce",
+}
 
 
 @pytest.fixture(scope="module")

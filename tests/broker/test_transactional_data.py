@@ -378,7 +378,7 @@ def test_nothing_of_the_connection_overtakes_a_batch_that_waits_for_the_coordina
     assert base_offsets(fetched(wire.receive())) == [0, 1, 2, 3]
 
 
-def test_marker_written_while_the_coordinator_thinks_makes_its_answer_stale(
+def test_marker_written_while_the_coordinator_thinks_makes_its_answer_stale_and_it_is_asked_again(
     broker: Broker, wire: WireClient, topic: str, coordinator: Coordinator
 ) -> None:
     coordinator.holds = True
@@ -386,9 +386,11 @@ def test_marker_written_while_the_coordinator_thinks_makes_its_answer_stale(
     wait_until(lambda: bool(coordinator.asked), "the coordinator is asked")
     with WireClient((broker.host, broker.port)) as other:
         assert end(other, topic, False, epoch=0, transaction_version=1) == 0
+    coordinator.holds, coordinator.error_code = False, ErrorCode.INVALID_TXN_STATE
     let_go_on(broker, coordinator)
     reply = wire.receive().responses[0].partition_responses[0]
     assert reply.error_code == ErrorCode.INVALID_TXN_STATE
+    assert len(coordinator.asked) == 2
     assert latest(wire, topic, READ_COMMITTED) == 1
 
 
