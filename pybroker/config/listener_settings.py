@@ -43,6 +43,14 @@ class ListenerSettings:
                 return BROKER_SETTINGS[setting]._replace(name=name).parse(text)
         return self._config[setting]
 
+    def all_of(self, *prefixes: str) -> dict[str, Any]:
+        """Every setting that begins so, and all that is set for this listener alone: equal where nothing differs."""
+        config = self._config
+        own = {**config.static, **config.per_broker}
+        return {name: config[name] for name in BROKER_SETTINGS if name.startswith(prefixes)} | {
+            name: text for name, text in own.items() if name.startswith(self._prefix)
+        }
+
     def _own_names(self, setting: str, mechanism: str) -> list[str]:
         return [self.own_name(setting, mechanism), self.own_name(setting)] if mechanism else [self.own_name(setting)]
 

@@ -1,8 +1,7 @@
 """AlterUserScramCredentials (key 51), version 0 (KIP-554).
 
 Behaviour: credentials are set and deleted, all changes of one user together; passwords come salted and iterated by the
-client, and only what follows from that is kept.  Nobody whose password came from a delegation token may ask, as in
-Kafka; tokens are not served yet.
+client, and only what follows from that is kept.  Who has logged in by a delegation token may ask, too, as in Kafka.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pybroker import limits
 from pybroker.config.listener_settings import ListenerSettings
@@ -150,8 +150,13 @@ class Doors:
         return self._doors[listener]
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise ConfigError unless all listeners can be what these settings say."""
+        """Raise ConfigError unless all listeners can be what these settings say.
+
+        One about which they say nothing new stays as it is, even where its certificate has expired meanwhile.
+        """
         for name, listener in self._listeners.items():
+            if _security_of(name, config) == _security_of(name, self._config):
+                continue
             self._mechanisms(listener, config)
             tls, before = _tls(listener, config), self._doors[name].tls
             if tls is not None and before is not None and tls.subject != before.subject:
@@ -178,6 +183,10 @@ class Doors:
         if serves_brokers and self._around.cluster is not None:
             return BrokerMechanisms(self._around.cluster)
         return None
+
+
+def _security_of(listener: str, config: BrokerConfig) -> dict[str, Any]:
+    return ListenerSettings(config, listener).all_of("ssl.", "sasl.", "connections.max.reauth.ms")
 
 
 def _tell_of_exposed_keys(config: BrokerConfig, listeners: Sequence[Listener]) -> None:

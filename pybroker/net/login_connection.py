@@ -124,6 +124,10 @@ class LoginConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
+    def pause_writing(self) -> None:
+        """Called by the transport: who is not known yet is told little, and does not take even that."""
+        self.give_up("it takes nothing of its replies")
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self.login is not None and self.login.step is Step.EXCHANGE:
             self._warn("it left in the middle of its authentication")
@@ -163,8 +167,8 @@ class LoginConnection(asyncio.BufferedProtocol):
                 self._serve_bare_token(self.login, frame)
             else:
                 self._requests.serve(memoryview(frame))
+            self._flush()  # each for itself, so that the transport says where nobody takes them
         self._serving = False
-        self._flush()
         if self._session is not None and not self.closed:
             self._hand_over(self._session)
 

@@ -268,6 +268,27 @@ def test_who_does_not_exist_has_the_same_salt_each_time(broker: Broker) -> None:
 # --- slow ------------------------------------------------------------------------------------------------------------
 
 
+def test_who_takes_none_of_its_replies_before_it_has_logged_in_is_let_go(broker: Broker) -> None:
+    asked = (
+        b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff" * 1_000
+    )  # ApiVersions, to which everybody is told some hundred bytes
+    with socket.create_connection((broker.host, broker.port)) as deaf:
+        deaf.setblocking(False)
+        unsent = asked
+
+        def is_let_go() -> bool:
+            nonlocal unsent
+            try:
+                unsent = unsent[deaf.send(unsent) :] or asked
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                return True
+            return False
+
+        wait_until(is_let_go, "it is let go", patience_s=10)
+
+
 def test_a_client_that_trickles_its_login_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HALF_OPEN_MS", 400)
     with (

@@ -218,6 +218,24 @@ def test_a_certificate_changes_while_the_broker_runs_and_connections_stand(autho
         assert client.ask(MetadataRequest(topics=None), 9).brokers, "the connection stands"
 
 
+def test_a_certificate_that_has_expired_keeps_no_other_setting_from_changing(authority: Authority) -> None:
+    key_store = authority.ca.parent / "expires.pem"
+    key_store.write_bytes(authority.pem("broker").read_bytes())
+    settings = settings_of(authority) | {"ssl.keystore.location": str(key_store)}
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
+
+        def altered(name: str, text: str) -> int:
+            configs = [AlterableConfig(name=name, config_operation=0, value=text)]
+            resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            return int(client.ask(request, 1).responses[0].error_code)
+
+        key_store.write_bytes(authority.pem("broker", days=-1).read_bytes())
+        assert altered("log.cleaner.threads", "2") == 0
+        assert altered("listener.name.ssl.ssl.client.auth", "requested") == ErrorCode.INVALID_REQUEST
+        assert is_served(broker, authority), "the listener stays as it was"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
