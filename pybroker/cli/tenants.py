@@ -80,6 +80,8 @@ def create_tenant(
         others = {member: tenant for tenant, its_members in tenants.items() for member in its_members}
         if taken := next((member for member in members if member in others), None):
             raise CommandFailed(f"{taken} belongs to the tenant {others[taken]}")
+        if left := _topics(client, [name])[name]:
+            raise CommandFailed(f"tenant {name} would have {len(left)} topics that are there already, as {left[0]}")
         if taken := next(iter(scram_users.described(client, [*passwords]) if passwords else ()), None):
             raise CommandFailed(f"user {taken} exists already")
         acls = [acl for member in members for acl in _acls(name, member)]
@@ -136,7 +138,10 @@ def delete_tenant(
     name: Name,
     with_topics: Annotated[bool, typer.Option("--with-topics", help="And its topics, with all their records.")] = False,
 ) -> None:
-    """Remove a tenant's users, ACLs and quotas; one that has topics stays, unless they are to go, too."""
+    """Remove a tenant's users, ACLs and quotas; one that has topics stays, unless they are to go, too.
+
+    Who was taken in by --principal keeps login and quotas.
+    """
     _check(name)
     with session.client() as client:
         members = _tenants(client).get(name, [])
@@ -145,17 +150,18 @@ def delete_tenant(
         topics = _topics(client, [name])[name]
         if topics and not with_topics:
             raise CommandFailed(f"tenant {name} has {len(topics)} topics: --with-topics deletes them, too")
-        for user, mechanisms in scram_users.described(client, list(map(_user, members))).items():
+        own = [user for user in map(_user, members) if user.partition(".")[0] == name]
+        for user, mechanisms in (scram_users.described(client, own) if own else {}).items():
             scram_users.remove(client, user, mechanisms)
-        filters = [_filter(kind, f"{name}.", None) for kind in _RESOURCES]
-        removed, failures = acl_requests.delete(client, filters)
-        quota_users = set(map(_user, members))
         for row in quotas.described(client, {}):
-            if [*row["entity"]] == ["user"] and row["entity"]["user"] in quota_users:
+            if [*row["entity"]] == ["user"] and row["entity"]["user"] in own:
                 quotas.alter(client, [row["entity"]], dict.fromkeys(row["quotas"]))
-        if topics:
-            answers = retried(lambda: client.delete_topics(topics, raise_errors=False))["topics"]
-            failures += [describe_error_code(each["error_code"]) for each in answers if each["error_code"]]
+        # Its permissions go last, since a tenant is known by them: what could not be removed is tried again.
+        failures = _delete_topics(client, topics)
+        removed: set[Acl] = set()
+        if not failures:
+            removed, failures = acl_requests.delete(client, [_filter(kind, f"{name}.", None) for kind in _RESOURCES])
+            failures += _delete_topics(client, _topics(client, [name])[name] if topics else [])
     shown = {"tenant": name, "principals": members, "acls": len(removed), "topics": len(topics)}
     session.output.result(shown, ("TENANT", "PRINCIPALS", "ACLS", "TOPICS"), [tuple(shown.values())])
     if failures:
@@ -193,6 +199,14 @@ def _tenants(client: Any) -> dict[str, list[str]]:
         if acl == _acls(name, acl.principal)[0] and _NAME.fullmatch(name):
             found.setdefault(name, []).append(acl.principal)
     return found
+
+
+def _delete_topics(client: Any, topics: list[str]) -> list[str]:
+    """Why some of them are still there."""
+    if not topics:
+        return []
+    answers = retried(lambda: client.delete_topics(topics, raise_errors=False))["topics"]
+    return [describe_error_code(each["error_code"]) for each in answers if each["error_code"]]
 
 
 def _topics(client: Any, names: Iterable[str]) -> dict[str, list[str]]:

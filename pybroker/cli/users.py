@@ -24,8 +24,6 @@ from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Who may log in by SCRAM: list, create, alter and delete users.", no_args_is_help=True)
 
-_SALT_BYTES = 26
-
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The user, as it logs in: alice is the principal User:alice.")
 ]

@@ -180,11 +180,6 @@ class ClientQuotas:
         self._rates: WeakValueDictionary[tuple[str, Holder], Allowance[Rate]] = WeakValueDictionary()
         self._buckets: WeakValueDictionary[Holder, Allowance[TokenBucket]] = WeakValueDictionary()
 
-    @property
-    def client_count(self) -> int:
-        """How many clients are remembered."""
-        return len(self._clients)
-
     def close(self) -> None:
         """Forget nobody any more."""
         if self._timer is not None:

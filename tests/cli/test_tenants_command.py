@@ -120,6 +120,27 @@ def test_several_users_of_a_tenant_share_its_names(tenants: Tenants) -> None:
     assert {row["principal"] for row in tenants.json("list")} == {row["principal"] for row in made}
 
 
+def test_who_was_taken_into_a_tenant_keeps_login_and_quotas_when_it_goes(tenants: Tenants) -> None:
+    command = CommandLine(tenants.broker.bootstrap)
+    made = command.run("users", "create", "ada", *ROOT, stdin=b"ada-secret\n")
+    assert made.returncode == 0, made.stderr
+    command.json("quotas", "set", "--user", "ada", "producer_byte_rate=1000", *ROOT)
+    tenants.json("create", "acme", "--principal", "User:ada", "-u", "web")
+    tenants.json("delete", "acme")
+    assert [row["user"] for row in command.json("users", "list", *ROOT)] == ["ada"]
+    assert [row["entity"] for row in command.json("quotas", "describe", *ROOT)] == [{"user": "ada"}]
+    command.json("quotas", "remove", "--user", "ada", "producer_byte_rate", *ROOT)
+    command.json("users", "delete", "ada", *ROOT)
+
+
+def test_no_tenant_inherits_topics(tenants: Tenants) -> None:
+    command = CommandLine(tenants.broker.bootstrap)
+    command.json("topics", "create", "acme.old", *ROOT)
+    assert "acme.old" in tenants.refused("create", "acme")
+    assert tenants.json("list") == []
+    command.json("topics", "delete", "acme.old", *ROOT)
+
+
 def test_a_tenant_sees_and_touches_nothing_of_another(tenants: Tenants) -> None:
     (acme,), (other,) = tenants.json("create", "acme"), tenants.json("create", "acme-2")
     mine = tenants.common(acme)
