@@ -58,6 +58,8 @@ def _login(text: str) -> dict[str, str]:
     missing = {"username", "password"} - module.options.keys()
     if others or missing:
         raise ValueError("one login module with a username and a password is served")
+    if module.options.get("tokenauth", "").lower() == "true":
+        raise ValueError("these commands do not log in by delegation tokens")
     return {"sasl.username": module.options["username"], "sasl.password": module.options["password"]}
 
 

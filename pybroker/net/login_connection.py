@@ -169,6 +169,7 @@ class LoginConnection(asyncio.BufferedProtocol):
                 self._requests.serve(memoryview(frame))
             self._flush()  # each for itself, so that the transport says where nobody takes them
         self._serving = False
+        self._flush()
         if self._session is not None and not self.closed:
             self._hand_over(self._session)
 

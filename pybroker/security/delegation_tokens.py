@@ -61,33 +61,30 @@ class DelegationToken(NamedTuple):
 class TokenSecret:
     """``delegation.token.secret.key``, the same on all brokers, and what follows from it."""
 
-    __slots__ = ("_hmacs", "_ids", "_key")
+    __slots__ = ("_ids", "_key", "_known")
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
-        self._hmacs: dict[str, bytes] = {}  # remembered, so that a look for one of many tokens stays short
+        # Tokens by their HMACs, remembered where one is looked for among many, so that the next look is short.
         self._ids: dict[bytes, str] = {}
+        self._known: set[str] = set()
 
     def hmac_of(self, token_id: str) -> bytes:
-        """HMAC-SHA512 of the id: who has it holds the token."""
-        found = self._hmacs.get(token_id)
-        if found is None:
-            found = hmac.digest(self._key, token_id.encode(errors="surrogatepass"), "sha512")
-            self._hmacs[token_id] = found
-            self._ids[found] = token_id
-        return found
+        """HMAC-SHA512 of the id: who has it holds the token.  Any thread may ask."""
+        return hmac.digest(self._key, token_id.encode(errors="surrogatepass"), "sha512")
 
     def token_of(
         self, token_hmac: bytes, tokens: Mapping[str, DelegationToken]
     ) -> Generator[None, None, DelegationToken | None]:
         """The token that has this HMAC, in steps."""
-        if len(self._hmacs) > 2 * len(tokens) + limits.TOKEN_KEYS_MAX:
-            self._hmacs.clear()  # most of them are gone
+        if len(self._known) > 2 * len(tokens) + limits.TOKEN_KEYS_MAX:
+            self._known.clear()  # most of them are gone
             self._ids.clear()
         if token_hmac not in self._ids:
             for token_id in tokens:
-                if token_id not in self._hmacs:
-                    self.hmac_of(token_id)
+                if token_id not in self._known:
+                    self._ids[self.hmac_of(token_id)] = token_id
+                    self._known.add(token_id)
                     yield
         return tokens.get(self._ids.get(token_hmac, ""))
 

@@ -65,6 +65,8 @@ def _login(jaas: str) -> dict[str, str]:
     values = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', jaas))
     if not {"username", "password"} <= values.keys():
         raise ValueError(f"option {CLIENT_PREFIX}sasl.jaas.config has no username and password")
+    if values.get("tokenauth", "").lower() == "true":
+        raise ValueError(f"option {CLIENT_PREFIX}sasl.jaas.config: librdkafka does not log in by delegation tokens")
     return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", values[name]) for name in ("username", "password")}
 
 
@@ -77,6 +79,15 @@ def _trust_store(path: str) -> dict[str, str]:
     return {"ssl.ca.location": path}
 
 
+def _key_store(path: str) -> dict[str, str]:
+    """librdkafka has one name for PKCS#12, two for PEM, where Java has the key and its certificates in one file."""
+    if path.lower().endswith(".jks"):
+        raise ValueError(f"option {CLIENT_PREFIX}ssl.keystore.location must name a file of PEM or PKCS#12, not {path}")
+    if path.lower().endswith((".p12", ".pfx")):
+        return {"ssl.keystore.location": path}
+    return {"ssl.certificate.location": path, "ssl.key.location": path}
+
+
 def _host_name_check(algorithm: str) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": algorithm or "none"}
 
@@ -87,6 +98,7 @@ def _buffer_kbytes(buffer_bytes: str) -> dict[str, str]:
 
 _TRANSLATED: dict[str, Callable[[str], dict[str, str]]] = {
     "sasl.jaas.config": _login,
+    "ssl.keystore.location": _key_store,
     "ssl.truststore.location": _trust_store,
     "ssl.endpoint.identification.algorithm": _host_name_check,
     "buffer.memory": _buffer_kbytes,

@@ -25,6 +25,11 @@ def test_what_has_the_same_name_passes() -> None:
         ({"fetch.max.wait.ms": "5"}, {"fetch.wait.max.ms": "5"}),
         ({"buffer.memory": "1048576"}, {"queue.buffering.max.kbytes": "1024"}),
         ({"ssl.truststore.location": "/ca.pem"}, {"ssl.ca.location": "/ca.pem"}),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/me.pem"},
+            {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem"},
+        ),
+        ({"ssl.keystore.location": "/me.p12"}, {"ssl.keystore.location": "/me.p12"}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
         ({"max.poll.records": "5"}, {}),
     ],
@@ -42,7 +47,9 @@ def test_a_jaas_line_gives_user_and_password() -> None:
     ("given", "told"),
     [
         ({"ssl.truststore.location": "/trust.jks"}, "must name a PEM file: keytool"),
+        ({"ssl.keystore.location": "/me.jks"}, "a file of PEM or PKCS#12"),
         ({"sasl.jaas.config": "Krb5LoginModule required;"}, "no username and password"),
+        ({"sasl.jaas.config": 'M required username="t" password="h" tokenauth="true";'}, "delegation tokens"),
         ({"enable.auto.commit": "true"}, "Spark keeps the positions itself"),
         ({"key.deserializer": "x"}, "keys and values are bytes"),
         ({"transactional.id": "x"}, "gives each task its own"),
