@@ -3,7 +3,7 @@
 Behaviour: a member of a consumer group (KIP-848) joins with epoch 0, stays with the epoch that it was told, says what
 it owns, and leaves with epoch -1, or -2 if it is static and coming back.  The response has the member's epoch, and its
 assignment where that changed or the client asked for it by a full request.  From 1 the client makes the member id and
-may subscribe by regular expression.
+may subscribe by regular expression, which names no topic that it may not DESCRIBE.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ def handle(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Consu
     for topic in request.subscribed_topic_names or ():
         if not ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic):
             return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def may_describe(topic: str) -> bool:
+        return ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic, log_if_denied=False)
+
     parked = Parked()
     ctx.services.groups.consumer_heartbeat(
-        request, ctx.api_version, ctx.client_id or "", ctx.client_host, parked.complete
+        request, ctx.api_version, ctx.client_id or "", ctx.client_host, may_describe, parked.complete
     )
     return parked

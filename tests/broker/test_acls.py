@@ -21,11 +21,14 @@ from pybroker.security.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, P
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker, Cluster
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pybroker_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pybroker_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
+from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
+from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 from tests.steps import end_of
 
@@ -232,6 +235,49 @@ def test_denials_are_in_the_audit_log(guarded: Broker, caplog: pytest.LogCapture
         "Principal = User:ANONYMOUS is Denied operation = WRITE from host = 127.0.0.2 on resource = Topic:LITERAL:t "
         "for request = Produce"
     )
+
+
+def test_a_regular_expression_names_no_topic_that_its_member_may_not_know_of(guarded: Broker) -> None:
+    guarded.create_topic("seen")
+    guarded.create_topic("secret")
+    with client_of(guarded) as admin, client_of(guarded, GUEST) as guest:
+        assert (
+            create(
+                admin,
+                acl("*", AclOperation.ALL, host=ADMIN),
+                acl(CLUSTER_NAME, AclOperation.ALL, of=Resource.CLUSTER, host=ADMIN),
+                acl("g", AclOperation.READ, of=Resource.GROUP),
+                acl("seen", AclOperation.READ),
+            )
+            == [CREATED] * 4
+        )
+        ids = {topic.name: topic.topic_id for topic in admin.ask(MetadataRequest(topics=None), 12).topics}
+        assert ids.keys() >= {"seen", "secret"}
+        guest.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        epoch, assigned = 0, set[bytes]()
+
+        def has_partitions() -> bool:
+            nonlocal epoch, assigned
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="a-member",
+                member_epoch=epoch,
+                instance_id=None,
+                rack_id=None,
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=[],
+                subscribed_topic_regex=".*",
+                server_assignor=None,
+                topic_partitions=[],
+            )
+            reply = guest.ask(request, 1)
+            assert reply.error_code in (0, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            epoch = reply.member_epoch
+            assigned = {each.topic_id for each in reply.assignment.topic_partitions} if reply.assignment else set()
+            return bool(assigned)
+
+        wait_until(has_partitions, "the group has partitions")
+        assert assigned == {ids["seen"]}
 
 
 def test_without_an_authorizer_there_are_no_acls(kafka_broker: Broker) -> None:

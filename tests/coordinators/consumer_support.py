@@ -120,7 +120,7 @@ class ConsumerCluster(Cluster):
                 for name, partitions in owned.items()
             ],
         )
-        self.groups.consumer_heartbeat(request, version, client, "/127.0.0.1", reply.done)
+        self.groups.consumer_heartbeat(request, version, client, "/127.0.0.1", lambda _: True, reply.done)
         return reply
 
     def enter(self, member_id: str, *topics: str, **how: Any) -> Reply:

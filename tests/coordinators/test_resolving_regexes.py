@@ -70,7 +70,7 @@ def slices(resolution: Resolution, work: Work) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize(("regexes", "names"), [(3, 7_000), (3_000, 3), (300, 100), (500, 0)])
 def test_no_slice_does_more_than_its_share(work: Work, regexes: int, names: int) -> None:
-    resolution = Resolution([f"t.*{number}" for number in range(regexes)], topics(names))
+    resolution = Resolution([f"t.*{number}" for number in range(regexes)], topics(names), lambda _: True)
     assert work.taken() == (0, 0), "the request that asks for it waits for nothing"
     done = list(slices(resolution, work))
     assert sum(compiled for compiled, _ in done) == regexes
@@ -80,7 +80,7 @@ def test_no_slice_does_more_than_its_share(work: Work, regexes: int, names: int)
 
 
 def test_slice_of_costly_expressions_ends_when_its_time_is_over(work: Work) -> None:
-    resolution = Resolution([".*a.*b", "t.*"], topics(1_000))
+    resolution = Resolution([".*a.*b", "t.*"], topics(1_000), lambda _: True)
     now_ms = 0
 
     def each_read_comes_a_millisecond_later() -> int:
@@ -98,7 +98,7 @@ def test_slice_of_costly_expressions_ends_when_its_time_is_over(work: Work) -> N
 
 def test_every_expression_finds_what_it_matches_as_a_whole() -> None:
     patterns = ["t1", "t1.*", "t[0-9]", "", "x.*", "t(2|3)0+"]
-    resolution = Resolution(patterns, topics(2_500))
+    resolution = Resolution(patterns, topics(2_500), lambda _: True)
     while not resolution.advance(stands_still):
         pass
     names = [f"t{number}" for number in range(2_500)]
@@ -109,6 +109,6 @@ def test_every_expression_finds_what_it_matches_as_a_whole() -> None:
 
 
 def test_expression_that_is_not_taken_any_more_names_nothing_and_is_in_no_other_ones_way() -> None:
-    resolution = Resolution(["(", "t1"], topics(3))
+    resolution = Resolution(["(", "t1"], topics(3), lambda _: True)
     assert resolution.advance(stands_still)
     assert resolution.matches == {"(": set(), "t1": {"t1"}}

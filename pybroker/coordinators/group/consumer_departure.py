@@ -25,6 +25,7 @@ from pybroker.coordinators.group.consumer_records import (
     group_metadata_record,
     tombstone,
 )
+from pybroker.coordinators.group.consumer_regexes import MayDescribe
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record, Result, TimerKey
@@ -46,7 +47,8 @@ class Context(NamedTuple):
     """What the rules of consumer groups go by.
 
     ``new_member_id()`` makes an id that nobody has.
-    ``resolve(group_id, regexes, result)`` begins to resolve regular expressions, unless that is under way already.
+    ``resolve(group_id, regexes, may_describe, result)`` begins to resolve regular expressions, unless that is under way
+    already.
     ``downgrade(group, gone, result, now_ms)`` makes a classic group of one whose last other members are gone; False
     when that is not to be.
     """
@@ -54,7 +56,7 @@ class Context(NamedTuple):
     settings: ConsumerSettings
     topics: Topics
     new_member_id: Callable[[], str]
-    resolve: Callable[[str, list[str], Result], None]
+    resolve: Callable[[str, list[str], MayDescribe, Result], None]
     downgrade: Callable[[ConsumerGroup, Sequence[ConsumerMember], Result, int], bool]
 
 

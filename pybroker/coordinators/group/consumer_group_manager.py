@@ -26,7 +26,7 @@ from pybroker.coordinators.group.consumer_records import (
     GROUP_METADATA,
     second_of_key,
 )
-from pybroker.coordinators.group.consumer_regexes import Resolution, take_over
+from pybroker.coordinators.group.consumer_regexes import MayDescribe, Resolution, take_over
 from pybroker.coordinators.group.consumer_requests import describe_error, described, heartbeat_error
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
@@ -241,9 +241,9 @@ class ConsumerGroupManager:
 
     # --- regular expressions --------------------------------------------------------------------------------------
 
-    def _resolve(self, group_id: str, regexes: list[str], result: Result) -> None:
+    def _resolve(self, group_id: str, regexes: list[str], may_describe: MayDescribe, result: Result) -> None:
         if regexes and group_id not in self._resolutions:
-            self._resolutions[group_id] = Resolution(regexes, self._world.topics)
+            self._resolutions[group_id] = Resolution(regexes, self._world.topics, may_describe)
             result.schedule((REGEX_TIMER, group_id, ""), 0)
 
     def _go_on_resolving(self, group_id: str, now_ms: int) -> Result:

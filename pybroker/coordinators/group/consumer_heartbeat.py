@@ -34,7 +34,7 @@ from pybroker.coordinators.group.consumer_records import (
     member_metadata_record,
     target_member_record,
 )
-from pybroker.coordinators.group.consumer_regexes import RegexChange, regexes_to_resolve, update_regex
+from pybroker.coordinators.group.consumer_regexes import MayDescribe, RegexChange, regexes_to_resolve, update_regex
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
@@ -52,6 +52,7 @@ class Heartbeat(NamedTuple):
     request: ConsumerGroupHeartbeatRequest
     client_id: str
     client_host: str
+    may_describe: MayDescribe
 
 
 # --- joining and staying ---------------------------------------------------------------------------------------------
@@ -69,9 +70,8 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
     names_changed = write_member(group, before, after, records)
     regex_change = update_regex(group, before, after, records)
     if after.subscribed_topic_regex or group.regex_counts:
-        context.resolve(
-            group.group_id, regexes_to_resolve(group, settings, context.topics, before, after, now_ms), result
-        )
+        regexes = regexes_to_resolve(group, settings, context.topics, before, after, now_ms)
+        context.resolve(group.group_id, regexes, beat.may_describe, result)
     bump = names_changed or regex_change is RegexChange.UPDATED_AND_RESOLVED
     changed = names_changed or regex_change is not RegexChange.NONE
     after = move_on(group, after, bump, changed, owned, context, result, now_ms)

@@ -45,6 +45,10 @@ MATCHES_PER_COMPILATION = 50
 MATCHES_PER_CLOCK_READ = 8
 
 
+# Whether whoever asks may know of a topic.
+MayDescribe = Callable[[str], bool]
+
+
 class RegexChange(Enum):
     """What a member's request does to its subscription by regular expression."""
 
@@ -117,17 +121,18 @@ def _version(resolved: ResolvedRegex, topics: Topics) -> int:
 
 
 class Resolution:
-    """One resolution on its way: expressions against the topics of the image in which it began.
+    """One resolution on its way: expressions against the topics of the image in which it began, as far as the member
+    may know of them whose heartbeat began it.
 
     One expression at a time is compiled and matched, and given up then: a group may have thousands of them.
     """
 
     __slots__ = ("_steps", "_version", "matches")
 
-    def __init__(self, regexes: Iterable[str], topics: Topics) -> None:
+    def __init__(self, regexes: Iterable[str], topics: Topics, may_describe: MayDescribe) -> None:
         self._version = topics.image.epoch
         self.matches: dict[str, set[str]] = {regex: set() for regex in regexes}
-        self._steps = _resolve(list(topics.image.topics_by_name), self.matches)
+        self._steps = _resolve(list(topics.image.topics_by_name), self.matches, may_describe)
 
     def advance(self, monotonic_ms: Callable[[], int]) -> bool:
         """Work on it for a slice of the loop's time, by that clock; True when it is done."""
@@ -143,7 +148,7 @@ class Resolution:
         return {regex: ResolvedRegex(frozenset(names), self._version, now_ms) for regex, names in self.matches.items()}
 
 
-def _resolve(names: Sequence[str], matches: Mapping[str, set[str]]) -> Iterator[int]:
+def _resolve(names: Sequence[str], matches: Mapping[str, set[str]], may_describe: MayDescribe) -> Iterator[int]:
     """Pauses often, with the number of matches that would have taken as long as what was done since."""
     for regex, found in matches.items():
         yield MATCHES_PER_COMPILATION
@@ -155,7 +160,7 @@ def _resolve(names: Sequence[str], matches: Mapping[str, set[str]]) -> Iterator[
             continue
         for begin in range(0, len(names), MATCHES_PER_CLOCK_READ):
             some = names[begin : begin + MATCHES_PER_CLOCK_READ]
-            found.update(compiled.matches(some))
+            found.update(filter(may_describe, compiled.matches(some)))
             yield len(some)
 
 

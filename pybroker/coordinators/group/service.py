@@ -23,6 +23,7 @@ from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic_join import Join
 from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
 from pybroker.coordinators.group.consumer_heartbeat import Heartbeat
+from pybroker.coordinators.group.consumer_regexes import MayDescribe
 from pybroker.coordinators.group.consumer_requests import check_heartbeat, describe_error
 from pybroker.coordinators.group.consumer_requests import heartbeat_error as consumer_heartbeat_error
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
@@ -169,14 +170,16 @@ class GroupCoordinator:
         api_version: int,
         client_id: str,
         client_host: str,
+        may_describe: MayDescribe,
         done: Done,
     ) -> None:
-        """ConsumerGroupHeartbeat."""
+        """ConsumerGroupHeartbeat; of the topics that a regular expression names the group gets those that the member
+        ``may_describe``."""
         failure = check_heartbeat(request, api_version, self._consumer_settings.assignors.keys())
         if failure is not None:
             done(consumer_heartbeat_error(failure.code, failure.message))
             return
-        beat = Heartbeat(request, client_id, client_host)
+        beat = Heartbeat(request, client_id, client_host, may_describe)
         waiter = Waiter(done, consumer_heartbeat_error)
         self._submit(request.group_id, lambda shard, now_ms: shard.consumers.heartbeat(beat, now_ms), waiter)
 
