@@ -6,8 +6,6 @@ an authorizer that has much to look through.  A load goes to the second listener
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -15,10 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from harness.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
 from harness.broker_probe import free_port
 from harness.pybroker_process import PybrokerProcess
@@ -26,6 +20,7 @@ from harness.pybroker_process import PybrokerProcess
 from bench.contestants import HEAP_MB, KAFKA, PROPERTIES, Contestant
 from bench.context import LONG_SESSIONS, Context
 from bench.wire import Client
+from pybroker.security.certificate_authority import write_certificates
 from pybroker_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 
 HOST = "127.0.0.1"
@@ -47,35 +42,12 @@ class TlsContestant:
         return self.broker.data_directory
 
 
-def write_key_store(path: Path) -> None:
-    """A key and its own certificate for loopback, in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(private + certificate.public_bytes(pem))
-
-
 @contextmanager
 def running_with_tls(context: Context) -> Iterator[dict[str, TlsContestant]]:
     """All brokers of this run on fresh directories, each with a second listener that speaks TLS."""
     directory = context.root / uuid.uuid4().hex[:8]
-    directory.mkdir(parents=True)
-    key_store = directory / "broker.pem"
-    write_key_store(key_store)
-    ssl = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_store)}
+    write_certificates(directory, servers={"broker": [HOST]}, days=1, for_java=False)
+    ssl = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(directory / "broker.pem")}
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         brokers: dict[str, TlsContestant] = {}
