@@ -31,8 +31,9 @@ Counterpart in Kafka: the records of ``common/metadata`` (and, before KRaft, the
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pybroker.cluster import store_security
 from pybroker.cluster.founding import Founding
@@ -53,6 +54,9 @@ from pybroker.cluster.metadata_store import Changes, Entry, StoreError
 from pybroker.cluster.store_names import QUOTAS, entity_of_key, quota_key, quoted, unquoted
 from pybroker.cluster.store_security import ACLS, SCRAM, TOKENS
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 CLUSTER: Final = "/cluster"
 SECRET: Final = "/secret"
@@ -184,11 +188,7 @@ def encode_in_steps(before: ClusterImage, after: ClusterImage, delta: ImageDelta
     for old, new in delta.topics_changed:
         yield from _put_partitions(puts, new, old.partitions)
     for resource in delta.configs_changed:
-        overrides = after.configs.get(resource)
-        if overrides is None:
-            deletes.append(config_key(resource))
-        else:
-            puts[config_key(resource)] = _to_json(dict(overrides)).encode()
+        _put_changed(puts, deletes, (resource,), after.configs, config_key, dict)
         yield
     _put_others(puts, deletes, before, after, delta)
     # A key that is deleted and put (a topic created anew in the same transaction) is only put.
@@ -199,42 +199,35 @@ def _put_others(
     puts: dict[str, bytes], deletes: list[str], before: ClusterImage, after: ClusterImage, delta: ImageDelta
 ) -> None:
     """What there is few of."""
-    for broker_id in delta.brokers_changed:
-        broker = after.brokers.get(broker_id)
-        if broker is None:
-            deletes.append(f"{BROKERS}{broker_id}")
-        else:
-            puts[f"{BROKERS}{broker_id}"] = _to_json(_broker_fields(broker)).encode()
-    for acl_id in delta.acls_changed:
-        acl = after.acls.get(acl_id)
-        if acl is None:
-            deletes.append(store_security.acl_key(acl_id))
-        else:
-            puts[store_security.acl_key(acl_id)] = _to_json(store_security.acl_fields(acl)).encode()
-    for scram in delta.scram_changed:
-        credential = after.scram_credentials.get(scram)
-        if credential is None:
-            deletes.append(store_security.scram_key(scram))
-        else:
-            puts[store_security.scram_key(scram)] = _to_json(store_security.credential_fields(credential)).encode()
-    for token_id in delta.tokens_changed:
-        token = after.delegation_tokens.get(token_id)
-        if token is None:
-            deletes.append(store_security.token_key(token_id))
-        else:
-            puts[store_security.token_key(token_id)] = _to_json(store_security.token_fields(token)).encode()
-    for entity in delta.quotas_changed:
-        values = after.quotas.get(entity)
-        if values is None:
-            deletes.append(quota_key(entity))
-        else:
-            puts[quota_key(entity)] = _to_json(dict(values)).encode()
+    put = partial(_put_changed, puts, deletes)
+    put(delta.brokers_changed, after.brokers, lambda broker_id: f"{BROKERS}{broker_id}", _broker_fields)
+    put(delta.acls_changed, after.acls, store_security.acl_key, store_security.acl_fields)
+    put(delta.scram_changed, after.scram_credentials, store_security.scram_key, store_security.credential_fields)
+    put(delta.tokens_changed, after.delegation_tokens, store_security.token_key, store_security.token_fields)
+    put(delta.quotas_changed, after.quotas, quota_key, dict)
     if delta.features_changed:
         puts[FEATURES] = _to_json(dict(after.features)).encode()
     if before.next_producer_id != after.next_producer_id:
         puts[PRODUCER_IDS] = _to_json({"next": after.next_producer_id}).encode()
     if before.cluster_id != after.cluster_id:
         puts[CLUSTER] = _to_json({"clusterId": after.cluster_id}).encode()
+
+
+def _put_changed(
+    puts: dict[str, bytes],
+    deletes: list[str],
+    changed: Iterable[K],
+    after: Mapping[K, V],
+    key_of: Callable[[K], str],
+    fields_of: Callable[[V], Any],
+) -> None:
+    """What is there after the change is put, what is not is deleted."""
+    for each in changed:
+        value = after.get(each)
+        if value is None:
+            deletes.append(key_of(each))
+        else:
+            puts[key_of(each)] = _to_json(fields_of(value)).encode()
 
 
 def _put_partitions(puts: dict[str, bytes], topic: TopicImage, before: tuple[PartitionImage, ...]) -> Iterator[None]:
