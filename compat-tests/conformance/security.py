@@ -21,8 +21,8 @@ from harness.broker_probe import free_port
 from harness.client_access import access_from_json, access_to_json
 from harness.pybroker_process import COMMAND, serving
 
-from pybroker.security.certificate_authority import CA_FILE, write_certificates
 from pybroker.security.client_access import ClientAccess
+from pybroker.testing.security import Security
 
 # The secured address and its login, as JSON; set by ``scripts/conformance --security``.
 SECURED = "PYBROKER_CONFORMANCE_SECURED"
@@ -72,24 +72,12 @@ def _secured() -> ClientAccess | None:
 @contextmanager
 def secured_broker(directory: Path, security: str) -> Iterator[Secured]:
     """A pybroker whose clients log in by ``security``, which is one of ``SECURITIES``."""
-    write_certificates(directory, servers={"broker": ["localhost", _LOOPBACK]}, clients=[USER], for_java=False)
     by_scram = security == SCRAM_TLS
-    protocol = "SASL_SSL" if by_scram else "SSL"
-    settings = {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(directory / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(directory / CA_FILE),
-        "ssl.client.auth": "none" if by_scram else "required",
-        "sasl.enabled.mechanisms": MECHANISM,
-    }
-    access = ClientAccess(f"{_LOOPBACK}:{free_port()}", protocol, ca=directory / CA_FILE)
-    if by_scram:
-        access = access._replace(mechanism=MECHANISM, user=USER, password=PASSWORD)
-    else:
-        access = access._replace(key=directory / f"{USER}.pem")
+    asked = Security("SASL_SSL" if by_scram else "SSL", {USER: PASSWORD}, client_auth=not by_scram)
+    settings = asked.prepare(directory)
+    access = asked.access(f"{_LOOPBACK}:{free_port()}", directory, USER, MECHANISM if by_scram else None)
     options = [each for name, text in settings.items() for each in ("--set", f"{name}={text}")]
-    listen = ["--listen", f"{_LOOPBACK}:0", "--listen", f"{protocol}://{access.bootstrap}"]
+    listen = ["--listen", f"{_LOOPBACK}:0", "--listen", f"{asked.protocol}://{access.bootstrap}"]
     with serving([COMMAND, "serve", "--data-dir", directory / "data", *listen, *options]) as broker:
         if by_scram:
             make = [str(COMMAND), "users", "create", USER, "--mechanism", MECHANISM, "-b", broker.bootstrap]
