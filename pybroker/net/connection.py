@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Connection(asyncio.BufferedProtocol, HeldUp):
+class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
     """See the module's docstring.  One instance per accepted socket."""
 
     __slots__ = (

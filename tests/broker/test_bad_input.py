@@ -18,7 +18,7 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker.limits import BUFFER_POOL_BYTES
+from pybroker.limits import BUFFER_POOL_BYTES, UNSENT_BYTES
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -210,6 +210,10 @@ def test_client_that_never_reads_is_served_no_further_than_its_bound(broker: Bro
                 time.sleep(0.005)
             # Every request asks for 100 kB: without a bound this would be gigabytes of replies.
             assert accepted < 64 << 20
+        assert broker._server is not None
+        assert broker._server._sockets is not None
+        unsent = max(connection.unsent_bytes for connection in broker._server._sockets.processor.connections)
+        assert unsent <= UNSENT_BYTES + (8 << 20)  # the turn that reaches the bound is served to its end
         assert anonymous_bytes() - before < 48 << 20
 
 
