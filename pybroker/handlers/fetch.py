@@ -53,6 +53,7 @@ _SESSIONS = 7
 _LEADER_HINTS = 16
 _WRONG_LEADER = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 _READ_COMMITTED = 1
+_READ, _TOPIC = AclOperation.READ, Resource.TOPIC  # a look into an enum is a third of what a question costs
 
 # What is told of the partitions that were read.
 Done = Callable[[list[FetchPartition]], None]
@@ -280,7 +281,7 @@ def _permitted(ctx: RequestContext, partitions: Sequence[FetchPartition]) -> lis
     """Those that the client may read, asked anew at each fetch of a session; the others are answered for."""
     permitted = []
     for fetched in partitions:
-        if fetched.topic is None or ctx.authorize(AclOperation.READ, Resource.TOPIC, fetched.topic):
+        if fetched.topic is None or ctx.authorize(_READ, _TOPIC, fetched.topic):
             permitted.append(fetched)
         else:
             fetched.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

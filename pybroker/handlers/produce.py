@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
 
 _NONE = 0
+_WRITE, _TOPIC = AclOperation.WRITE, Resource.TOPIC  # a look into an enum is a third of what a question costs
 _BY_ID = 13
 _ADMIN_CLIENT = "__admin_client"  # the one client id that Kafka lets write into internal topics
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
@@ -245,7 +246,7 @@ def _refusal_of_request(ctx: RequestContext, required_acks: int) -> int:
 
 def _refusal_of_topic(ctx: RequestContext, name: str | None) -> int:
     """The error of all batches for a topic, or 0, also for None: an id that nobody has is refused as such."""
-    if ctx.services.authorizer is None or name is None or ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name):
+    if ctx.services.authorizer is None or name is None or ctx.authorize(_WRITE, _TOPIC, name):
         return 0
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
