@@ -12,10 +12,9 @@ from typing import Final
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import remark
 from pybroker.config.properties import parse_properties
-from pybroker.config.secret_files import exposure_of
+from pybroker.config.secret_files import exposure_of_settings
 from pybroker.security import jaas
 
-_SECRETS: Final = ("sasl.jaas.config", "sasl.password", "ssl.key.password", "ssl.keystore.key")
 # What must not be passed over in silence where it cannot be done.
 _OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
 _STORES_OF_JAVA: Final = (".jks", ".p12", ".pfx")
@@ -33,7 +32,7 @@ def file_settings(path: str, known: Callable[[str], bool]) -> dict[str, str]:
         raise CommandFailed(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
-    if any(name in properties for name in _SECRETS) and (warning := exposure_of(path, "passwords")) is not None:
+    if (warning := exposure_of_settings(path, properties)) is not None:
         remark(f"pybroker: {warning}")
     return _translated(path, properties, known)
 

@@ -17,7 +17,7 @@ from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import remark
 from pybroker.config.properties import parse_properties
-from pybroker.config.secret_files import exposure_of
+from pybroker.config.secret_files import exposure_of_settings
 
 app = typer.Typer(
     help="Describe and alter settings of topics, brokers, groups and client metrics.", no_args_is_help=True
@@ -123,6 +123,6 @@ def _read(path: str) -> dict[str, str]:
             settings = parse_properties(file.read())
     except ValueError as error:
         raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
-    if (warning := exposure_of(path, "settings")) is not None and any("password" in key for key in settings):
+    if (warning := exposure_of_settings(path, settings)) is not None:
         remark(f"pybroker: {warning}")
     return settings

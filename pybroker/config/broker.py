@@ -21,11 +21,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS, REQUIRED_BY_KAFKA
-from pybroker.config.names import LISTENER_PREFIX, OF_THE_AUTHORIZER, base_name, broker_setting
+from pybroker.config.names import LISTENER_PREFIX, OF_THE_AUTHORIZER, base_name
 from pybroker.config.properties import parse_properties
 from pybroker.config.rules import broken_rule, check_together
-from pybroker.config.schema import PASSWORD, ConfigError, Setting
-from pybroker.config.secret_files import tell_of_exposure
+from pybroker.config.schema import ConfigError, Setting
+from pybroker.config.secret_files import tell_of_exposed_settings
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
 
 if TYPE_CHECKING:
@@ -320,8 +320,7 @@ def _read_file(path: str) -> dict[str, str]:
         raise ConfigError(f"{path}: {error}") from error
     except OSError as error:
         raise ConfigError(f"the file of settings cannot be read: {path}: {error.strerror}") from error
-    if any((setting := broker_setting(name)) is not None and setting.type == PASSWORD for name in settings):
-        tell_of_exposure(path, "passwords")
+    tell_of_exposed_settings(path, settings)
     unknown = sorted(name for name in settings if base_name(name) is None and name not in OF_THE_AUTHORIZER)
     if unknown:
         log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))

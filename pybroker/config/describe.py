@@ -18,7 +18,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
 from pybroker.config.log_config import LogConfig
-from pybroker.config.names import broker_setting, synonym_names
+from pybroker.config.names import broker_setting, is_sensitive, synonym_names
 from pybroker.config.resources import (
     BROKER,
     CLIENT_METRICS,
@@ -34,7 +34,7 @@ from pybroker.config.resources import (
     ConfigEntry,
     Synonym,
 )
-from pybroker.config.schema import FIXED, PASSWORD, UNKNOWN, ConfigError, Setting, value_text
+from pybroker.config.schema import FIXED, UNKNOWN, ConfigError, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
 Overrides = Mapping[str, str]
@@ -63,7 +63,7 @@ def broker_default_entries(config: BrokerConfig, keys: Collection[str] | None) -
         if keys and name not in keys:
             continue
         setting = broker_setting(name)
-        value = None if _is_sensitive(setting) else text
+        value = None if is_sensitive(setting) else text
         synonyms = (Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG),)
         entries.append(_entry(name, setting, value, synonyms, _is_read_only(name)))
     return entries
@@ -119,7 +119,7 @@ def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
 
     The list starts with the first layer that knows the setting by ``name`` itself.
     """
-    sensitive = _is_sensitive(broker_setting(name))
+    sensitive = is_sensitive(broker_setting(name))
     names = synonym_names(name)
     layers = (
         (config.per_broker, DYNAMIC_BROKER_CONFIG),
@@ -143,7 +143,7 @@ def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
 def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     setting = broker_setting(name)
     synonyms = broker_synonyms(config, name)
-    if _is_sensitive(setting):
+    if is_sensitive(setting):
         value = None
     elif name in BROKER_SETTINGS:
         value = value_text(config[name])
@@ -163,11 +163,7 @@ def _entry(
     synonyms = tuple(synonyms)
     source = synonyms[0].source if synonyms else DEFAULT_CONFIG
     type_ = UNKNOWN if setting is None else setting.type
-    return ConfigEntry(name, value, source, type_, _is_sensitive(setting), read_only, synonyms)
-
-
-def _is_sensitive(setting: Setting | None) -> bool:
-    return setting is None or setting.type == PASSWORD
+    return ConfigEntry(name, value, source, type_, is_sensitive(setting), read_only, synonyms)
 
 
 def _is_read_only(name: str) -> bool:

@@ -1,9 +1,9 @@
 """Names of broker settings, also under a listener's prefix.
 
-Owns: ``base_name`` and ``synonym_names``, and which names are a plug-in's.  A setting may be given for one listener
-alone, with ``listener.name.<listener>.`` (and, for SASL, ``<mechanism>.``) in front.
+Owns: ``base_name`` and ``synonym_names``, which names are a plug-in's, and which settings are secrets.  A setting may
+be given for one listener alone, with ``listener.name.<listener>.`` (and, for SASL, ``<mechanism>.``) in front.
 
-Counterpart in Kafka: ``DynamicBrokerConfig.brokerConfigSynonyms``.
+Counterparts in Kafka: ``DynamicBrokerConfig.brokerConfigSynonyms`` and ``KafkaConfig.maybeSensitive``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 from typing import Final
 
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS
-from pybroker.config.schema import Setting
+from pybroker.config.schema import PASSWORD, Setting
 
 LISTENER_PREFIX: Final = "listener.name."
 
 # What Kafka hands to its authorizer: settings of no type and no default, that have no row.
 OF_THE_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
+
+# What librdkafka, and the commands' ``-X``, call secrets of clients for which Kafka has other names.
+_SECRETS_OF_LIBRDKAFKA: Final = frozenset(("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"))
 
 # Settings in several units; the first that is set wins.
 _UNITS: Final = (
@@ -49,6 +52,19 @@ def broker_setting(name: str) -> Setting | None:
     """The row of ``name``, of the setting it overrides for one listener, or of a dynamic-only setting."""
     base = base_name(name)
     return DYNAMIC_ONLY_SETTINGS.get(name) if base is None else BROKER_SETTINGS[base]
+
+
+def is_sensitive(setting: Setting | None) -> bool:
+    """Whether nobody is told its value: it is a secret, or may be one of a plug-in's, for all that is known."""
+    return setting is None or setting.type == PASSWORD
+
+
+def is_secret(name: str) -> bool:
+    """Whether a broker's or a client's setting of this name is a secret: Kafka's clients know them by the same names.
+
+    A name that nobody knows is none: a file is not to be guarded for each mistake in it.
+    """
+    return name in _SECRETS_OF_LIBRDKAFKA or ((setting := broker_setting(name)) is not None and is_sensitive(setting))
 
 
 def synonym_names(name: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Files with secrets: whether others may read them.
 
-Owns: that question and the line that tells of it.  Refuses nothing: a file may be guarded by its directory, or lie on a
-file system without modes.
+Owns: that question and the line that tells of it.  Does not own which settings are secrets (``names``).  Refuses
+nothing: a file may be guarded by its directory, or lie on a file system without modes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Iterable
+
+from pybroker.config.names import is_secret
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +27,21 @@ def exposure_of(path: str, what: str) -> str | None:
     return f"{path} has {what}, and everybody on this machine may read it: chmod 600 {path}"
 
 
+def exposure_of_settings(path: str, names: Iterable[str]) -> str | None:
+    """The same of a file of settings: where one of them is a secret."""
+    return exposure_of(path, "passwords") if any(map(is_secret, names)) else None
+
+
 def tell_of_exposure(path: str, what: str) -> None:
     """A warning in the log where everybody on the machine may read a file with ``what``."""
-    if (warning := exposure_of(path, what)) is not None:
+    _warn(exposure_of(path, what))
+
+
+def tell_of_exposed_settings(path: str, names: Iterable[str]) -> None:
+    """A warning in the log where everybody on the machine may read a file of settings with a secret among them."""
+    _warn(exposure_of_settings(path, names))
+
+
+def _warn(warning: str | None) -> None:
+    if warning is not None:
         log.warning("%s", warning)

@@ -90,6 +90,21 @@ def test_what_of_security_cannot_be_taken_is_refused_without_a_secret(tmp_path: 
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("setting", "is_told"),
+    [("ssl.keystore.password", True), ("ssl.truststore.password", True), ("sasl.password", True), ("linger.ms", False)],
+)
+def test_a_file_of_settings_with_a_secret_that_everybody_may_read_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, is_told: bool
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    file.chmod(0o644)
+    file.write_text(f"{setting}=7\n")
+    file_settings(str(file), lambda name: True)
+    assert (f"chmod 600 {file}" in capsys.readouterr().err) is is_told
+
+
 def test_a_missing_file_of_settings_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="No such file"):
         file_settings(str(tmp_path / "missing"), lambda name: True)

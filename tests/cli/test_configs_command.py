@@ -35,8 +35,9 @@ def test_settings_of_groups_and_brokers_are_altered_and_described(cli: CommandLi
     assert cli.json("configs", "describe", "--broker-logger", "1")
 
 
-def test_a_secret_is_set_from_a_file_and_shown_to_nobody(cli: CommandLine, tmp_path: Path) -> None:
-    setting = "listener.name.nobody.ssl.key.password"
+@pytest.mark.parametrize("of_listener", ["ssl.key.password", "ssl.keystore.key", "plain.sasl.jaas.config"])
+def test_a_secret_is_set_from_a_file_and_shown_to_nobody(cli: CommandLine, tmp_path: Path, of_listener: str) -> None:
+    setting = f"listener.name.nobody.{of_listener}"
     (tmp_path / "secrets").write_text(f"{setting}=hunter2\n")
     done = cli.run("configs", "alter", "--broker", "1", "--set-from", str(tmp_path / "secrets"))
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,8 @@ source does it itself.  Most names are the same in both and pass through; librdk
 import re
 from collections.abc import Callable, Mapping
 
+from pybroker.config.names import is_secret
+
 CLIENT_PREFIX = "kafka."
 
 _RENAMED = {
@@ -45,16 +47,23 @@ _REFUSED = {
 }
 
 
-def client_settings(options: Mapping[str, str]) -> dict[str, str]:
+class ClientSettings(dict[str, str]):
+    """librdkafka's settings by name; printed without the secrets among them."""
+
+    def __repr__(self) -> str:
+        return repr({name: "[hidden]" if is_secret(name) else value for name, value in self.items()})
+
+
+def client_settings(options: Mapping[str, str]) -> ClientSettings:
     """librdkafka's settings for the ``kafka.*`` options without their prefix; raises ValueError for what is refused."""
     if not options.get("bootstrap.servers", "").strip():
         raise ValueError(f"option {CLIENT_PREFIX}bootstrap.servers must be set")
-    settings: dict[str, str] = {}
+    settings = ClientSettings()
     for name, value in options.items():
         if name in _REFUSED:
             raise ValueError(f"option {CLIENT_PREFIX}{name} is not supported: {_REFUSED[name]}")
         if name in _TRANSLATED:
-            settings |= _TRANSLATED[name](value)
+            settings.update(_TRANSLATED[name](value))
         elif name not in _WITHOUT_COUNTERPART:
             settings[_RENAMED.get(name, name)] = value
     return settings

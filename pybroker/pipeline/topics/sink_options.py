@@ -7,7 +7,7 @@ which are ours.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, client_settings
+from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
 
 # A task that died leaves its transaction open, and committed reads end there, until its successor comes or this ends.
@@ -33,7 +33,7 @@ class SinkOptions:
     Without ``is_deterministic`` a task that runs again may have other rows than it had committed, which stay.
     """
 
-    client: Mapping[str, str]
+    client: ClientSettings
     topic: str | None
     group: str | None
     epoch: int | None
@@ -49,14 +49,16 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     if epoch is not None and group is None:
         raise ValueError("option epoch is one of a transactionGroup, which is not set")
     return SinkOptions(
-        client={
-            "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_DEFAULT_MS),
-            "linger.ms": "20",
-            "batch.num.messages": "100000",
-            "queue.buffering.max.messages": "500000",
-            "queue.buffering.max.kbytes": "65536",
-            **given,
-        },
+        client=ClientSettings(
+            {
+                "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_DEFAULT_MS),
+                "linger.ms": "20",
+                "batch.num.messages": "100000",
+                "queue.buffering.max.messages": "500000",
+                "queue.buffering.max.kbytes": "65536",
+                **given,
+            }
+        ),
         topic=values.text("topic") or None,
         group=group,
         epoch=epoch,

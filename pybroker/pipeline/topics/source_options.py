@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, client_settings
+from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, partitions_of_json
 
@@ -83,7 +83,7 @@ class Subscription:
 class SourceOptions:
     """The options of one read.  ``client`` are librdkafka's settings; limits count offsets, not rows."""
 
-    client: Mapping[str, str]
+    client: ClientSettings
     subscription: Subscription
     starting: Bound
     ending: Bound
@@ -137,11 +137,11 @@ def includes_headers(options: Mapping[str, str]) -> bool:
     return OptionValues(options).flag("includeHeaders", False)
 
 
-def _consumer_settings(values: OptionValues) -> dict[str, str]:
+def _consumer_settings(values: OptionValues) -> ClientSettings:
     given = client_settings(values.prefixed(CLIENT_PREFIX))
     # librdkafka wants a group, though none is joined; Kafka's consumers read uncommitted records unless told otherwise.
     group = f"{values.text('groupIdPrefix') or 'pybroker-spark'}-source"
-    return {"group.id": group, "isolation.level": "read_uncommitted", **given}
+    return ClientSettings({"group.id": group, "isolation.level": "read_uncommitted", **given})
 
 
 def _subscription(values: OptionValues) -> Subscription:

@@ -3,6 +3,8 @@
 import pytest
 
 from pybroker.pipeline.topics.client_settings import client_settings
+from pybroker.pipeline.topics.sink_options import read_sink_options
+from pybroker.pipeline.topics.source_options import read_source_options
 
 
 def settings(**given: str) -> dict[str, str]:
@@ -41,6 +43,16 @@ def test_what_is_called_otherwise_is_translated(given: dict[str, str], meant: di
 def test_a_jaas_line_gives_user_and_password() -> None:
     line = r'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\"c";'
     assert settings(sasl_jaas_config=line) == {"sasl.username": "a", "sasl.password": 'b"c'}
+
+
+def test_options_are_printed_without_their_secrets() -> None:
+    secrets = {"sasl.jaas.config": 'M required username="a" password="hunter2";', "ssl.key.password": "hunter2"}
+    given = {f"kafka.{name}": value for name, value in {"bootstrap.servers": "h:9092", **secrets}.items()}
+    given |= {"kafka.ssl.keystore.key": "hunter2"}
+    read = read_source_options({**given, "subscribe": "t"}, streaming=False)
+    for options in (read, read_sink_options(given)):
+        assert "hunter2" not in repr(options)
+        assert "h:9092" in repr(options)
 
 
 @pytest.mark.parametrize(
