@@ -9,7 +9,7 @@ import sys
 
 import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]  # scripts/fuzz installs it
 
-with atheris.instrument_imports(include=["pybroker_protocol", "pybroker.security"]):
+with atheris.instrument_imports(include=["pybroker_protocol", "pybroker.security", "pybroker.config.jaas"]):
     from fuzz.targets import TARGETS
 
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pybroker.apis import APIS
+from pybroker.config.jaas import JaasError, parse
 from pybroker.security.certificates import CertificateError, read_certificate
-from pybroker.security.jaas import JaasError, parse
 from pybroker.security.login import Login, LoginFailed, Started
 from pybroker.security.plain import PlainServer
 from pybroker.security.sasl import SaslError

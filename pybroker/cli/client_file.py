@@ -11,9 +11,9 @@ from typing import Final
 
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import remark
+from pybroker.config import jaas
 from pybroker.config.properties import parse_properties
 from pybroker.config.secret_files import exposure_of_settings
-from pybroker.security import jaas
 
 # What must not be passed over in silence where it cannot be done.
 _OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
@@ -53,13 +53,8 @@ def _translated(path: str, properties: Mapping[str, str], known: Callable[[str],
 
 
 def _login(text: str) -> dict[str, str]:
-    (module, *others) = jaas.parse(text)
-    missing = {"username", "password"} - module.options.keys()
-    if others or missing:
-        raise ValueError("one login module with a username and a password is served")
-    if module.options.get("tokenauth", "").lower() == "true":
-        raise ValueError("these commands do not log in by delegation tokens")
-    return {"sasl.username": module.options["username"], "sasl.password": module.options["password"]}
+    user, password = jaas.login_of(text)
+    return {"sasl.username": user, "sasl.password": password}
 
 
 def _pem(*names: str) -> Callable[[str], dict[str, str]]:

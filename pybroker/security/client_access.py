@@ -9,7 +9,8 @@ import ssl
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pybroker.security import jaas, plain, scram
+from pybroker.config import jaas
+from pybroker.security import plain, scram
 
 LIBRARIES: Final = ("kafka-python", "aiokafka", "confluent-kafka", "java")
 
@@ -88,7 +89,7 @@ class ClientAccess(NamedTuple):
             given |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.key)}
         if self.mechanism is not None:
             module = plain.LOGIN_MODULE if self.mechanism == plain.MECHANISM else scram.LOGIN_MODULE
-            user, password = jaas.quoted(self.user), jaas.quoted(self.password)
+            login = {"username": self.user, "password": self.password}
             given["sasl.mechanism"] = self.mechanism
-            given["sasl.jaas.config"] = f"{module} required username={user} password={password};"
+            given["sasl.jaas.config"] = jaas.text_of(jaas.LoginModule(module, "REQUIRED", login))
         return given

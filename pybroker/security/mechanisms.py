@@ -15,9 +15,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from pybroker.config import jaas
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
-from pybroker.security import jaas, oauthbearer, plain, scram
+from pybroker.security import oauthbearer, plain, scram
 from pybroker.security.login import Started
 from pybroker.security.sasl import NotYet, SaslServer
 from pybroker.security.unknown_users import SaltForm, fake_credential

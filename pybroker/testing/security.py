@@ -11,10 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pybroker.config import jaas
 from pybroker.config.listeners import KNOWN_PROTOCOLS
 from pybroker.security import plain, scram
 from pybroker.security.client_access import ClientAccess
-from pybroker.security.jaas import quoted
 
 if TYPE_CHECKING:
     from pybroker.security.first_users import FirstUsers
@@ -64,11 +64,13 @@ class Security(NamedTuple):
         """Write the keys into ``directory``; the broker's settings."""
         settings: dict[str, str] = {}
         if self.has_login:
-            users = " ".join(f"{quoted(f'user_{name}')}={quoted(password)}" for name, password in self.users.items())
+            users = {f"user_{name}": password for name, password in self.users.items()}
             prefix = f"listener.name.{self.protocol.lower()}"
             settings |= {
                 "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-                f"{prefix}.plain.sasl.jaas.config": f"{plain.LOGIN_MODULE} required {users};",
+                f"{prefix}.plain.sasl.jaas.config": jaas.text_of(
+                    jaas.LoginModule(plain.LOGIN_MODULE, "REQUIRED", users)
+                ),
             }
         if self.has_tls:
             settings |= self._tls(self.certificates_in(directory))

@@ -4,9 +4,9 @@ Owns what is called otherwise there, what has no counterpart and is left out, an
 source does it itself.  Most names are the same in both and pass through; librdkafka refuses what it does not know.
 """
 
-import re
 from collections.abc import Callable, Mapping
 
+from pybroker.config import jaas
 from pybroker.config.names import is_secret
 
 CLIENT_PREFIX = "kafka."
@@ -69,14 +69,13 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
     return settings
 
 
-def _login(jaas: str) -> dict[str, str]:
+def _login(line: str) -> dict[str, str]:
     """User and password of a JAAS line for PLAIN or SCRAM; others take more than librdkafka could be told by it."""
-    values = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', jaas))
-    if not {"username", "password"} <= values.keys():
-        raise ValueError(f"option {CLIENT_PREFIX}sasl.jaas.config has no username and password")
-    if values.get("tokenauth", "").lower() == "true":
-        raise ValueError(f"option {CLIENT_PREFIX}sasl.jaas.config: librdkafka does not log in by delegation tokens")
-    return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", values[name]) for name in ("username", "password")}
+    try:
+        user, password = jaas.login_of(line)
+    except jaas.JaasError as error:
+        raise ValueError(f"option {CLIENT_PREFIX}sasl.jaas.config: {error}") from error
+    return {"sasl.username": user, "sasl.password": password}
 
 
 def _trust_store(path: str) -> dict[str, str]:

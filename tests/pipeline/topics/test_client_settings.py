@@ -41,8 +41,13 @@ def test_what_is_called_otherwise_is_translated(given: dict[str, str], meant: di
 
 
 def test_a_jaas_line_gives_user_and_password() -> None:
-    line = r'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\"c";'
-    assert settings(sasl_jaas_config=line) == {"sasl.username": "a", "sasl.password": 'b"c'}
+    for line in (
+        r'username="a" password="b\"c"',
+        """username = a /* who */\npassword='b"c'""",
+        r'username="\141" password="b\42c"',
+    ):
+        module = f"org.apache.kafka.common.security.scram.ScramLoginModule required {line};"
+        assert settings(sasl_jaas_config=module) == {"sasl.username": "a", "sasl.password": 'b"c'}
 
 
 def test_options_are_printed_without_their_secrets() -> None:
@@ -60,7 +65,7 @@ def test_options_are_printed_without_their_secrets() -> None:
     [
         ({"ssl.truststore.location": "/trust.jks"}, "must name a PEM file: keytool"),
         ({"ssl.keystore.location": "/me.jks"}, "a file of PEM or PKCS#12"),
-        ({"sasl.jaas.config": "Krb5LoginModule required;"}, "no username and password"),
+        ({"sasl.jaas.config": "Krb5LoginModule required;"}, "a username and a password"),
         ({"sasl.jaas.config": 'M required username="t" password="h" tokenauth="true";'}, "delegation tokens"),
         ({"enable.auto.commit": "true"}, "Spark keeps the positions itself"),
         ({"key.deserializer": "x"}, "keys and values are bytes"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pybroker.security.jaas import JaasError, LoginModule, parse
+from pybroker.config.jaas import JaasError, LoginModule, login_of, parse, text_of
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -53,4 +55,29 @@ def test_several_entries_are_read() -> None:
 def test_what_is_no_entry_is_refused_and_not_quoted(text: str, message: str) -> None:
     with pytest.raises(JaasError, match=message) as caught:
         parse(text)
+    assert "hunter2" not in str(caught.value)
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text(), max_size=4))
+def test_what_is_written_is_read_whatever_is_in_it(name: str, options: dict[str, str]) -> None:
+    module = LoginModule(name, "REQUIRED", options)
+    assert parse(text_of(module)) == [module]
+
+
+def test_a_password_of_several_lines_stays_one_token() -> None:
+    options = {"username": "a", "password": 'x\r\n"; other.Module required y="'}
+    assert login_of(text_of(LoginModule(PLAIN, "REQUIRED", options))) == ("a", options["password"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{PLAIN} required username=a;", "a username and a password"),
+        (f"{PLAIN} required username=a password=hunter2; b required;", "one login module"),
+        (f'{PLAIN} required username=a password=hunter2 tokenauth="True";', "delegation tokens"),
+    ],
+)
+def test_a_line_that_is_no_login_of_a_user_is_refused_and_not_quoted(text: str, message: str) -> None:
+    with pytest.raises(JaasError, match=message) as caught:
+        login_of(text)
     assert "hunter2" not in str(caught.value)

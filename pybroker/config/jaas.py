@@ -1,6 +1,7 @@
 """The lines of JAAS in Kafka's settings: ``<login module> <control flag> (<option>=<value>)* ;``.
 
-Owns: the syntax.  Owns no meaning of options (``plain``, ``scram``).  No error quotes a value: they are passwords.
+Owns: the syntax, reading and writing it, and what a client's line says of a user (``login_of``).  Owns no meaning of a
+broker's options (``security/plain``, ``security/scram``).  No error quotes a value: they are passwords.
 
 Counterpart in Kafka: ``JaasConfig``, which reads by Java's ``StreamTokenizer``.
 """
@@ -20,6 +21,9 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_WORD: Final = re.compile(r"[A-Za-z0-9_$\-.]+")
+# What a quoted token cannot hold as it is: a line ends it.
+_TO_BE_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -35,10 +39,19 @@ class LoginModule(NamedTuple):
     options: dict[str, str]
 
 
-def quoted(text: str) -> str:
+def text_of(module: LoginModule) -> str:
+    """The line that ``parse`` reads as ``module``."""
+    options = "".join(f" {_written(name)}={_quoted(text)}" for name, text in module.options.items())
+    return f"{_written(module.name)} {module.flag.lower()}{options};"
+
+
+def _written(word: str) -> str:
+    return word if _WORD.fullmatch(word) else _quoted(word)
+
+
+def _quoted(text: str) -> str:
     """``text`` as one token, whatever is in it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f'"{text.translate(_TO_BE_ESCAPED)}"'
 
 
 def parse(text: str) -> list[LoginModule]:
@@ -52,6 +65,16 @@ def parse(text: str) -> list[LoginModule]:
     if not modules:
         raise JaasError("Login module not specified in JAAS config")
     return modules
+
+
+def login_of(text: str) -> tuple[str, str]:
+    """User and password of the one login module of a client's line; JaasError where it has none, or holds a token."""
+    (module, *others) = parse(text)
+    if others or not {"username", "password"} <= module.options.keys():
+        raise JaasError("one login module with a username and a password is served")
+    if module.options.get("tokenauth", "").lower() == "true":
+        raise JaasError("logins by delegation tokens are not served")
+    return module.options["username"], module.options["password"]
 
 
 def _entry(tokens: list[tuple[str, bool]], pos: int) -> tuple[LoginModule, int]:
