@@ -187,6 +187,9 @@ FOLDED_LOG_KINDS_OF_ONE = 20
 # anew when they are too many.
 AUTHORIZER_DECISIONS = 20_000
 
+# Decisions about longer names are not remembered, and such names are cut in the audit log: a client may send 32 KiB.
+AUTHORIZER_NAME_CHARS = 1_000
+
 # Keys of delegation tokens that a broker remembers, some 500 bytes each: those of who logged in last.  Each costs an
 # iterated hash, two milliseconds of a thread, when it is needed anew.
 TOKEN_KEYS_MAX = 10_000

@@ -183,7 +183,7 @@ class Newcomers:
             self._enter(queue.waiting.popitem(last=False)[0])
 
     def _enter_first(self, queue: _Queue) -> None:
-        """The first has waited; if it has left meanwhile its place is lost, as it was counted."""
+        """The wait is over: the first comes in; where who was counted has left meanwhile, the next in that place."""
         if queue.waiting:
             self._enter(queue.waiting.popitem(last=False)[0])
         self._let_in(queue)

@@ -149,6 +149,17 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._is_delivering or session is None:
             return
         self._is_delivering = True
+        try:
+            has_ended = self._decrypt(session, to_decrypt)
+        finally:
+            self._is_delivering = False
+        if self._to_send.pending:
+            self._flush()
+        if has_ended and not self.closed:
+            self.close()
+
+    def _decrypt(self, session: ssl.SSLObject, to_decrypt: ssl.MemoryBIO) -> bool:
+        """Hand over what can be decrypted; whether the other side has said that nothing more comes."""
         has_ended = False
         while not (self._is_paused or self.closed) and (to_decrypt.pending or session.pending()):
             inner = self._inner
@@ -177,11 +188,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 inner.buffer_updated(received)
             if received < room:
                 break
-        self._is_delivering = False
-        if self._to_send.pending:
-            self._flush()
-        if has_ended and not self.closed:
-            self.close()
+        return has_ended
 
     # --- the connection's transport ----------------------------------------------------------------------------------
 

@@ -46,11 +46,6 @@ class ConnectionRates:
         self._host_max: float = _UNBOUNDED  # of an address without a quota of its own
 
     @property
-    def host_count(self) -> int:
-        """How many addresses are remembered."""
-        return len(self._hosts)
-
-    @property
     def bounds_anything(self) -> bool:
         """Whether any connection could have to wait or to go."""
         listeners_max = self._listeners_max.values()

@@ -22,6 +22,8 @@ _ALGORITHMS: Final = frozenset(
     ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 )
 _TIMESTAMP_MAX: Final = 2**53
+# What a string of Kafka's protocol holds: nobody with a longer name could be named in an ACL, nor handed on (KIP-590).
+_USER_BYTES_MAX: Final = (1 << 15) - 1
 
 
 class Expectations(NamedTuple):
@@ -87,6 +89,8 @@ class BearerTokenValidator:
         user = claims.get(self._expected.sub_claim_name)
         if not isinstance(user, str) or not user.strip() or not user.isprintable():
             raise InvalidToken(f"it has no {self._expected.sub_claim_name}")
+        if len(user.encode()) > _USER_BYTES_MAX:
+            raise InvalidToken(f"its {self._expected.sub_claim_name} is longer than any name")
         return user.strip()
 
     def _check_scope(self, scope: Any) -> None:

@@ -114,17 +114,15 @@ class Login:
         return self.step is Step.DONE
 
     def may_begin(self) -> bool:
-        """Whether SaslHandshake may come now; once it may, it counts as having come."""
-        if self.step is Step.DONE:
-            now_ms = self._clock.monotonic_ms()
-            if self._begun_ms is not None and now_ms - self._begun_ms < _REAUTH_INTERVAL_MS:
-                return False
-            self._begun_ms = now_ms
-            return True
-        return self.step is Step.HANDSHAKE
+        """Whether SaslHandshake may come now."""
+        if self.step is not Step.DONE:
+            return self.step is Step.HANDSHAKE
+        return self._begun_ms is None or self._clock.monotonic_ms() - self._begun_ms >= _REAUTH_INTERVAL_MS
 
     def begin(self, mechanism: str, version: int) -> None:
-        """SaslHandshake.  Raises LoginFailed for a mechanism that is not enabled."""
+        """SaslHandshake, which ``may_begin``.  Raises LoginFailed for a mechanism that is not enabled."""
+        if self.session is not None:
+            self._begun_ms = self._clock.monotonic_ms()
         if version == 0 and self.session is not None:
             self.step = Step.FAILED
             raise LoginFailed("Re-authentication needs SaslHandshake 1")

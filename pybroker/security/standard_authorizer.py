@@ -163,9 +163,10 @@ class StandardAuthorizer:
         return allowed, "DefaultAllow" if allowed else "DefaultDeny"
 
     def _remember(self, question: _Question, allowed: bool) -> bool:
-        if len(self._decisions) >= limits.AUTHORIZER_DECISIONS:
-            self._decisions.clear()  # names are the client's to choose
-        self._decisions[question] = allowed
+        if len(question[0]) + len(question[4] or "") <= limits.AUTHORIZER_NAME_CHARS:  # the client's to choose
+            if len(self._decisions) >= limits.AUTHORIZER_DECISIONS:
+                self._decisions.clear()
+            self._decisions[question] = allowed
         return allowed
 
     def _log_denial(self, ctx: AuthorizableRequestContext, question: _Question) -> None:
@@ -173,19 +174,25 @@ class StandardAuthorizer:
         if not audit_log.isEnabledFor(logging.INFO):
             return
         reason = f"{AclOperation(operation).name} on {Resource(resource_type).name} {name}"
-        if self._folded_log.is_first(f"denials of {principal} from {_address(host)}", _printable(reason)):
+        if self._folded_log.is_first(f"denials of {_cut(principal)} from {_address(host)}", _printable(_cut(reason))):
             audit_log.info("%s", self._audit_line(ctx, question))
 
     def _audit_line(self, ctx: AuthorizableRequestContext, question: _Question) -> str:
         principal, host, operation, resource_type, name = question
         allowed, rule = self._decide(question)
         line = (
-            f"Principal = {principal} is {'Allowed' if allowed else 'Denied'} "
+            f"Principal = {_cut(principal)} is {'Allowed' if allowed else 'Denied'} "
             f"operation = {AclOperation(operation).name} from host = {_address(host)} "
-            f"on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{name} "
+            f"on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{_cut(name or '')} "
             f"for request = {NAMES.get(ctx.api_key, ctx.api_key)} with resourceRefCount = 1 based on rule {rule}"
         )
         return _printable(line)
+
+
+def _cut(name: str) -> str:
+    """No longer than any name that is meant."""
+    chars_max = limits.AUTHORIZER_NAME_CHARS
+    return name if len(name) <= chars_max else f"{name[:chars_max]}… ({len(name)} characters)"
 
 
 def _printable(line: str) -> str:

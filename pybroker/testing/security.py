@@ -110,9 +110,15 @@ class Security(NamedTuple):
         return ClientAccess(
             bootstrap,
             self.protocol,
-            ca=certificates / "ca.pem" if self.has_tls else None,
+            ca=_authority_in(certificates) if self.has_tls else None,
             key=certificates / f"{name}.pem" if self.client_auth else None,
             mechanism=(mechanism or MECHANISMS[0]) if self.has_login else None,
             user=name if self.has_login else "",
             password=self.users[name] if self.has_login else "",
         )
+
+
+def _authority_in(certificates: Path) -> Path:
+    from pybroker.security.certificate_authority import CA_FILE
+
+    return certificates / CA_FILE

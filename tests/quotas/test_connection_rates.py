@@ -37,7 +37,7 @@ def test_nothing_is_bounded_unless_somebody_says_so(door: Door) -> None:
     assert not door.rates.bounds_anything
     assert door.arrivals(5_000) == [0] * 5_000
     assert door.entries(5_000) == [0] * 5_000
-    assert door.rates.host_count == 0
+    assert len(door.rates._hosts) == 0
     door.rates.set_bounds(1 << 30, {})
     assert door.rates.bounds_anything
 
@@ -95,8 +95,8 @@ def test_addresses_are_forgotten(door: Door, monkeypatch: pytest.MonkeyPatch) ->
     door.rates.set_quotas({(("ip", None),): {"connection_creation_rate": 1.0}})
     for last in range(9):
         door.entries(1, f"10.0.0.{last}")
-    assert door.rates.host_count == 3
+    assert len(door.rates._hosts) == 3
     door.now_ms += 10_000
     assert door.entries(1, "10.0.0.8") == [0]
     door.entries(1, "10.0.1.1")
-    assert door.rates.host_count == 2, "who has not come for a window is as if it had never come"
+    assert len(door.rates._hosts) == 2, "who has not come for a window is as if it had never come"

@@ -190,3 +190,10 @@ def test_signed_nonsense_is_refused_and_raises_nothing_else() -> None:
     for payload in (b"", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"exp":1e999,"iat":1}', b'{"exp":NaN,"iat":1}'):
         with pytest.raises(InvalidToken):
             check(sign(payload, rsa_key(), "RS256", headers={"kid": "one"}))
+
+
+def test_nobody_has_a_name_that_kafkas_protocol_cannot_say() -> None:
+    assert check(signed(sub="é" * 16_383)).user == "é" * 16_383
+    for absurd in ("é" * 16_384, "m" * 60_000):
+        with pytest.raises(InvalidToken, match="its sub is longer than any name"):
+            check(signed(sub=absurd))

@@ -172,3 +172,18 @@ def test_name_cannot_write_lines_of_its_own(caplog: pytest.LogCaptureFixture) ->
     (record,) = caplog.records
     assert record.getMessage().isprintable()
     assert "t\\nPrincipal" in record.getMessage()
+
+
+def test_names_without_end_fill_neither_the_log_nor_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer = authorizer_of()
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        assert not authorizer.allows(request_of("User:" + "m" * 60_000), READ, TOPIC, "t")
+        assert not authorizer.allows(request_of("User:anna"), READ, TOPIC, "t" * 30_000)
+        authorizer.allows_by_resource_type(request_of("User:" + "m" * 60_000), READ, TOPIC)
+        authorizer.close()
+    assert len(caplog.records) == 2
+    assert all(len(record.getMessage()) < 3_000 for record in caplog.records)
+    assert "(60005 characters) is Denied" in caplog.text
+    assert not authorizer._decisions
+    assert not authorizer.allows(request_of("User:anna"), READ, TOPIC, "t")
+    assert len(authorizer._decisions) == 1

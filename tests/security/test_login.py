@@ -1,0 +1,59 @@
+"""The steps of a login: to ask whether one may begin changes nothing, and one anew begins at most once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pybroker.security.login import Login, Started
+from pybroker.security.plain import PlainServer
+
+TOKEN = b"\0alice\0secret"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+class Mechanisms:
+    names: Sequence[str] = ("PLAIN",)
+
+    def start(self, name: str) -> Started | None:
+        return Started(PlainServer({"alice": "secret"}))
+
+
+def logged_in(clock: Clock) -> Login:
+    mechanisms = Mechanisms()
+    login = Login(lambda: mechanisms, clock)
+    log_in(login)
+    return login
+
+
+def log_in(login: Login) -> None:
+    assert login.may_begin()
+    login.begin("PLAIN", 1)
+    login.go_on(TOKEN)
+    assert login.is_done()
+
+
+def test_to_ask_whether_a_login_may_begin_is_not_to_begin_it() -> None:
+    login = logged_in(Clock())
+    assert [login.may_begin() for _ in range(3)] == [True] * 3
+    log_in(login)
+
+
+def test_a_login_anew_begins_at_most_once_a_second() -> None:
+    clock = Clock()
+    login = logged_in(clock)
+    log_in(login)
+    assert not login.may_begin()
+    clock.ms += 999
+    assert not login.may_begin()
+    clock.ms += 1
+    log_in(login)
