@@ -366,7 +366,7 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
 
     with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}) as broker:
         sink = Sink(broker.bootstrap)
-        sink.client = {**sink.client, "transaction.timeout.ms": "1000", "linger.ms": "0"}
+        sink.client.update({"transaction.timeout.ms": "1000", "linger.ms": "0"})
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
         def has_ended() -> bool:
