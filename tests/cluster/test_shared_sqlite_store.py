@@ -344,6 +344,7 @@ def test_news_is_found_at_once_by_who_is_told_to_look(site: Site, monkeypatch: p
     follower = Follower(other, other.revision())
     monkeypatch.setattr(cluster_limits, "STORE_POLL_MS", 3_600_000)
     one.commit_at_start(Transaction(puts={"/before": b""}))
+    other.look_for_news()
     site.until(lambda: "/before" in follower.state)  # the next look is an hour away from now on
     one.commit_at_start(Transaction(puts={"/after": b""}))
     other.look_for_news()

@@ -10,7 +10,7 @@ from mutants.mutant import Edit, Mutant
 
 _TABLE: Final = "test_permissions.py::test_who_lacks_a_permission_is_refused"
 _PRODUCE: Final = "test_permissions.py::test_who_may_not_write_produces_nothing"
-_WORDS: Final = re.compile(r"(?:AclOperation|Resource)\.(\w+)")
+_WORDS: Final = re.compile(r"\b(?:AclOperation\.|Resource\.|_)([A-Z_]+)")
 
 # An API that notices, the place, and the question that is taken away there.
 _QUESTIONS: Final = (
@@ -119,7 +119,7 @@ _QUESTIONS: Final = (
         "end_txn.handle",
         "ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id)",
     ),
-    ("Fetch", "fetch._permitted", "ctx.authorize(AclOperation.READ, Resource.TOPIC, fetched.topic)"),
+    ("Fetch", "fetch._permitted", "ctx.authorize(_READ, _TOPIC, fetched.topic)"),
     ("FindCoordinator", "find_coordinator._may_see", "ctx.authorize(AclOperation.DESCRIBE, kind.resource, key)"),
     ("Heartbeat", "heartbeat.handle", "ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id)"),
     (
@@ -172,7 +172,7 @@ _QUESTIONS: Final = (
         "offset_for_leader_epoch.handle",
         "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.topic)",
     ),
-    ("Produce", "produce._refusal_of_topic", "ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name)"),
+    ("Produce", "produce._refusal_of_topic", "ctx.authorize(_WRITE, _TOPIC, name)"),
     ("SyncGroup", "sync_group.handle", "ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id)"),
     (
         "TxnOffsetCommit",

@@ -82,7 +82,7 @@ def test_a_path_stands_for_the_suite_and_the_word_of_an_option_does_not(
     done = subprocess.run(
         [*made, "--collect-only", "-q", "-n", "0"],
         cwd=tmp_path,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
