@@ -211,6 +211,7 @@ class BrokerServer:
         configs.subscribe(self._on_config_change)
         configs.checks += [doors.check, sockets.check]
         configs.subscribe(lambda names: doors.update(self.config))
+        configs.subscribe(lambda names: sockets.processor.follow_settings())
         configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
 
     def _authorize(self, env: Env, metadata: MetadataCache) -> None:

@@ -50,6 +50,13 @@ class Image(Protocol):
     def brokers(self) -> Mapping[int, Any]: ...
 
 
+class Delta(Protocol):
+    """What is needed of what an image has changed."""
+
+    @property
+    def configs_changed(self) -> Collection[tuple[int, str]]: ...
+
+
 class Metadata(Protocol):
     """The current image, and how to hear of the next one."""
 
@@ -107,17 +114,20 @@ class ConfigService:
         metadata.subscribe(self.on_image)
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> None:
-        """Call ``callback(names)`` whenever broker settings have changed, with the names of those that did."""
+        """Call ``callback(names)`` whenever broker settings have changed, with the names of those that did.
+
+        There are none where this broker's own were set to what they were: who reads files looks at them again then.
+        """
         self._subscribers.append(callback)
 
-    def on_image(self, image: Image, delta: object) -> None:
+    def on_image(self, image: Image, delta: Delta) -> None:
         """Take over the dynamic settings of a new image."""
-        cluster_default = image.configs.get((BROKER, ""), NOTHING)
-        per_broker = image.configs.get((BROKER, str(self._broker_id)), NOTHING)
-        if cluster_default == self._config.cluster_default and per_broker == self._config.per_broker:
-            return
-        changed = self._config.apply_dynamic(cluster_default, per_broker)
-        if changed:
+        own = (BROKER, str(self._broker_id))
+        cluster_default, per_broker = image.configs.get((BROKER, ""), NOTHING), image.configs.get(own, NOTHING)
+        changed: frozenset[str] = frozenset()
+        if cluster_default != self._config.cluster_default or per_broker != self._config.per_broker:
+            changed = self._config.apply_dynamic(cluster_default, per_broker)
+        if changed or own in delta.configs_changed:
             for callback in tuple(self._subscribers):
                 callback(changed)
 

@@ -59,6 +59,7 @@ class Door:
         self.name = name
         self.mechanisms = mechanisms
         self.tls = tls
+        self.told: dict[str, Any] = {}  # what the settings said of these
         self._asks = asks
         self._receive_bytes_max = receive_bytes_max
 
@@ -138,6 +139,8 @@ class Doors:
             )
             for listener in listeners
         }
+        for name, door in self._doors.items():
+            door.told = _security_of(name, config)
         _tell_of_exposed_keys(config, listeners)
 
     def know_the_cluster(self, around: Surroundings, serving_brokers: str | None) -> None:
@@ -157,24 +160,36 @@ class Doors:
         for name, listener in self._listeners.items():
             if _security_of(name, config) == _security_of(name, self._config):
                 continue
-            self._mechanisms(listener, config)
-            tls, before = _tls(listener, config), self._doors[name].tls
-            if tls is not None and before is not None and tls.subject != before.subject:
-                settings = ListenerSettings(config, name)
-                if not settings.get("ssl.allow.dn.changes"):
-                    raise ConfigError(
-                        f"{settings.name_of('ssl.keystore.location')}: the new certificate is another one's "
-                        f"({tls.subject}, not {before.subject}); ssl.allow.dn.changes would let it"
-                    )
+            self._inside_of(listener, config)
 
     def update(self, config: BrokerConfig) -> None:
-        """Settings have changed; what they say has been checked, by this broker or an earlier version."""
+        """Settings were altered, be it to what they were: listeners of which they say something new follow.
+
+        So do those whose files of keys and certificates are others by now, as in Kafka.  A file, or what an earlier
+        version has let through, may be wrong: then the listener stays as it was.
+        """
         for name, listener in self._listeners.items():
+            door, told = self._doors[name], _security_of(name, config)
+            if told == door.told and (door.tls is None or not door.tls.has_newer_files):
+                continue
             try:
-                mechanisms, tls = self._mechanisms(listener, config), _tls(listener, config)
-                self._doors[name].mechanisms, self._doors[name].tls = mechanisms, tls
+                door.mechanisms, door.tls = self._inside_of(listener, config)
+                door.told = told
             except ConfigError as error:
                 log.warning("listener %s stays as it was: %s", name, error)
+
+    def _inside_of(self, listener: Listener, config: BrokerConfig) -> tuple[Mechanisms | None, Tls | None]:
+        """What a listener's door is made of, by these settings; ConfigError, also for a certificate of another one."""
+        mechanisms, tls = self._mechanisms(listener, config), _tls(listener, config)
+        before = self._doors[listener.name].tls
+        if tls is not None and before is not None and tls.subject != before.subject:
+            settings = ListenerSettings(config, listener.name)
+            if not settings.get("ssl.allow.dn.changes"):
+                raise ConfigError(
+                    f"{settings.name_of('ssl.keystore.location')}: the new certificate is another one's "
+                    f"({tls.subject}, not {before.subject}); ssl.allow.dn.changes would let it"
+                )
+        return mechanisms, tls
 
     def _mechanisms(self, listener: Listener, config: BrokerConfig) -> Mechanisms | None:
         serves_brokers = listener.name == self._serving_brokers
@@ -190,7 +205,7 @@ def _security_of(listener: str, config: BrokerConfig) -> dict[str, Any]:
 
 
 def _tell_of_exposed_keys(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
-    """Once: certificates are read again whenever a setting changes."""
+    """Once, not again with each new certificate."""
     if any(listener.has_tls for listener in listeners):
         from pybroker.security.tls_stores import key_in_the_clear
 

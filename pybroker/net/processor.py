@@ -125,6 +125,10 @@ class Processor:
         """Connections will come by that listener, too."""
         self._quotas.add_listener(name)
 
+    def follow_settings(self) -> None:
+        """How many connections may come by which listener may have changed."""
+        self._quotas.follow_settings()
+
     def protects(self, listener: str) -> bool:
         """Whether brokers come by that listener, and clients by others."""
         return self._quotas.protects(listener)
@@ -174,7 +178,7 @@ class Processor:
     def remove(self, connection: LookedAfter) -> None:
         """Called by a connection when it is lost."""
         self.connections.discard(connection)
-        self._quotas.remove(connection.peer_host)
+        self._quotas.remove(connection.peer_host, connection.listener)
         if not self.connections:
             self._is_empty.set()
 

@@ -19,6 +19,7 @@ from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
+from pybroker.net.connection_quotas import MAX_CONNECTIONS
 from pybroker.net.doors import Door
 from pybroker.net.processor import Processor
 
@@ -131,10 +132,11 @@ class SocketServer:
     def check(self, config: BrokerConfig) -> None:
         """Raise ConfigError unless connections may come by all listeners with these settings."""
         for listener in self.listeners:
-            settings = ListenerSettings(config, listener.name)
-            rate = settings.get(_CREATION_RATE)
-            if rate <= 0:
-                raise ConfigError(f"Invalid {settings.name_of(_CREATION_RATE)} {rate}")
+            settings, now = ListenerSettings(config, listener.name), ListenerSettings(self._config, listener.name)
+            for name in (MAX_CONNECTIONS, _CREATION_RATE):
+                bound = settings.get(name)
+                if bound <= 0 and bound != now.get(name):
+                    raise ConfigError(f"Invalid {settings.name_of(name)} {bound}")
 
     def bound_arrivals(self, quotas: Mapping[QuotaEntity, QuotaValues]) -> None:
         """Hold new connections to the rates that the settings and these quotas of addresses let them have."""

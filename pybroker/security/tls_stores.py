@@ -49,12 +49,28 @@ _JKS: Final = b"\xfe\xed\xfe\xed"
 _JAVA_SUITE: Final = re.compile(r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_([A-Z0-9_]+)")
 
 
+class _File(NamedTuple):
+    """A file that was read, and what it was then: its time, its place and its size."""
+
+    path: str
+    state: tuple[int, int, int] | None
+
+    @staticmethod
+    def at(path: str) -> _File:
+        try:
+            found = Path(path).stat()
+        except OSError:
+            return _File(path, None)
+        return _File(path, (found.st_mtime_ns, found.st_ino, found.st_size))
+
+
 class _Store(NamedTuple):
-    """PEM texts; ``password`` opens the key."""
+    """PEM texts; ``password`` opens the key.  ``file`` is where they were read, if it was one."""
 
     certificates: tuple[str, ...] = ()
     key: str | None = None
     password: str | None = None
+    file: _File | None = None
 
 
 class Tls(NamedTuple):
@@ -65,6 +81,13 @@ class Tls(NamedTuple):
     checks_host: bool
     subject: str
     mapper: PrincipalMapper
+    files: tuple[_File, ...]
+
+    @property
+    def has_newer_files(self) -> bool:
+        """Whether its keys or certificates lie in a file that is another by now, as in Kafka's ``SecurityStore``."""
+        now = [_File.at(file.path) for file in self.files]
+        return any(found.state is not None and found != file for found, file in zip(now, self.files, strict=True))
 
     @property
     def wants_certificates(self) -> bool:
@@ -106,7 +129,8 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
         mapper = PrincipalMapper(settings.get("ssl.principal.mapping.rules"))
     except RuleError as error:
         raise ConfigError(f"{settings.name_of('ssl.principal.mapping.rules')}: {error}") from error
-    return Tls(server, client, checks_host, _subject(key_store, settings), mapper)
+    files = tuple(store.file for store in (key_store, trust_store) if store is not None and store.file is not None)
+    return Tls(server, client, checks_host, _subject(key_store, settings), mapper, files)
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
@@ -139,6 +163,7 @@ def _store(settings: ListenerSettings, kind: str) -> _Store | None:
         if password is not None:
             raise ConfigError(f"{password_name} is set, but {location_name} is not")
         return None
+    file = _File.at(location)
     try:
         data = Path(location).read_bytes()
     except OSError as error:
@@ -152,13 +177,13 @@ def _store(settings: ListenerSettings, kind: str) -> _Store | None:
     if type_ == "PEM":
         if password is not None:
             raise ConfigError(f"{password_name} means nothing with PEM: the key's password is ssl.key.password")
-        return _pem(data.decode(errors="replace"), settings, kind, location)
+        return _pem(data.decode(errors="replace"), settings, kind, location)._replace(file=file)
     if type_ not in ("PKCS12", "JKS"):
         raise ConfigError(f"{type_name} is {type_}: PEM and PKCS12 are served")
     if not data.startswith(b"\x30"):
         hint = f", but PEM: set {type_name}=PEM" if data.lstrip().startswith(b"-----BEGIN") else ""
         raise ConfigError(f"{location_name}: {location} is no PKCS12 store{hint}")
-    return _pkcs12(data, settings, kind, location, password)
+    return _pkcs12(data, settings, kind, location, password)._replace(file=file)
 
 
 def _pem(text: str, settings: ListenerSettings, kind: str, source: str, key: str | None = None) -> _Store:

@@ -9,6 +9,7 @@ from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.schema import ConfigError
 from pybroker.net.connection_quotas import ConnectionQuotas
 from pybroker.testing import Broker
 
@@ -71,12 +72,28 @@ def test_clients_do_not_keep_brokers_out_that_come_by_a_listener_of_their_own() 
     apart = quotas({"max.connections": "2"}, "CLIENTS", "REPLICATION")
     assert [apart.add("/a", "CLIENTS") is None for _ in range(3)] == [True, True, False]
     assert apart.add("/b", "REPLICATION") is None
-    apart.remove("/a")
+    apart.remove("/a", "CLIENTS")
     assert apart.add("/a", "CLIENTS") is not None, "a broker's connection counts"
     together = quotas({"max.connections": "1"}, "REPLICATION")
     assert [together.add("/a", "REPLICATION") is None for _ in range(2)] == [True, False]
     ours = quotas({"max.connections": "9", "max.connections.per.ip": "1"}, "CLIENTS", "REPLICATION")
     assert [ours.add("/a", "REPLICATION") is None for _ in range(2)] == [True, False]
+
+
+def test_a_listener_has_its_own_bound_or_that_of_all() -> None:
+    own = "listener.name.clients.max.connections"
+    made = quotas({"max.connections": "3", own: "1"}, "CLIENTS", "OTHERS", "REPLICATION")
+    assert [made.add("/a", "CLIENTS") is None for _ in range(2)] == [True, False]
+    made.remove("/a", "CLIENTS")
+    assert [made.add("/a", "OTHERS") is None for _ in range(3)] == [True, True, False], "of three there are two left"
+    assert [made.add("/b", "REPLICATION") is None for _ in range(4)] == [True, True, True, False]
+    made.remove("/a", "CLIENTS")
+    made.remove("/a", "OTHERS")
+    made._config.apply_dynamic({}, {own: "2", "max.connections": "99"})
+    made.follow_settings()
+    assert [made.add("/a", "CLIENTS") is None for _ in range(3)] == [True, True, False]
+    with pytest.raises(ConfigError, match=own):
+        quotas({own: "many"}, "CLIENTS")
 
 
 def test_clients_leave_descriptors_to_brokers_that_come_by_a_listener_of_their_own(
@@ -85,7 +102,7 @@ def test_clients_leave_descriptors_to_brokers_that_come_by_a_listener_of_their_o
     monkeypatch.setattr("pybroker.net.connection_quotas.os_file.raise_open_files_limit", lambda: 64)
     apart = quotas({}, "CLIENTS", "REPLICATION")
     assert sum(apart.add("/a", "CLIENTS") is None for _ in range(46)) == 45
-    apart.remove("/a")
+    apart.remove("/a", "CLIENTS")
     assert sum(apart.add("/b", "REPLICATION") is None for _ in range(4)) == 3
 
 

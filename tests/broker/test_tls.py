@@ -218,6 +218,43 @@ def test_a_certificate_changes_while_the_broker_runs_and_connections_stand(autho
         assert client.ask(MetadataRequest(topics=None), 9).brokers, "the connection stands"
 
 
+def test_files_of_keys_are_read_again_where_a_setting_of_their_broker_is_set_be_it_to_what_it_was(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    key_store = authority.ca.parent / "replaced.pem"
+    key_store.write_bytes(authority.pem("broker").read_bytes())
+    settings = settings_of(authority) | {"ssl.keystore.location": str(key_store)}
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
+
+        def shown() -> bytes:
+            with TlsClient(broker, authority) as other:
+                return other.tls.getpeercert(binary_form=True) or b""
+
+        def set_anew(name: str, text: str) -> None:
+            configs = [AlterableConfig(name=name, config_operation=0, value=text)]
+            resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            assert client.ask(request, 1).responses[0].error_code == 0
+
+        where = ("listener.name.ssl.ssl.keystore.location", str(key_store))
+        set_anew(*where)
+        seen = [shown()]
+        for alteration in (where, ("log.cleaner.threads", "1"), ("log.cleaner.threads", "1")):
+            key_store.write_bytes(authority.pem("broker").read_bytes())
+            assert shown() == seen[-1], "until somebody says so"
+            set_anew(*alteration)
+            assert shown() not in seen
+            seen.append(shown())
+        for wrong, reason in ((authority.pem("mallory"), "another one's"), (authority.ca, "no private key")):
+            key_store.write_bytes(wrong.read_bytes())
+            set_anew(*where)
+            assert shown() == seen[-1]
+            assert reason in caplog.text
+        key_store.write_bytes(authority.pem("broker").read_bytes())
+        set_anew(*where)
+        assert shown() not in seen
+
+
 def test_a_certificate_that_has_expired_keeps_no_other_setting_from_changing(authority: Authority) -> None:
     key_store = authority.ca.parent / "expires.pem"
     key_store.write_bytes(authority.pem("broker").read_bytes())

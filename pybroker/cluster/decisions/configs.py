@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import NamedResult
-from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
+from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
 
@@ -39,7 +39,8 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
             after.pop(name, None)
         else:
             after[name] = value
-    if after != before:
+    # A broker's are written also where they stay what they are: it looks at its files of keys again then (KAFKA-14136).
+    if after != before or change.resource_type == BROKER:
         builder.put_overrides(resource, after)
         if after.get(MIN_INSYNC_REPLICAS) != before.get(MIN_INSYNC_REPLICAS):
             eligible_replicas.forget(builder, resource)

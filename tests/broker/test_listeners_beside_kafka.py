@@ -1,0 +1,121 @@
+"""What is altered of a listener that runs: Apache Kafka is asked what pybroker is asked, and both do the same."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from harness.apache_kafka import ApacheKafka
+from harness.broker_probe import free_port
+from harness.pybroker_process import COMMAND, serving
+
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.wire_client import WireClient
+from tests.certificates import Authority
+
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+
+
+class Asked(NamedTuple):
+    """A broker with a listener in the clear and one with TLS, whose key store lies in ``key_store``."""
+
+    client: WireClient
+    clear: tuple[str, int]
+    tls: tuple[str, int]
+    authority: Authority
+    key_store: Path
+
+    def alter(self, name: str, value: str) -> int:
+        config = AlterableConfig(name=name, config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        code: int = self.client.ask(request, 1).responses[0].error_code
+        return code
+
+    def replace_key_store(self, name: str = "broker") -> None:
+        self.key_store.write_bytes(self.authority.pem(name).read_bytes())
+
+    def shown(self) -> bytes:
+        """The certificate that a new client is shown."""
+        trusting = ssl.create_default_context(cafile=str(self.authority.ca))
+        with (
+            socket.create_connection(self.tls, timeout=20) as raw,
+            trusting.wrap_socket(raw, server_hostname="localhost") as tls,
+        ):
+            return tls.getpeercert(binary_form=True) or b""
+
+
+def settings_of(key_store: Path) -> dict[str, str]:
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_store)}
+
+
+@pytest.fixture(params=["pybroker", pytest.param("Apache Kafka", marks=pytest.mark.jvm)])
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Asked]:
+    authority, key_store, port = Authority(tmp_path), tmp_path / "key.pem", free_port()
+    key_store.write_bytes(authority.pem("broker").read_bytes())
+    if request.param == "pybroker":
+        options = [each for name, text in settings_of(key_store).items() for each in ("--set", f"{name}={text}")]
+        listen = ("--listen", "127.0.0.1:0", "--listen", f"SSL://127.0.0.1:{port}")
+        with serving([COMMAND, "serve", "--data-dir", tmp_path / "data", *listen, *options]) as served:
+            address = (served.host, served.port)
+            with WireClient(address) as client:
+                yield Asked(client, address, ("127.0.0.1", port), authority, key_store)
+            served.stop()
+        return
+    with (
+        ApacheKafka(tmp_path / "kafka", settings_of(key_store), more_listeners=[f"SSL://127.0.0.1:{port}"]) as kafka,
+        WireClient((kafka.host, kafka.port)) as client,
+    ):
+        yield Asked(client, (kafka.host, kafka.port), ("127.0.0.1", port), authority, key_store)
+
+
+def set_where_it_is(asked: Asked) -> int:
+    return asked.alter(LOCATION, str(asked.key_store))
+
+
+def set_something_else(asked: Asked) -> int:
+    return asked.alter("log.cleaner.threads", "1")
+
+
+@pytest.mark.parametrize("alter", [set_where_it_is, set_something_else])
+def test_a_key_store_that_was_replaced_is_read_again_at_the_next_alteration(
+    asked: Asked, alter: Callable[[Asked], int]
+) -> None:
+    assert set_where_it_is(asked) == 0
+    assert set_something_else(asked) == 0
+    seen = [asked.shown()]
+    for _ in range(2):
+        asked.replace_key_store()
+        assert asked.shown() == seen[-1], "until somebody says so"
+        assert alter(asked) == 0
+        assert asked.shown() not in seen
+        seen.append(asked.shown())
+    asked.replace_key_store("mallory")
+    assert alter(asked) == 0
+    assert asked.shown() == seen[-1], "it is another one's"
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_a_listener_of_no_connections_is_refused(asked: Asked, value: str) -> None:
+    assert asked.alter("listener.name.ssl.max.connections", value) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_listener_has_no_more_connections_than_its_own_bound(asked: Asked) -> None:
+    assert asked.alter("listener.name.ssl.max.connections", "1") == 0
+    with socket.create_connection(asked.tls, timeout=20):
+        # Kafka leaves the next one in the kernel's queue, pybroker closes it: neither serves it.
+        with pytest.raises((ssl.SSLError, OSError)), socket.create_connection(asked.tls, timeout=2) as over:
+            ssl.create_default_context(cafile=str(asked.authority.ca)).wrap_socket(over, server_hostname="localhost")
+        with WireClient(asked.clear) as other:
+            assert other.ask(IncrementalAlterConfigsRequest(resources=[], validate_only=True), 1).responses == []
+    assert asked.alter("listener.name.ssl.max.connections", "2") == 0
+    assert asked.shown()
