@@ -1,26 +1,60 @@
 """``--command-config FILE``: a client's settings as Kafka's Java clients have them, so that one file serves both.
 
 Owns: what is called otherwise in kafka-python, and what it cannot take.  A password in a file is in no list of
-processes.  Counterpart: ``--command-config`` of Kafka's tools.
+processes.  Owns neither stores of keys (``security/tls_stores``) nor bearer tokens (``bearer_logins``).  Counterpart:
+``--command-config`` of Kafka's tools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import remark
 from pybroker.config import jaas
+from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.properties import parse_properties
+from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import exposure_of_settings
 
 # What must not be passed over in silence where it cannot be done.
 _OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
 _STORES_OF_JAVA: Final = (".jks", ".p12", ".pfx")
+_INLINE: Final = frozenset({"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates"})
 
 
-def file_settings(path: str, known: Callable[[str], bool]) -> dict[str, str]:
+class FileSettings(NamedTuple):
+    """What a file says: settings by Kafka's or librdkafka's names, and kafka-python's arguments that are no texts."""
+
+    texts: dict[str, str]
+    arguments: dict[str, Any]
+
+
+class _ClientStores:
+    """The settings ``ssl.*`` of a client.  See ``tls_stores.StoreSettings``."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+
+    def get(self, setting: str) -> Any:
+        text, row = self._properties.get(setting), BROKER_SETTINGS[setting]
+        if text is None and setting in ("ssl.keystore.type", "ssl.truststore.type"):
+            location = self._properties.get(setting.replace("type", "location"), "")
+            return row.default if location.lower().endswith(_STORES_OF_JAVA) else "PEM"
+        return row.default if text is None else row.parse(text)
+
+    def name_of(self, setting: str) -> str:
+        return setting
+
+    @property
+    def are_pem_files(self) -> bool:
+        """Whether kafka-python reads them by itself."""
+        types = {str(self.get(f"ssl.{kind}.type")).upper() for kind in ("keystore", "truststore")}
+        return types == {"PEM"} and not self._properties.keys() & _INLINE
+
+
+def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     """The settings of a properties file by names that ``known`` finds in the client; CommandFailed.
 
     Settings of Java clients that this one does not have are passed over, unless they are about security.
@@ -34,7 +68,30 @@ def file_settings(path: str, known: Callable[[str], bool]) -> dict[str, str]:
         raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
     if (warning := exposure_of_settings(path, properties)) is not None:
         remark(f"pybroker: {warning}")
-    return _translated(path, properties, known)
+    try:
+        arguments, taken = _arguments(properties)
+    except (ConfigError, ValueError) as error:
+        raise CommandFailed(f"{path}: {error}") from error
+    rest = {name: value for name, value in properties.items() if name not in taken}
+    return FileSettings(_translated(path, rest, known), arguments)
+
+
+def _arguments(properties: Mapping[str, str]) -> tuple[dict[str, Any], Collection[str]]:
+    """What is told to kafka-python by objects, and the settings that say so; ConfigError, ValueError."""
+    arguments: dict[str, Any] = {}
+    taken: set[str] = set()
+    stores = _ClientStores(properties)
+    if not stores.are_pem_files:
+        from pybroker.security.tls_stores import client_context
+
+        arguments["ssl_context"] = client_context(stores)
+        taken |= {name for name, setting in BROKER_SETTINGS.items() if name.startswith("ssl.") and setting.used}
+    if properties.get("sasl.mechanism", "").strip() == "OAUTHBEARER":
+        from pybroker.cli import bearer_logins
+
+        arguments["sasl_oauth_token_provider"] = bearer_logins.token_provider(properties)
+        taken |= bearer_logins.SETTINGS
+    return arguments, taken
 
 
 def _translated(path: str, properties: Mapping[str, str], known: Callable[[str], bool]) -> dict[str, str]:
@@ -57,30 +114,14 @@ def _login(text: str) -> dict[str, str]:
     return {"sasl.username": user, "sasl.password": password}
 
 
-def _pem(*names: str) -> Callable[[str], dict[str, str]]:
-    def translate(location: str) -> dict[str, str]:
-        if location.lower().endswith(_STORES_OF_JAVA):
-            raise ValueError(f"{location} is a store of Java's; name a PEM file")
-        return dict.fromkeys(names, location)
-
-    return translate
-
-
-def _store_type(text: str) -> dict[str, str]:
-    if text.upper() != "PEM":
-        raise ValueError(f"{text} is a store of Java's; PEM is served")
-    return {}
-
-
 _NOTHING: Final[Collection[str]] = (
     *("bootstrap.servers", "ssl.protocol", "ssl.enabled.protocols", "ssl.keystore.password", "ssl.truststore.password"),
+    *("ssl.truststore.type", "ssl.keystore.type"),
 )
 _TRANSLATED: Final[dict[str, Callable[[str], dict[str, str]]]] = {
     **dict.fromkeys(_NOTHING, lambda _: {}),
     "sasl.jaas.config": _login,
-    "ssl.truststore.type": _store_type,
-    "ssl.truststore.location": _pem("ssl.ca.location"),
-    "ssl.keystore.type": _store_type,
-    "ssl.keystore.location": _pem("ssl.certificate.location", "ssl.key.location"),
+    "ssl.truststore.location": lambda location: {"ssl.ca.location": location},
+    "ssl.keystore.location": lambda location: {"ssl.certificate.location": location, "ssl.key.location": location},
     "ssl.endpoint.identification.algorithm": lambda text: {} if text else {"ssl.check.hostname": "false"},
 }

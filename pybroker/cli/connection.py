@@ -94,7 +94,8 @@ def file_config(path: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     from pybroker.cli.client_file import file_settings
 
     settings = file_settings(path, lambda name: ALIASES.get(name, name.replace(".", "_")) in defaults)
-    return client_config([f"{name}={value}" for name, value in settings.items()], defaults)
+    texts = [f"{name}={value}" for name, value in settings.texts.items()]
+    return {**client_config(texts, defaults), **settings.arguments}
 
 
 def _open(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> Any:
@@ -105,6 +106,9 @@ def _open(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> 
     if not addresses:
         raise CommandFailed(f"--bootstrap (or PYBROKER_BOOTSTRAP) names no broker: {bootstrap!r}")
     of_file = {} if options.file is None else file_config(options.file, defaults)
+    of_options = client_config(options.properties, defaults)
+    if "ssl_context" in of_file and any(name.startswith("ssl_") for name in of_options):
+        raise CommandFailed(f"-X of TLS and the stores of {options.file} exclude each other: name all in the file")
     config = {
         "bootstrap_servers": addresses,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
@@ -112,7 +116,7 @@ def _open(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> 
         **of_file,
         # What the command's own options say, and leave open.
         **{name: value for name, value in own.items() if value is not None or name not in of_file},
-        **client_config(options.properties, defaults),
+        **of_options,
     }
     try:
         return client_class(**config)

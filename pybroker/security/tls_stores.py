@@ -1,4 +1,4 @@
-"""Keys, certificates and protocols of a listener, as OpenSSL takes them.
+"""Keys, certificates and protocols of a listener, or of a client, as OpenSSL takes them.
 
 Owns: reading key and trust stores (PEM, in files or in the settings themselves, and PKCS#12), and what each ``ssl.*``
 setting means for a context.  Owns no connection (``net/tls_connection``).  Every error names its setting, and none
@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
@@ -47,6 +47,18 @@ _STORE_SETTINGS: Final = {
 _JKS: Final = b"\xfe\xed\xfe\xed"
 # Java's names of TLS 1.2's suites that OpenSSL knows by others: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
 _JAVA_SUITE: Final = re.compile(r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_([A-Z0-9_]+)")
+
+
+class StoreSettings(Protocol):
+    """Settings ``ssl.*`` by their names: a ``ListenerSettings``, or a client's."""
+
+    def get(self, setting: str) -> Any:
+        """The parsed value; ConfigError."""
+        ...
+
+    def name_of(self, setting: str) -> str:
+        """By which name it was set, for errors."""
+        ...
 
 
 class _File(NamedTuple):
@@ -114,13 +126,7 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
     own_auth = settings.is_own("ssl.client.auth")
     auth = settings.get("ssl.client.auth") if own_auth or not with_sasl else "none"
     for context in (server, client):
-        _set_versions(context, settings)
-        _set_ciphers(context, settings)
-        _load_key(context, key_store, settings)
-        if trust_store is not None:
-            context.load_verify_locations(cadata="\n".join(trust_store.certificates))
-        else:
-            context.load_default_certs()
+        _set_up(context, settings, key_store, trust_store)
     server.verify_mode = _CLIENT_AUTH[auth]
     server.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     checks_host = bool(settings.get("ssl.endpoint.identification.algorithm"))
@@ -131,6 +137,14 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
         raise ConfigError(f"{settings.name_of('ssl.principal.mapping.rules')}: {error}") from error
     files = tuple(store.file for store in (key_store, trust_store) if store is not None and store.file is not None)
     return Tls(server, client, checks_host, _subject(key_store, settings), mapper, files)
+
+
+def client_context(settings: StoreSettings) -> ssl.SSLContext:
+    """What a client speaks by its own settings, which may have no key store; raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_up(context, settings, _store(settings, "keystore"), _store(settings, "truststore"))
+    context.check_hostname = bool(settings.get("ssl.endpoint.identification.algorithm"))
+    return context
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
@@ -146,7 +160,7 @@ def _key_store(settings: ListenerSettings) -> _Store:
     return store
 
 
-def _store(settings: ListenerSettings, kind: str) -> _Store | None:
+def _store(settings: StoreSettings, kind: str) -> _Store | None:
     """The key store or the trust store; None where none is set."""
     inline_name, *names = _STORE_SETTINGS[kind]
     location_name, type_name, password_name = map(settings.name_of, names)
@@ -186,7 +200,7 @@ def _store(settings: ListenerSettings, kind: str) -> _Store | None:
     return _pkcs12(data, settings, kind, location, password)._replace(file=file)
 
 
-def _pem(text: str, settings: ListenerSettings, kind: str, source: str, key: str | None = None) -> _Store:
+def _pem(text: str, settings: StoreSettings, kind: str, source: str, key: str | None = None) -> _Store:
     own = "ssl.keystore.location" if kind == "keystore" else "ssl.truststore.location"
     certificates = tuple(match[0] for match in _CERTIFICATE.finditer(text))
     if not certificates:
@@ -199,7 +213,7 @@ def _pem(text: str, settings: ListenerSettings, kind: str, source: str, key: str
     return _Store(certificates, found[0], settings.get("ssl.key.password"))
 
 
-def _pkcs12(data: bytes, settings: ListenerSettings, kind: str, location: str, password: str | None) -> _Store:
+def _pkcs12(data: bytes, settings: StoreSettings, kind: str, location: str, password: str | None) -> _Store:
     location_name, password_name = settings.name_of(f"ssl.{kind}.location"), settings.name_of(f"ssl.{kind}.password")
     try:
         from cryptography.hazmat.primitives import serialization
@@ -231,7 +245,20 @@ def _pkcs12(data: bytes, settings: ListenerSettings, kind: str, location: str, p
 # --- contexts --------------------------------------------------------------------------------------------------------
 
 
-def _load_key(context: ssl.SSLContext, store: _Store, settings: ListenerSettings) -> None:
+def _set_up(
+    context: ssl.SSLContext, settings: StoreSettings, key_store: _Store | None, trust_store: _Store | None
+) -> None:
+    _set_versions(context, settings)
+    _set_ciphers(context, settings)
+    if key_store is not None:
+        _load_key(context, key_store, settings)
+    if trust_store is not None:
+        context.load_verify_locations(cadata="\n".join(trust_store.certificates))
+    else:
+        context.load_default_certs()
+
+
+def _load_key(context: ssl.SSLContext, store: _Store, settings: StoreSettings) -> None:
     """OpenSSL reads keys from files alone."""
     name = settings.name_of("ssl.keystore.location")
     password = store.password if store.password is not None else ""
@@ -250,7 +277,7 @@ def _load_key(context: ssl.SSLContext, store: _Store, settings: ListenerSettings
                 file.write_bytes(b"\0" * file.stat().st_size)
 
 
-def _subject(store: _Store, settings: ListenerSettings) -> str:
+def _subject(store: _Store, settings: StoreSettings) -> str:
     """Whose certificate it is; ConfigError unless it holds now."""
     name = settings.name_of("ssl.keystore.location")
     try:
@@ -265,7 +292,7 @@ def _subject(store: _Store, settings: ListenerSettings) -> str:
     return certificate.subject
 
 
-def _set_versions(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+def _set_versions(context: ssl.SSLContext, settings: StoreSettings) -> None:
     enabled, highest = settings.get("ssl.enabled.protocols"), settings.get("ssl.protocol")
     for setting, names in (("ssl.enabled.protocols", enabled), ("ssl.protocol", (highest,))):
         strangers = [name for name in names if name not in _VERSIONS and name != "TLS"]
@@ -278,7 +305,7 @@ def _set_versions(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
 
 
-def _set_ciphers(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+def _set_ciphers(context: ssl.SSLContext, settings: StoreSettings) -> None:
     """Of TLS 1.2: those of TLS 1.3 are OpenSSL's own, which are all good."""
     wanted = settings.get("ssl.cipher.suites")
     names = [_openssl_name(name) for name in wanted]

@@ -15,6 +15,10 @@ from pybroker.cli.connection import client_config, parse_pairs
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.serve import build_parser, parse_setting
 
+OAUTH = "sasl.mechanism=OAUTHBEARER"
+URL = "sasl.oauthbearer.token.endpoint.url"
+WHO = "sasl.oauthbearer.client.credentials.client.id=me\nsasl.oauthbearer.client.credentials.client.secret=hunter2"
+
 DEFAULTS = {
     "security_protocol": "PLAINTEXT",
     "linger_ms": 0,
@@ -50,7 +54,7 @@ def test_a_setting_that_the_client_does_not_take_is_a_failure(text: str) -> None
 def settings_of(path: Path, text: str) -> dict[str, str]:
     path.touch(0o600)
     path.write_text(text)
-    return file_settings(str(path), lambda name: name in {"linger.ms", "security.protocol"})
+    return file_settings(str(path), lambda name: name in {"linger.ms", "security.protocol"}).texts
 
 
 def test_a_file_of_javas_settings_says_the_same_here(tmp_path: Path) -> None:
@@ -75,8 +79,20 @@ def test_a_file_of_javas_settings_says_the_same_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ssl.truststore.location=ca.p12", "ssl.truststore.location: ca.p12 is a store of Java's; name a PEM file"),
-        ("ssl.keystore.type=PKCS12", "ssl.keystore.type: PKCS12 is a store of Java's; PEM is served"),
+        ("ssl.truststore.location=ca.p12", "ssl.truststore.location: ca.p12 cannot be read: No such file"),
+        ("ssl.keystore.type=BCFKS\nssl.keystore.location=/dev/null", "ssl.keystore.type is BCFKS: PEM and PKCS12"),
+        ("ssl.keystore.certificate.chain=hunter2", "ssl.keystore.location: the settings holds no certificate"),
+        (f"ssl.keystore.type=PKCS12\nssl.keystore.location={__file__}", "test_client_settings.py is no PKCS12 store"),
+        ("ssl.keystore.type=PKCS12\nssl.provider=Mine", "unknown client setting 'ssl.provider'"),
+        (
+            f"{OAUTH}\nsasl.oauthbearer.token.endpoint.url=hunter2",
+            "token.endpoint.url: a URL of https, http or file:///",
+        ),
+        (f"{OAUTH}\nsasl.login.callback.handler.class=com.Mine", "handler.class: only OAuthBearerLoginCallbackHandler"),
+        (f"{OAUTH}\n{URL}=file:///nowhere", "token.endpoint.url: /nowhere cannot be read: No such file"),
+        (f"{OAUTH}\n{URL}=file://{__file__}", "test_client_settings.py holds no token"),
+        (f"{OAUTH}\n{URL}=http://127.0.0.1:1/", "client.credentials.client.id is not set"),
+        (f"{OAUTH}\n{URL}=http://127.0.0.1:1/\n{WHO}", "token.endpoint.url: 127.0.0.1:1 does not answer"),
         ("sasl.jaas.config=a.B required password=hunter2;", "one login module with a username and a password"),
         ("sasl.jaas.config=hunter2", "Login module control flag not specified"),
         ("sasl.login.class=com.example.Mine", "unknown client setting 'sasl.login.class'"),

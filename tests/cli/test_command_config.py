@@ -1,0 +1,190 @@
+"""``--command-config`` gets a command in: by stores of Java's, certificates in the file itself, and bearer tokens."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+from urllib.parse import parse_qs
+
+import pytest
+
+from pybroker.cli import bearer_logins
+from pybroker.security.certificate_authority import write_certificates
+from pybroker.testing import Broker
+from tests.cli.command import CommandLine
+from tests.security.tokens import jwk, jwks, rsa_key, signed
+
+URL = "sasl.oauthbearer.token.endpoint.url"
+ID, SECRET = (f"sasl.oauthbearer.client.credentials.client.{what}" for what in ("id", "secret"))
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+def topics_of(broker: Broker, file: Path, settings: dict[str, str], *options: str) -> list[str]:
+    """What the command lists as whoever the settings say."""
+    file.touch(0o600)
+    escaped = {name: text.replace("\\", "\\\\").replace("\n", "\\n") for name, text in settings.items()}
+    file.write_text("".join(f"{name}={text}\n" for name, text in escaped.items()))
+    found = CommandLine(broker.bootstrap).json("topics", "list", "--command-config", str(file), *options)
+    return [each["name"] for each in found]
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("keys") / "keys"
+    write_certificates(directory, servers={"broker": ["localhost", "127.0.0.1"]}, clients=["alice"])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def secured(keys: Path) -> Iterator[Broker]:
+    settings = {
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(keys / "ca.pem"),
+    }
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        broker.create_topic("secured")
+        yield broker
+
+
+def test_stores_of_pkcs12_are_read(secured: Broker, keys: Path, tmp_path: Path) -> None:
+    password = (keys / "store.password").read_text().strip()
+    stores = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(keys / "truststore.p12"),
+        "ssl.truststore.password": password,
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(keys / "alice.p12"),
+        "ssl.keystore.password": password,
+    }
+    assert topics_of(secured, tmp_path / "file", stores) == ["secured"]
+    mixed = {**stores, "ssl.truststore.location": str(keys / "ca.pem"), "ssl.truststore.type": "PEM"}
+    del mixed["ssl.truststore.password"]
+    assert topics_of(secured, tmp_path / "file", mixed) == ["secured"]
+    refused = CommandLine(secured.bootstrap).run(
+        "topics", "list", "--command-config", str(tmp_path / "file"), "-X", "ssl.ca.location=elsewhere"
+    )
+    assert refused.returncode == 1
+    assert b"exclude each other" in refused.stderr
+
+
+def test_certificates_in_the_file_itself_are_read(secured: Broker, keys: Path, tmp_path: Path) -> None:
+    key, _, chain = (keys / "alice.pem").read_text().partition("-----END PRIVATE KEY-----\n")
+    inline = {
+        "security.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": f"{key}-----END PRIVATE KEY-----",
+        "ssl.keystore.certificate.chain": chain,
+        "ssl.truststore.certificates": (keys / "ca.pem").read_text(),
+    }
+    assert topics_of(secured, tmp_path / "file", inline) == ["secured"]
+
+
+# --- bearer tokens ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    file = tmp_path_factory.mktemp("keys") / "jwks.json"
+    file.write_bytes(jwks(jwk(rsa_key(), "one")))
+    settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": file.as_uri()}
+    with Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as broker:
+        broker.create_topic("for-bearers")
+        yield broker
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Gives a token to who knows the secret."""
+
+    asked: ClassVar[list[dict[str, list[str]]]] = []
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.asked.append(form)
+        if self.path == "/elsewhere":
+            self._answer(302, b"", Location="/token")
+        elif self.headers["Authorization"] != "Basic " + b64encode(b"me:hunter2").decode():
+            self._answer(401, b"hunter2")
+        else:
+            token = {"access_token": signed(sub="carol"), "expires_in": 600, "token_type": "Bearer"}
+            self._answer(200, b"[]" if self.path == "/nothing" else json.dumps(token).encode())
+
+    def _answer(self, code: int, body: bytes, **headers: str) -> None:
+        self.send_response(code)
+        for name, text in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def endpoint() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        Endpoint.asked.clear()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def login(url: str, **more: str) -> dict[str, str]:
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", URL: url, **more}
+
+
+def test_a_token_comes_out_of_a_file(broker: Broker, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(f"{signed()}\n")
+    handler = {"sasl.login.callback.handler.class": f"{MODULE.rpartition('.')[0]}.OAuthBearerLoginCallbackHandler"}
+    settings = login(token.as_uri(), **{"sasl.jaas.config": f"{MODULE} required;"}, **handler)
+    assert topics_of(broker, tmp_path / "file", settings) == ["for-bearers"]
+
+
+@pytest.mark.parametrize("in_jaas", [False, True])
+def test_a_token_comes_from_an_endpoint(broker: Broker, tmp_path: Path, in_jaas: bool) -> None:
+    line = {"sasl.jaas.config": f"{MODULE} required clientId=me clientSecret=hunter2 scope='a b';"}
+    who = line if in_jaas else {ID: "me", SECRET: "hunter2", "sasl.oauthbearer.scope": "a b"}
+    with endpoint() as url:
+        assert topics_of(broker, tmp_path / "file", login(f"{url}/token", **who)) == ["for-bearers"]
+    assert Endpoint.asked == [{"grant_type": ["client_credentials"], "scope": ["a b"]}], "once, for every connection"
+
+
+@pytest.mark.parametrize(
+    ("path", "secret", "message"),
+    [
+        ("/token", "wrong", "answers with 401 Unauthorized"),
+        ("/elsewhere", "hunter2", "answers with 302 Found"),
+        ("/nothing", "hunter2", "holds no token"),
+    ],
+)
+def test_an_endpoint_that_gives_no_token_is_told_and_no_secret_is(path: str, secret: str, message: str) -> None:
+    with endpoint() as url, pytest.raises(ValueError, match=message) as caught:
+        bearer_logins.token_provider(login(url + path, **{ID: "me", SECRET: secret}))
+    assert str(caught.value).startswith(URL)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_token_that_is_not_fresh_any_more_is_fetched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(bearer_logins, "monotonic", lambda: now[0])
+    with endpoint() as url:
+        tokens = bearer_logins.token_provider(login(f"{url}/token", **{ID: "me", SECRET: "hunter2"}))
+        for now[0], count in ((1, 1), (479, 1), (480, 2)):
+            tokens.token()
+            assert len(Endpoint.asked) == count
