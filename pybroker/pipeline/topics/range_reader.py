@@ -8,10 +8,12 @@ error or, without ``failOnDataLoss``, a warning.  A batch is bounded in rows and
 """
 
 import atexit
+import gc
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,6 +25,11 @@ from pybroker.pipeline.topics.ranges import OffsetRange
 from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
 ROWS_MAX = 10_000
+
+# What is taken and made columns of at once, while it is in the processor's cache: with 10,000 instead a row costs
+# a quarter more.
+PORTION_ROWS = 500
+
 BYTES_MAX = 16 * 1024 * 1024
 POLL_S = 1.0
 
@@ -149,26 +156,37 @@ def close_idle() -> None:
 
 
 class _Rows:
-    """Messages until they make a record batch."""
+    """Messages until they make a record batch: a portion of them as they came, those before it as columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._messages: list[Message] = []
+        self._portions: list[pa.RecordBatch] = []
+        self._rows = 0
         self._bytes = 0
 
     def add(self, messages: list[Message]) -> None:
         self._messages += messages
+        self._rows += len(messages)
         self._bytes += sum(map(len, messages))
+        if len(self._messages) >= PORTION_ROWS:
+            self._make_columns()
 
     @property
     def is_full(self) -> bool:
-        return len(self._messages) >= ROWS_MAX or self._bytes >= BYTES_MAX
+        return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """What has been added, if anything, and no more from then on."""
+        self._make_columns()
+        if self._portions:
+            yield pa.concat_batches(self._portions)
+        self._portions, self._rows, self._bytes = [], 0, 0
+
+    def _make_columns(self) -> None:
         if self._messages:
-            yield record_batch(self._messages, self._schema)
-        self._messages, self._bytes = [], 0
+            self._portions.append(record_batch(self._messages, self._schema))
+            self._messages = []
 
 
 def _batches(consumer: _PositionedConsumer, reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -177,16 +195,18 @@ def _batches(consumer: _PositionedConsumer, reading: Reading, found: OffsetRange
     rows = _Rows(reading.schema)
     patience = time.monotonic() + reading.poll_timeout_s
     while position < found.end:
-        taken, behind = _divided(consumer.take(min(ROWS_MAX, found.end - position)), found.end)
         before = position
-        records, events = _sorted_out(taken)
-        if behind:
-            # With what is told among them: librdkafka tells an end once, and the next range may need it.
-            consumer.give_back(behind)
-            position = found.end
-        elif records:
-            position = _offset(records[-1]) + 1
-        rows.add(records)
+        with _collector_at_rest():
+            taken, behind = _divided(consumer.take(min(PORTION_ROWS, found.end - position)), found.end)
+            records, events = _sorted_out(taken)
+            if behind:
+                # With what is told among them: librdkafka tells an end once, and the next range may need it.
+                consumer.give_back(behind)
+                position = found.end
+            elif records:
+                position = _offset(records[-1]) + 1
+            rows.add(records)
+            del taken, records
         consumer.position = position
         for event in events:
             position = _behind_event(consumer, reading, found, position, event)
@@ -200,6 +220,18 @@ def _batches(consumer: _PositionedConsumer, reading: Reading, found: OffsetRange
             )
     yield from rows.batches()
     consumer.position = position
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """No cycles are looked for meanwhile: messages make none, and thousands of them would have it look all the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _divided(taken: list[Message], end: int) -> tuple[list[Message], list[Message]]:

@@ -69,12 +69,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     range_reader.close_idle()
 
 
-def read(start: int, before: int) -> list[int]:
+def schema() -> Any:
     import pyarrow as pa
-
-    from pybroker.pipeline.topics.range_reader import Reading, read_range
-    from pybroker.pipeline.topics.ranges import OffsetRange
-    from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
     columns = [
         ("key", pa.binary()),
@@ -85,9 +81,20 @@ def read(start: int, before: int) -> list[int]:
         ("timestamp", pa.timestamp("us", "UTC")),
         ("timestampType", pa.int32()),
     ]
-    reading = Reading({}, pa.schema(columns), 0.2, fail_on_data_loss=True)
-    batches = read_range(reading, OffsetRange(TopicPartition("t", 0), start, before))
-    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    return pa.schema(columns)
+
+
+def batches(start: int, before: int) -> Iterator[Any]:
+    from pybroker.pipeline.topics.range_reader import Reading, read_range
+    from pybroker.pipeline.topics.ranges import OffsetRange
+    from pybroker.pipeline.topics.topic_partitions import TopicPartition
+
+    reading = Reading({}, schema(), 0.2, fail_on_data_loss=True)
+    return read_range(reading, OffsetRange(TopicPartition("t", 0), start, before))
+
+
+def read(start: int, before: int) -> list[int]:
+    return [offset for batch in batches(start, before) for offset in batch.column("offset").to_pylist()]
 
 
 def test_the_end_that_was_told_with_records_behind_a_range_does_not_move_it(play: Any) -> None:
@@ -123,3 +130,37 @@ def test_a_consumer_asks_for_more_before_what_it_holds_is_taken(play: Any) -> No
     held_bytes = int(client.settings["queued.max.messages.kbytes"]) * 1024
     pause_s = int(client.settings["fetch.queue.backoff.ms"]) / 1_000
     assert held_bytes / pause_s > 500e6
+
+
+def test_gaps_between_offsets_stay_where_they_are_across_portions_of_one_batch(play: Any) -> None:
+    from pybroker.pipeline.topics.range_reader import PORTION_ROWS, ROWS_MAX
+
+    offsets = [offset for offset in range(3 * PORTION_ROWS) if offset % 100]  # compacted, or markers
+    assert 2 * PORTION_ROWS < len(offsets) < ROWS_MAX
+    play(offsets, 3 * PORTION_ROWS)
+    assert read(0, 3 * PORTION_ROWS) == offsets
+
+
+def test_each_record_keeps_its_own_kind_of_timestamp() -> None:
+    import pyarrow as pa
+    from confluent_kafka import Message
+
+    from pybroker.pipeline.topics.columns import record_batch
+
+    def of_kind(kind: int, at_ms: int) -> Any:
+        return Message(topic="t", partition=0, offset=at_ms, value=b"v", timestamp=(kind, at_ms))
+
+    made = record_batch([of_kind(1, 5), of_kind(2, 6)], schema())
+    assert made.column("timestampType").to_pylist() == [0, 1]  # Kafka's CreateTime and LogAppendTime
+    assert made.column("timestamp").cast(pa.int64()).to_pylist() == [5_000, 6_000]
+    assert record_batch([of_kind(2, 7)], schema()).column("timestampType").to_pylist() == [1]
+
+
+def test_the_garbage_collector_works_while_rows_are_elsewhere(play: Any) -> None:
+    import gc
+
+    from pybroker.pipeline.topics.range_reader import ROWS_MAX
+
+    play(list(range(2 * ROWS_MAX)), 2 * ROWS_MAX)
+    assert [gc.isenabled() for _ in batches(0, 2 * ROWS_MAX)] == [True, True]
+    assert gc.isenabled()
