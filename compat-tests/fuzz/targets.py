@@ -8,12 +8,23 @@ A target raises ``AssertionError``, or anything that its subject may not raise, 
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
+
 from pybroker.apis import APIS
-from pybroker.config.jaas import JaasError, parse
+from pybroker.config.jaas import FLAGS, JaasError, LoginModule, parse, text_of
+from pybroker.security.certificate_authority import write_certificates
 from pybroker.security.certificates import CertificateError, read_certificate
 from pybroker.security.login import Login, LoginFailed, Started
 from pybroker.security.plain import PlainServer
@@ -182,20 +193,134 @@ def _steps() -> Iterator[bytes]:
         yield bytes((3, 0, 6, len(first))) + first + bytes((7, 0))
 
 
+# --- certificates and settings ---------------------------------------------------------------------------------------
+
+# What RFC 2253 has short names for, and whose values are therefore text.
+_KEYWORDS = {
+    "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET", "2.5.4.10": "O",
+    "2.5.4.11": "OU", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
+}  # fmt: skip
+_PART = re.compile(r"([^=]+)=((?:\\.|[^\\,+])*)([,+]|$)", re.DOTALL)
+
+
 def certificates(data: bytes) -> None:
-    """A client's certificate; OpenSSL has judged it before."""
-    with suppress(CertificateError):
-        assert read_certificate(data).subject is not None
+    """A client's certificate: whom another reader takes it for, who reads as strictly as OpenSSL, is whom it is for.
+
+    The bytes are one, and then what its subject consists of, with lengths around it that are right.
+    """
+    _read_twice(data)
+    _read_twice(_issued_to(data))
+
+
+def _read_twice(data: bytes) -> None:
+    """By both readers.  Names are taken apart again, so that no value passes for a part of a name of its own."""
+    try:
+        read = read_certificate(data)
+    except CertificateError:
+        read = None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            other = x509.load_der_x509_certificate(data)
+            named = [each for part in reversed(other.subject.rdns) for each in part]
+            times = other.not_valid_before_utc, other.not_valid_after_utc
+    except (ValueError, TypeError, x509.InvalidVersion):  # what it does not read nobody has been let in with
+        return
+    assert read is not None, "OpenSSL's certificate is not read"
+    assert (read.not_before, read.not_after) == times
+    parts = _parts(read.subject)
+    assert len(parts) == len(named), "a value makes parts of its own"
+    for (key, text), attribute in zip(parts, named, strict=True):
+        number = attribute.oid.dotted_string
+        assert key == _KEYWORDS.get(number, number)
+        # Java reads T.61 as Latin-1, the other reader as UTF-8.
+        if key != number and attribute._type is not _ASN1Type.T61String:
+            assert text == attribute.value
+
+
+def _issued_to(subject: bytes) -> bytes:
+    """A certificate whose subject's parts are these bytes; who reads it looks at no signature."""
+    issuer, validity = _der(0x30), _der(0x30, _der(0x17, b"200101000000Z"), _der(0x18, b"20520101000000Z"))
+    algorithm = _der(0x30, _der(0x06, b"\x2b\x65\x70"))
+    key = _der(0x30, algorithm, _der(0x03, bytes(33)))
+    of_subject = _der(0x30, subject)
+    signed = _der(0x30, b"\xa0\x03\x02\x01\x02\x02\x01\x01", algorithm, issuer, validity, of_subject, key)
+    return _der(0x30, signed, algorithm, _der(0x03, bytes(65)))
+
+
+def _der(tag: int, *parts: bytes) -> bytes:
+    value = b"".join(parts)
+    size = bytes((len(value),)) if len(value) < 0x80 else b"\x82" + len(value).to_bytes(2)
+    size = size if not 0x80 <= len(value) < 0x100 else b"\x81" + size[-1:]
+    return bytes((tag,)) + size + value
+
+
+def _parts(subject: str) -> list[tuple[str, str]]:
+    """Keys and values of a name as RFC 2253 writes it."""
+    parts, pos = [], 0
+    while pos < len(subject):
+        match = _PART.match(subject, pos)
+        assert match is not None, "it is no name"
+        parts.append((match[1], re.sub(r"\\(.)", r"\1", match[2], flags=re.DOTALL)))
+        pos = match.end()
+        assert pos < len(subject) or not match[3], "it ends in a separator"
+    return parts
+
+
+def _der_certificates() -> Iterator[bytes]:
+    """Those of ``pybroker certs``, and one with all that a name may have in it."""
+    with TemporaryDirectory() as directory:
+        write_certificates(
+            Path(directory), servers={"broker": ("localhost", "::1")}, clients=("alice",), for_java=False
+        )
+        for name in ("ca", "broker", "alice"):
+            pem = (Path(directory) / f"{name}.pem").read_bytes()
+            yield x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
+    many = _certificate_of_many_names()
+    yield many
+    yield x509.load_der_x509_certificate(many).subject.public_bytes()[3:]  # without its tag and length
+
+
+def _certificate_of_many_names() -> bytes:
+    def of(*attributes: tuple[str, str, _ASN1Type]) -> x509.RelativeDistinguishedName:
+        return x509.RelativeDistinguishedName(
+            [x509.NameAttribute(x509.ObjectIdentifier(oid), text, kind) for oid, text, kind in attributes]
+        )
+
+    text = _ASN1Type.UTF8String
+    name = x509.Name(
+        [
+            of(("2.5.4.6", "DE", _ASN1Type.PrintableString), ("2.5.4.8", "Bavaria", _ASN1Type.BMPString)),
+            of(("2.5.4.10", ' Tests, Inc. + "Sons" <a;b=c#\\>', text), ("2.5.4.11", "ü€", _ASN1Type.UniversalString)),
+            of(("0.9.2342.19200300.100.1.25", "example", _ASN1Type.IA5String), ("2.999.1", "x", text)),
+            of(("2.5.4.3", "alice ", _ASN1Type.T61String)),
+        ]
+    )
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    begins = datetime(2020, 2, 29, tzinfo=UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, begins, begins.replace(year=2052))
+    return builder.sign(key, None).public_bytes(Encoding.DER)
 
 
 def jaas(data: bytes) -> None:
-    """The lines of a setting; what is read is what would be written."""
+    """The lines of a setting: what is read is what would be written, and what was written is what is read.
+
+    The second is what nobody's name or password may break: the bytes are options of a module by turns.
+    """
+    text = data.decode(errors="replace")
+    words = text.split("\0")
+    written = LoginModule(words[0], FLAGS[len(words) % len(FLAGS)], dict(zip(words[1::2], words[2::2], strict=False)))
+    assert parse(text_of(written)) == [written]
     try:
-        text = data.decode()
         modules = parse(text)
-    except (UnicodeDecodeError, JaasError):
+    except JaasError:
         return
-    assert all(module.name for module in modules)
+    assert parse(" ".join(map(text_of, modules))) == modules
+
+
+def _jaas_lines() -> Iterator[bytes]:
+    yield b"a.B required user_a=\"x\\n\" b='y' /* c */ // d\n;"
+    yield b'a.B optional; "c d" SUFFICIENT "=" = ";" x="\\101\\9" ;'
+    yield b"a.B\0user_a\0p'a\"s\\s\nword; c required d=e;\0user_b\0"
 
 
 TARGETS: dict[str, Fuzzed] = {
@@ -203,6 +328,6 @@ TARGETS: dict[str, Fuzzed] = {
     "responses": Fuzzed(responses, _small_messages),
     "records": Fuzzed(records, _batches),
     "logins": Fuzzed(logins, _steps),
-    "certificates": Fuzzed(certificates, lambda: iter([b"0\x82\x01\x00" + b"0\x0a" * 40])),
-    "jaas": Fuzzed(jaas, lambda: iter([b"a.B required user_a=\"x\\n\" b='y' /* c */ // d\n;"])),
+    "certificates": Fuzzed(certificates, _der_certificates),
+    "jaas": Fuzzed(jaas, _jaas_lines),
 }

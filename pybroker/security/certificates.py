@@ -101,15 +101,18 @@ def _attribute(data: bytes) -> str:
 
 
 def _dotted(data: bytes) -> str:
-    numbers = [min(data[0] // 40, 2)]
-    numbers.append(data[0] - 40 * numbers[0])
+    if data[-1] & 0x80:
+        raise ValueError("a number that does not end")
+    numbers: list[int] = []
     value = 0
-    for byte in data[1:]:
+    for byte in data:
         value = value << 7 | byte & 0x7F
         if not byte & 0x80:
             numbers.append(value)
             value = 0
-    return ".".join(map(str, numbers))
+    # The first two are one.
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 
 
 def _text(element: _Element) -> str:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.targets import TARGETS, logins
+from fuzz.targets import TARGETS, certificates, jaas, logins
+from pybroker.config import jaas as lines
+from pybroker.security import certificates as reader
 from pybroker.security.scram import ScramServer
 
 each_target = pytest.mark.parametrize("target", TARGETS)
@@ -35,3 +37,23 @@ def test_somebody_who_gets_in_without_the_password_is_noticed(monkeypatch: pytes
     monkeypatch.setattr(ScramServer, "_final", lax)
     with pytest.raises(AssertionError, match="nobody showed the password"):
         logins(bytes((3, 0, 7, 0, 8, 40)))
+
+
+def test_a_name_that_passes_for_two_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_escaped", lambda text: text)
+    with pytest.raises(AssertionError):
+        certificates(list(TARGETS["certificates"].seeds())[-1])
+
+
+def test_a_part_of_a_name_that_is_read_as_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    dotted = reader._dotted
+    monkeypatch.setattr(reader, "_dotted", lambda data: dotted(data[:3]))
+    with pytest.raises(AssertionError):
+        certificates(list(TARGETS["certificates"].seeds())[-1])
+
+
+@pytest.mark.parametrize("unescaped", ["\\", '"', "\n"])
+def test_a_password_that_ends_its_quotes_is_noticed(unescaped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(lines._TO_BE_ESCAPED, ord(unescaped))
+    with pytest.raises((AssertionError, lines.JaasError)):
+        jaas(list(TARGETS["jaas"].seeds())[-1])
