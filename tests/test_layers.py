@@ -10,7 +10,15 @@ import pytest
 from tests.source_tree import BROKER, ROOT, WIRE, Import, imports, python_files, relative
 
 # Which part may import which others of the project, besides itself and what everybody may import.
-EVERYBODY_MAY_IMPORT = {"pybroker_protocol", "env", "config", "folded_log", "limits", "cluster_limits"}
+EVERYBODY_MAY_IMPORT = {
+    "pybroker_protocol",
+    "env",
+    "config",
+    "folded_log",
+    "limits",
+    "cluster_limits",
+    "storage_limits",
+}
 SERVICES = {"coordinators", "replication", "cluster", "telemetry", "quotas"}
 BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", "security", *SERVICES}
 ARROWS: dict[str, set[str]] = {
@@ -31,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "folded_log": set(),
     "limits": set(),
     "cluster_limits": set(),
+    "storage_limits": set(),
 }
 
 # Packages in which no file imports itself by way of others, not even for types.

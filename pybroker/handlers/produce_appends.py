@@ -3,8 +3,8 @@
 Owns: counting the appends that are not acknowledged yet, holding the request's bytes or copies of them until then, and
 what becomes of a request with acks=0.  Which batches may be appended is ``produce``'s and ``transactional_produce``'s.
 
-A request is held only for batches of more than ``limits.INLINE_WRITE_BYTES_MAX``; smaller ones are written, or copied,
-before the handler returns.
+A request is held only for batches of more than ``storage_limits.INLINE_WRITE_BYTES_MAX``; smaller ones are written, or
+copied, before the handler returns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext
 from pybroker.handlers.leader_hints import leader_hint
 from pybroker_protocol.errors import ErrorCode
@@ -73,7 +73,7 @@ class ProduceAppends:
         result = partition.append(records, self.required_acks, self.timeout_ms, self.api_version, written)
         if result is None:
             self.pending += 1
-            if len(records) > limits.INLINE_WRITE_BYTES_MAX:
+            if len(records) > storage_limits.INLINE_WRITE_BYTES_MAX:
                 self.needs_request = True
             else:
                 self.copied_bytes += len(records)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.replication.transaction_verification import (
     ProducerOfTransaction,
     TransactionOperation,
@@ -77,7 +77,7 @@ class TransactionalProduce:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
         produce = self._produce
         records_bytes = sum(len(records) for _, records, _ in self._places)
-        if records_bytes > limits.INLINE_WRITE_BYTES_MAX:
+        if records_bytes > storage_limits.INLINE_WRITE_BYTES_MAX:
             produce.held = ctx.connection.hold_request()
         else:
             produce.held = ctx.connection.hold_copy(records_bytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.net.dispatch import OFFSET_COMMIT_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Fronts:
             self._pause = _PAUSE
             self.current = front_of_commit(replier, ctx, api, request, response, frame)
             return self.current is not None
-        if self._framing.frame_bytes_max < 2 * limits.INLINE_WRITE_BYTES_MAX:
+        if self._framing.frame_bytes_max < 2 * storage_limits.INLINE_WRITE_BYTES_MAX:
             return False  # a front looks at no frame's length
         topics = response.responses
         if len(topics) == 1 and len(topics[0].partition_responses) == 1:
@@ -76,7 +76,7 @@ class Fronts:
         if (
             len(topics) == 1
             and len(topics[0].partition_data) == 1
-            and self._framing.frame_bytes_max >= 2 * limits.INLINE_WRITE_BYTES_MAX
+            and self._framing.frame_bytes_max >= 2 * storage_limits.INLINE_WRITE_BYTES_MAX
         ):
             from pybroker.net.produce_front import front_of_produce
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.handlers.context import Parked
 from pybroker.handlers.produce import append_run, response_of
 from pybroker.handlers.produce_appends import fill, name_leaders
@@ -183,7 +183,7 @@ class ProduceFront:
         frame_start, frame_start_bytes = self._frame_start, self._frame_start_bytes
         version, prefix = self._version, self._prefix
         flexible = self._flexible
-        batch_bytes_max = limits.INLINE_WRITE_BYTES_MAX
+        batch_bytes_max = storage_limits.INLINE_WRITE_BYTES_MAX
         last_start = end - frame_start_bytes - HEADER_BYTES
         for _ in range(limits.PRODUCE_RUN_REQUESTS):
             if pos > last_start:

@@ -13,7 +13,7 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.storage.files import os_file
 from pybroker.testing import Broker
@@ -22,7 +22,7 @@ from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 PATIENCE_S = 30
 VERSION = 9
-LARGE = limits.INLINE_WRITE_BYTES_MAX * 2
+LARGE = storage_limits.INLINE_WRITE_BYTES_MAX * 2
 TOPIC = "t"
 MISSING_PARTITION = 7
 
@@ -37,7 +37,7 @@ class WriterThread:
         pwrite = os_file.pwrite
 
         def slow_pwrite(fd: int, data: Any, position: int) -> int:
-            if len(data) > limits.INLINE_WRITE_BYTES_MAX:
+            if len(data) > storage_limits.INLINE_WRITE_BYTES_MAX:
                 self.begun.set()
                 assert self.go_on.wait(PATIENCE_S)
                 if self.error is not None:

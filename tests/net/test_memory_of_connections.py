@@ -11,7 +11,7 @@ from harness.batches import batch
 from harness.waiting import wait_until
 from harness.wire import Client
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.net.processor import Processor
 from pybroker.storage.files import os_file
@@ -80,7 +80,7 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
 
 
 @pytest.mark.parametrize("acks", [0, -1])
-@pytest.mark.parametrize("first_bytes", [1, 2 * limits.INLINE_WRITE_BYTES_MAX], ids=["small", "large"])
+@pytest.mark.parametrize("first_bytes", [1, 2 * storage_limits.INLINE_WRITE_BYTES_MAX], ids=["small", "large"])
 def test_produce_to_many_partitions_lets_go_of_its_bytes_once_they_are_stored(first_bytes: int, acks: int) -> None:
     request = produce_request("t", batch(bytes(first_bytes)), acks=acks)
     more = PartitionProduceData(index=0, records=batch(b"v"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
@@ -129,7 +129,7 @@ def test_acks_all_are_answered_when_the_high_watermark_has_passed_the_batch(lead
 
 
 def test_acks_all_of_a_batch_that_a_thread_has_written_wait_all_the_same(leader: Leader, follower: Follower) -> None:
-    large = batch(values=[bytes(2 * limits.INLINE_WRITE_BYTES_MAX)])
+    large = batch(values=[bytes(2 * storage_limits.INLINE_WRITE_BYTES_MAX)])
     assert leader.produce(data=large) is None
     leader.world.executor("writer").run()
     leader.rest()

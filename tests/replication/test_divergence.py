@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from pybroker import limits
+from pybroker import storage_limits
 from tests.replication.cluster import Cluster
 from tests.storage.batches import parse
 
@@ -174,7 +174,7 @@ def test_a_leader_that_is_deposed_with_large_batches_in_flight_follows_when_they
     cluster.settle()
     leader = cluster.brokers[1]
     writers = [each for name, each in cluster.world.executors.items() if "-writer-broker-1" in name]
-    large = bytes(2 * limits.INLINE_WRITE_BYTES_MAX)
+    large = bytes(2 * storage_limits.INLINE_WRITE_BYTES_MAX)
     results = [leader.produce(value=large) for _ in range(2)] + [leader.produce(acks=1, value=b"x")]
     writers = [each for name, each in cluster.world.executors.items() if "-writer-broker-1" in name]
     assert any(writer.jobs for writer in writers)
@@ -196,7 +196,7 @@ def test_a_leader_that_is_deposed_with_large_batches_in_flight_follows_when_they
 def test_a_leader_that_leads_again_goes_on_with_what_was_in_flight(cluster: Cluster) -> None:
     cluster.settle()
     leader = cluster.brokers[1]
-    large = bytes(2 * limits.INLINE_WRITE_BYTES_MAX)
+    large = bytes(2 * storage_limits.INLINE_WRITE_BYTES_MAX)
     waiting = leader.produce(value=large)
     cluster.elect(2, isr=(1, 2, 3))
     cluster.tell([1])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log import log_loader
@@ -148,7 +148,7 @@ def test_log_that_could_not_be_opened_by_an_unforeseen_error_is_opened_the_next_
 def test_no_log_is_opened_for_retention_after_the_stop(
     start: Start, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PARTITIONS_PER_TURN", 1)
+    monkeypatch.setattr(storage_limits, "PARTITIONS_PER_TURN", 1)
     first, _ = start()
     for index in range(4):
         Client(first.log(partition=index)).fill(1)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.log.append_run import append_run
 from pybroker.storage.log.log import Log
@@ -180,7 +180,9 @@ def test_run_ends_before_records_that_are_not_in_order(storage: Storage, attribu
     assert log.log_end_offset == 4
 
 
-@pytest.mark.parametrize("values", [[(b"k", b"")] * (limits.INLINE_DECODE_RECORDS_MAX + 1), [(b"k", bytes(70_000))]])
+@pytest.mark.parametrize(
+    "values", [[(b"k", b"")] * (storage_limits.INLINE_DECODE_RECORDS_MAX + 1), [(b"k", bytes(70_000))]]
+)
 def test_run_ends_before_what_a_thread_has_to_look_into(storage: Storage, values: list[Any]) -> None:
     log = storage.log(pybroker_validate_records=True, internal_segment_bytes=1 << 20)
     Client(log).send_now()

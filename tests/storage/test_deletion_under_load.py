@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.partition_places import PartitionPlaces
 from pybroker.storage.results import TopicPartition
@@ -78,7 +78,7 @@ def half_deleted(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os_file, "rename", slow_rename)
     storage.manager.delete("t", TOPIC_ID, PARTITIONS)
-    assert PARTITIONS - limits.DELETION_SLICE_MS <= len(left_of(storage)) < PARTITIONS
+    assert PARTITIONS - storage_limits.DELETION_SLICE_MS <= len(left_of(storage)) < PARTITIONS
     return storage
 
 
@@ -91,7 +91,7 @@ def test_partitions_of_a_deleted_topic_are_put_aside_in_slices(half_deleted: Sto
     while left_of(half_deleted):
         before = len(left_of(half_deleted))
         world.step()
-        assert before - len(left_of(half_deleted)) <= limits.DELETION_SLICE_MS
+        assert before - len(left_of(half_deleted)) <= storage_limits.DELETION_SLICE_MS
         turns += 1
         assert turns <= PARTITIONS
     world.advance(PARTITIONS)

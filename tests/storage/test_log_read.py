@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.files import segment_file as segment_module
 from pybroker.storage.log import log_reader
@@ -139,7 +139,7 @@ def test_cold_read_is_small_whatever_is_asked_so_that_nobody_waits_for_its_buffe
     log = storage.log(internal_segment_bytes=1 << 23)
     Client(log).fill(60, size=50_000)
     found = read_cold(world, log.read(0, 55 << 20, 60, True)).records
-    assert limits.COLD_READ_BYTES_MAX - 60_000 < len(found) <= limits.COLD_READ_BYTES_MAX
+    assert storage_limits.COLD_READ_BYTES_MAX - 60_000 < len(found) <= storage_limits.COLD_READ_BYTES_MAX
     rest = read_cold(world, log.read(len(parse(found)), 55 << 20, 60, True)).records
     assert parse(rest)[0][0] == len(parse(found))
 

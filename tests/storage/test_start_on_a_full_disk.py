@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.fake_env import FakeWorld
@@ -75,7 +75,7 @@ def test_start_on_a_full_disk_serves_reads_and_heals(
     for file in path.glob(f"t-0/{pattern}"):
         DAMAGES[damage](file)
     if not at_first_touch:
-        monkeypatch.setattr(limits, "RECOVERED_AT_FIRST_TOUCH_BYTES_MAX", 0)
+        monkeypatch.setattr(storage_limits, "RECOVERED_AT_FIRST_TOUCH_BYTES_MAX", 0)
     world = FakeWorld()
     disk.is_full = True
     storage = Storage(path, world)

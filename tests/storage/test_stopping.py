@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.dirs.log_dir import CLEAN_SHUTDOWN_FILE
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import RECOVERY_POINT_CHECKPOINT
@@ -78,7 +78,7 @@ class Syncs:
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Syncs:
     """The syncs, with three logs being many."""
-    monkeypatch.setattr(limits, "LOGS_SYNCED_ONE_BY_ONE_MAX", 2)
+    monkeypatch.setattr(storage_limits, "LOGS_SYNCED_ONE_BY_ONE_MAX", 2)
     return Syncs(monkeypatch, tmp_path / "data")
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from crc32c import crc32c
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.services import Services
@@ -29,8 +29,8 @@ from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 NOW = FakeWorld().clock.now
-LARGE = bytes(limits.BYTES_SEARCHED_PER_STEP)
-MANY = [b""] * (2 * limits.RECORDS_SEARCHED_PER_STEP)
+LARGE = bytes(storage_limits.BYTES_SEARCHED_PER_STEP)
+MANY = [b""] * (2 * storage_limits.RECORDS_SEARCHED_PER_STEP)
 # Batches of two timestamps each; the second record is the later one.
 HEAVY = pytest.mark.parametrize(
     "fields",

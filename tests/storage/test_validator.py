@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
@@ -215,8 +215,8 @@ def test_batch_that_the_codec_of_the_topic_makes_too_large_is_refused(
 @pytest.mark.parametrize(
     ("values", "codec"),
     [
-        ([(b"k", bytes(limits.INLINE_DECODE_BYTES_MAX))], 1),
-        ([(b"k", b"")] * (limits.INLINE_DECODE_RECORDS_MAX + 1), 0),
+        ([(b"k", bytes(storage_limits.INLINE_DECODE_BYTES_MAX))], 1),
+        ([(b"k", b"")] * (storage_limits.INLINE_DECODE_RECORDS_MAX + 1), 0),
     ],
     ids=["large once it is decompressed", "of many records"],
 )
@@ -225,7 +225,7 @@ def test_small_batch_that_takes_long_to_decode_is_decoded_in_the_thread(
 ) -> None:
     log = storage.log(cleanup_policy=frozenset({"compact"}), internal_segment_bytes=1 << 24)
     client = Client(log)
-    assert len(batch(values, attributes=codec)) < limits.INLINE_DECODE_BYTES_MAX
+    assert len(batch(values, attributes=codec)) < storage_limits.INLINE_DECODE_BYTES_MAX
     assert client.send(values=values, attributes=codec) is None
     assert client.send(values=[(b"k", b"behind it")]) is None
     world.run()
@@ -234,7 +234,7 @@ def test_small_batch_that_takes_long_to_decode_is_decoded_in_the_thread(
 
 def test_records_at_fault_of_a_large_batch_are_looked_for_in_the_thread(storage: Storage, world: FakeWorld) -> None:
     client = Client(storage.log(internal_segment_bytes=1 << 24))
-    values = [b"in time", bytes(limits.INLINE_DECODE_BYTES_MAX)]
+    values = [b"in time", bytes(storage_limits.INLINE_DECODE_BYTES_MAX)]
     assert client.send(values=values, timestamps=[NOW, NOW + 4_000_000]) is None
     world.run()
     (result,) = client.later

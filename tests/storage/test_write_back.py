@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage.files import os_file, segment_file
 from pybroker.storage.log import append_run
 from pybroker.storage.log.log import Log
+from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage

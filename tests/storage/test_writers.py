@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.env import WorkGivenUp
 from pybroker.storage.dirs.writers import Lane, Writers
 from tests.storage.batches import batch
@@ -19,7 +19,7 @@ from tests.storage.logs import Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
 LARGE = 200_000
-AHEAD = limits.WRITER_JOBS_AHEAD
+AHEAD = storage_limits.WRITER_JOBS_AHEAD
 
 
 def writers(world: FakeWorld) -> list[FakeExecutor]:
@@ -60,10 +60,10 @@ def test_thread_is_handed_no_more_than_it_needs_and_logs_take_turns(storage: Sto
     writers(world)[0].work()
     writers(world)[0].deliver()
     assert jobs(world) == [AHEAD]
-    others = [client(storage, partition) for partition in range(1, limits.WRITERS_PER_LOG_DIR)]
+    others = [client(storage, partition) for partition in range(1, storage_limits.WRITERS_PER_LOG_DIR)]
     for other in others:
         send(other, AHEAD)
-    assert jobs(world) == [AHEAD] * limits.WRITERS_PER_LOG_DIR
+    assert jobs(world) == [AHEAD] * storage_limits.WRITERS_PER_LOG_DIR
     late = client(storage, 99)
     send(late)
     for _ in range(2 + AHEAD):  # the greedy log's turn comes first, then that of the late one
@@ -113,7 +113,7 @@ def test_beside_small_appends_one_thread_makes_the_large_ones(storage: Storage, 
     assert jobs(world) == [3, 2]  # what the other has it finishes, and gets no more
     writers(world)[1].run()
     assert jobs(world) == [4, 0]
-    world.advance(limits.SMALL_APPENDS_REMEMBERED_MS)
+    world.advance(storage_limits.SMALL_APPENDS_REMEMBERED_MS)
     world.run()
     for sender in large:
         send(sender)
@@ -168,7 +168,7 @@ def test_stop_does_no_work_in_portions_that_has_not_begun(world: FakeWorld) -> N
         while True:
             yield
 
-    count = limits.WRITERS_PER_LOG_DIR * limits.WRITER_STEPS_AHEAD + 2
+    count = storage_limits.WRITERS_PER_LOG_DIR * storage_limits.WRITER_STEPS_AHEAD + 2
     for _ in range(count):
         threads.submit_steps(endless(), lambda _result, error: ends.append(error))
     threads.close()

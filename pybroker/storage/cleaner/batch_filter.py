@@ -14,10 +14,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from pybroker.config.schema import LONG_MAX
-from pybroker.limits import CLEANER_SLICE_RECORDS
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
 from pybroker.storage.cleaner.jobs import Progress
 from pybroker.storage.cleaner.offset_map import OffsetMap
+from pybroker.storage_limits import CLEANER_SLICE_RECORDS
 from pybroker_protocol.compression import compress, decompress
 from pybroker_protocol.record_columns import (
     RecordColumns,

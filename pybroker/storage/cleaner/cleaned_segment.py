@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pybroker.limits import CLEANER_SYNC_BYTES
 from pybroker.storage.cleaner.jobs import CleaningFailed, SourceSegment
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import (
@@ -30,6 +29,7 @@ from pybroker.storage.files.offset_index import OffsetIndex
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage.results import AbortedTransaction
+from pybroker.storage_limits import CLEANER_SYNC_BYTES
 from pybroker_protocol.records import CURRENT_MAGIC, HEADER, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, compute_crc
 
 # Positions in Kafka's offset index are int32.

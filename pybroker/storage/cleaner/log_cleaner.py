@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
 from pybroker.storage.cleaner.jobs import (
     CleanedGroup,
@@ -111,10 +111,10 @@ class LogCleaner:
         self._look(self._logs(), [], shut_too)
 
     def _look(self, logs: list[PartitionLog], found: list[LogToClean], shut_too: bool) -> None:
-        for log in logs[: limits.PARTITIONS_PER_TURN]:
+        for log in logs[: storage_limits.PARTITIONS_PER_TURN]:
             if log.config.compact and (log.opened is not None or shut_too):
                 found += self._examine(log)
-        rest = logs[limits.PARTITIONS_PER_TURN :]
+        rest = logs[storage_limits.PARTITIONS_PER_TURN :]
         if rest:
             self._timer = self._env.timers.call_soon(self._look, rest, found, shut_too)
             return
@@ -216,9 +216,11 @@ class LogCleaner:
             segment_bytes=config.segment_size_bytes,
             index_bytes_max=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
-            offset_map_bytes=min(map_bytes, limits.IN_PROCESS_CLEANER_MAP_BYTES) if small else map_bytes,
+            offset_map_bytes=min(map_bytes, storage_limits.IN_PROCESS_CLEANER_MAP_BYTES) if small else map_bytes,
             offset_map_load_factor=broker.get_float("log.cleaner.io.buffer.load.factor"),
-            io_buffer_bytes=min(buffer_bytes, limits.IN_PROCESS_CLEANER_BUFFER_BYTES) if small else buffer_bytes,
+            io_buffer_bytes=min(buffer_bytes, storage_limits.IN_PROCESS_CLEANER_BUFFER_BYTES)
+            if small
+            else buffer_bytes,
             bytes_per_second=self._bytes_per_second(),
             sync=log.directory.sync,
         )
@@ -251,7 +253,7 @@ class LogCleaner:
         """How long the thread rests, so that the broker has the interpreter, and the disk is not used too fast."""
         took_ms = self._env.clock.monotonic_ms() - round_.step_started_ms
         throttled_ms = 1000 * progress.bytes / self._bytes_per_second()
-        return max(limits.IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
+        return max(storage_limits.IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
 
     def _swap(self, round_: _RunningRound, group: CleanedGroup) -> bool:
         """Put a cleaned segment in its place; whether the round goes on."""

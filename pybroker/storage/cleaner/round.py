@@ -19,7 +19,6 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from pybroker.limits import CLEANED_GROUP_SEGMENTS_MAX, CLEANER_ROUND_RECORDS_MAX
 from pybroker.storage.cleaner.batch_filter import (
     PAUSE,
     BatchFilter,
@@ -45,6 +44,7 @@ from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, T
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage.results import AbortedTransaction
+from pybroker.storage_limits import CLEANED_GROUP_SEGMENTS_MAX, CLEANER_ROUND_RECORDS_MAX
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_columns import RecordColumns
 from pybroker_protocol.records import BatchHeader

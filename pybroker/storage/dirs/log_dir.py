@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage.dirs.lookup_turns import LookupTurns
 from pybroker.storage.dirs.writers import Writers
@@ -220,7 +220,7 @@ class LogDir:
             self._look_for_room_later()
 
     def _look_for_room_later(self) -> None:
-        interval_ms = limits.ROOM_CHECK_INTERVAL_MS
+        interval_ms = storage_limits.ROOM_CHECK_INTERVAL_MS
         self._room_timer = self._env.timers.call_later(interval_ms, self._look_for_room, self._refusals)
 
     def _look_for_room(self, refusals_before: int) -> None:

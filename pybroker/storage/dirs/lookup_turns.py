@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from pybroker import limits
+from pybroker import storage_limits
 
 
 class Lookup(Protocol):
@@ -77,7 +77,7 @@ class _Line:
         return list(self._waiting)
 
     def _hand_out(self) -> None:
-        while self._ready and len(self._under_way) < limits.LOOKUPS_AT_ONCE:
+        while self._ready and len(self._under_way) < storage_limits.LOOKUPS_AT_ONCE:
             log = next(iter(self._ready))
             del self._ready[log]
             waiting = self._waiting[log]

@@ -17,8 +17,8 @@ import os
 from collections.abc import Collection, Generator
 from pathlib import Path
 
-from pybroker.limits import MOVE_PIECE_BYTES
 from pybroker.storage.files import os_file
+from pybroker.storage_limits import MOVE_PIECE_BYTES
 
 
 class SourceFailed(Exception):

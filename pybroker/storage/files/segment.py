@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker.limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX
 from pybroker.storage.files import os_file
 from pybroker.storage.files.batch_walk import WALK, walk_from, walk_to_limit, walk_to_offset
 from pybroker.storage.files.file_names import (
@@ -30,6 +29,7 @@ from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.files.segment_scan import rebuild_indexes
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
+from pybroker.storage_limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX
 from pybroker_protocol.records import HEADER, HEADER_BYTES
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pybroker.limits import WARM_TAIL_BYTES, WRITE_BACK_BYTES
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, file_name
+from pybroker.storage_limits import WARM_TAIL_BYTES, WRITE_BACK_BYTES
 
 if TYPE_CHECKING:
     from mmap import mmap

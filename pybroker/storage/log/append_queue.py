@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pybroker.env import WorkGivenUp
-from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage.dirs.writers import Lane
 from pybroker.storage.files import os_file
+from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage.log.placing import patch_into, place, write_failed
 from pybroker.storage.rules.validator import AppendRules, Rejection, validate
+from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.records import (
     ATTRIBUTES,
     COMPRESSION_MASK,

@@ -13,7 +13,6 @@ Kafka: UnifiedLog.appendAsLeader.
 
 from __future__ import annotations
 
-from pybroker.limits import INLINE_WRITE_BYTES_MAX
 from pybroker.storage.log.append_queue import OnComplete, PendingAppend
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.log.log_state import LogState
@@ -21,6 +20,7 @@ from pybroker.storage.log.placing import place, verdict_on, write_failed
 from pybroker.storage.results import NONE, AppendResult
 from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
 from pybroker.storage.rules.validator import TIMESTAMP_TOO_LATE, Rejection, stamp_log_append_time, validate
+from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.records import (
     ATTRIBUTES,
     CONTROL_FLAG,

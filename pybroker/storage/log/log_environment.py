@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files.file_names import partition_dir_name
 from pybroker.storage.files.segment_cache import SegmentCache
 
@@ -91,7 +91,9 @@ class LogEnvironment:
 
     __slots__ = ("cleaner", "env", "now_ms", "segments", "settings")
 
-    def __init__(self, env: Env, settings: StorageSettings, segments_open_max: int = limits.SEGMENTS_OPEN_MAX) -> None:
+    def __init__(
+        self, env: Env, settings: StorageSettings, segments_open_max: int = storage_limits.SEGMENTS_OPEN_MAX
+    ) -> None:
         self.env = env
         self.now_ms = env.clock.now_ms
         self.settings = settings

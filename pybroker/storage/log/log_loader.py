@@ -13,7 +13,6 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from pybroker.config.schema import INT_MAX
-from pybroker.limits import PRODUCERS_TAIL_BYTES
 from pybroker.storage.files import os_file
 from pybroker.storage.files.directory_listing import segment_files
 from pybroker.storage.files.file_names import (
@@ -32,6 +31,7 @@ from pybroker.storage.log.unreplicated_transactions import unreplicated_transact
 from pybroker.storage.results import StorageError
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
+from pybroker.storage_limits import PRODUCERS_TAIL_BYTES
 from pybroker_protocol.records import (
     ATTRIBUTES,
     BASE_OFFSET,

@@ -14,7 +14,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.limits import COLD_BUFFER_BYTES_MAX, COLD_READ_BYTES_MAX, READ_AHEAD_BYTES
 from pybroker.storage.files import os_file
 from pybroker.storage.files.batch_walk import HeaderAt, walk_to_limit, walk_to_offset
 from pybroker.storage.log.cold_read import ColdRead
@@ -26,6 +25,7 @@ from pybroker.storage.results import (
     OFFSET_OUT_OF_RANGE,
     ReadResult,
 )
+from pybroker.storage_limits import COLD_BUFFER_BYTES_MAX, COLD_READ_BYTES_MAX, READ_AHEAD_BYTES
 from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD, end_offset_of
 
 if TYPE_CHECKING:

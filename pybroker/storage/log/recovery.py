@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pybroker.limits import RECOVERED_AT_FIRST_TOUCH_BYTES_MAX
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import PARTITION_METADATA
 from pybroker.storage.files.directory_listing import ListedSegment, segment_files
@@ -41,6 +40,7 @@ from pybroker.storage.log.producer_snapshot import SNAPSHOT_SUFFIX, delete_snaps
 from pybroker.storage.results import AbortedTransaction
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
+from pybroker.storage_limits import RECOVERED_AT_FIRST_TOUCH_BYTES_MAX
 from pybroker_protocol.records import BASE_OFFSET, LAST_OFFSET_DELTA, PARTITION_LEADER_EPOCH, PRODUCER_ID
 
 _HALF_WAY = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)

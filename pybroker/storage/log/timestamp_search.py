@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.log.retention import newest_timestamp
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
@@ -89,7 +89,7 @@ class _Looks:
     def are_over(self, segment: Segment) -> bool:
         """Whether one more look would be more than the loop has time for."""
         self._count += segment.max_timestamp < 0
-        return self._count > limits.SEGMENTS_LOOKED_AT_ONCE
+        return self._count > storage_limits.SEGMENTS_LOOKED_AT_ONCE
 
 
 def _segments_from(log: LogState, offset: int) -> Iterator[Segment]:
@@ -120,7 +120,7 @@ def _begin(log: LogState, segment: Segment, timestamp: int, start_offset: int, g
         found: TimestampOffset | None = end.value[0]
         return found
     segment.expose(segment.size)
-    return TimestampLookup(log, search, records > limits.ORDINARY_BATCH_RECORDS_MAX, go_on)
+    return TimestampLookup(log, search, records > storage_limits.ORDINARY_BATCH_RECORDS_MAX, go_on)
 
 
 def _search(view: memoryview, position: int, end: int, timestamp: int, start_offset: int) -> Search:
@@ -137,7 +137,7 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
             break
         next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         if header[MAX_TIMESTAMP] >= timestamp and next_offset > start_offset:
-            if has_paused and header[RECORDS_COUNT] > limits.ORDINARY_BATCH_RECORDS_MAX:
+            if has_paused and header[RECORDS_COUNT] > storage_limits.ORDINARY_BATCH_RECORDS_MAX:
                 break  # whose turn it is depends on that: the search begins anew
             found = yield from _find_in(view[position:next_position], timestamp, start_offset)
             if found is not None:
@@ -146,7 +146,7 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
             has_paused = True
         position, offset = next_position, max(next_offset, start_offset)
         walked += 1
-        if not walked % limits.BATCHES_WALKED_PER_STEP:
+        if not walked % storage_limits.BATCHES_WALKED_PER_STEP:
             yield 0
             has_paused = True
     return None, offset
@@ -154,7 +154,7 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
 
 def _find_in(batch: memoryview, timestamp: int, start_offset: int) -> Generator[int, None, FoundRecord | None]:
     search = first_record_since(
-        batch, timestamp, start_offset, limits.RECORDS_SEARCHED_PER_STEP, limits.BYTES_SEARCHED_PER_STEP
+        batch, timestamp, start_offset, storage_limits.RECORDS_SEARCHED_PER_STEP, storage_limits.BYTES_SEARCHED_PER_STEP
     )
     try:
         return (yield from search)

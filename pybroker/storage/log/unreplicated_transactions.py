@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.limits import UNREPLICATED_TRANSACTIONS_BYTES
 from pybroker.storage.files.stored_headers import stored_headers
+from pybroker.storage_limits import UNREPLICATED_TRANSACTIONS_BYTES
 from pybroker_protocol.records import (
     ATTRIBUTES,
     BASE_OFFSET,

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.log.partition_log import open_logs
 from pybroker.storage.manager.log_dir_state import online
 
@@ -60,7 +60,7 @@ class Housekeeping:
         """Begin with all tasks, each after its interval."""
         settings = self._environment.settings
         self._every("retention", settings.log_retention_check_interval_ms, self.check_retention)
-        self._every("flush", limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
+        self._every("flush", storage_limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
         self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_offsets)
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", interval_ms, self.checkpoint_high_watermarks)
@@ -87,12 +87,12 @@ class Housekeeping:
         """Do the work for all partitions, a few per turn of the loop; none once the logs are closed."""
         if self._stopped:
             return  # several tasks may be at it, and ``stop`` cancels the one that was last
-        for key in keys[: limits.PARTITIONS_PER_TURN]:
+        for key in keys[: storage_limits.PARTITIONS_PER_TURN]:
             try:
                 work(key)
             except Exception:
                 logger.exception("The housekeeping of %s-%d failed", *key)
-        rest = keys[limits.PARTITIONS_PER_TURN :]
+        rest = keys[storage_limits.PARTITIONS_PER_TURN :]
         if rest:
             self._timers["slice"] = self._timers_port.call_soon(self._in_slices, rest, work)
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.files.directory_listing import segment_files
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
@@ -127,7 +127,7 @@ class LogDirsDescription:
 
     def _look(self, state: LogDirState, described: LogDirDescription, keys: list[TopicPartition]) -> None:
         """Let the reader thread look at the next of the partitions."""
-        some = keys[: limits.PARTITIONS_DESCRIBED_AT_ONCE]
+        some = keys[: storage_limits.PARTITIONS_DESCRIBED_AT_ONCE]
         paths = [None if self._open_log(key) else state.path_of(key) for key in some]
         self._jobs[state] = state.directory.reader.submit(
             partial(_sizes, state.directory.path, paths), partial(self._seen, state, described, keys)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.storage.dirs.log_dir import LogDir
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.files.checkpoints import MetaProperties
@@ -64,7 +64,9 @@ class LogManager:
         self._config = config
         self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
         settings = StorageSettings.of(config)
-        open_max = min(limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2)
+        open_max = min(
+            storage_limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
+        )
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
         self._states = [LogDirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
@@ -300,7 +302,7 @@ class LogManager:
             self._delete_some()
 
     def _delete_some(self) -> None:
-        slice_end_ms = self._env.clock.monotonic_ms() + limits.DELETION_SLICE_MS
+        slice_end_ms = self._env.clock.monotonic_ms() + storage_limits.DELETION_SLICE_MS
         while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
             self._delete_doomed(*self._doomed.popitem(last=False)[0])
         if self._doomed:
@@ -465,7 +467,7 @@ class LogManager:
         untouched = {key: offset for key, offset in state.unsynced_since.items() if key not in open_keys}
         unsynced = sum(log.recovery_point < log.log_end_offset for _, log in logs) + len(untouched)
         # One sync of the whole file system costs as much as that of some dozen logs, each of which syncs five files.
-        at_once = directory.sync and unsynced > limits.LOGS_SYNCED_ONE_BY_ONE_MAX
+        at_once = directory.sync and unsynced > storage_limits.LOGS_SYNCED_ONE_BY_ONE_MAX
         at_once = at_once and os_file.can_sync_file_system(directory.path)
         for key, log in logs:
             log.close_cleanly(directory.sync and not at_once)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.log_dir_state import online
 from pybroker.storage.manager.move_names import (
@@ -173,7 +173,7 @@ class PartitionPlaces:
         """
         self._preferred.pop(key, None)
         self._preferred[key] = state
-        if len(self._preferred) > limits.PREFERRED_LOG_DIRS_MAX:
+        if len(self._preferred) > storage_limits.PREFERRED_LOG_DIRS_MAX:
             del self._preferred[next(iter(self._preferred))]
 
     def move(self, key: TopicPartition, state: LogDirState) -> None:

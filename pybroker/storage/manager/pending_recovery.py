@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import LOG_SUFFIX
 from pybroker.storage.results import StorageError, TopicPartition
@@ -54,7 +54,7 @@ class PendingRecovery:
         settings = self._environment.settings
         all_at_once = settings.fsync_before_ack and settings.sync
         for key in keys:
-            if all_at_once or _data_bytes(self._state.path_of(key)) > limits.RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
+            if all_at_once or _data_bytes(self._state.path_of(key)) > storage_limits.RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
                 self._recover(key)
             else:
                 self._waiting[key] = None
@@ -84,14 +84,14 @@ class PendingRecovery:
     def _go_on_later(self) -> None:
         self.cancel()
         if self._waiting:
-            self._timer = self._environment.env.timers.call_later(limits.RECOVERY_PAUSE_MS, self._recover_some)
+            self._timer = self._environment.env.timers.call_later(storage_limits.RECOVERY_PAUSE_MS, self._recover_some)
 
     def _recover_some(self) -> None:
         """Recover some partitions that nobody asked for yet."""
         clock, directory = self._environment.env.clock, self._state.directory
-        until_ms = clock.monotonic_ms() + limits.RECOVERY_SLICE_MS
+        until_ms = clock.monotonic_ms() + storage_limits.RECOVERY_SLICE_MS
         self._timer = None
-        for _ in range(limits.RECOVERY_SLICE_PARTITIONS):
+        for _ in range(storage_limits.RECOVERY_SLICE_PARTITIONS):
             if directory.offline or not self._waiting or clock.monotonic_ms() >= until_ms:
                 break
             key = next(iter(self._waiting))

@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.env import WorkGivenUp
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import PARTITION_METADATA
@@ -170,7 +170,7 @@ class ReplicaMove:
             return
         log = self.log.open()
         if log.refuses or not self._mover.stop_cleaning(self.log):
-            self._again(limits.MOVE_RETRY_MS)
+            self._again(storage_limits.MOVE_RETRY_MS)
             return
         if not log.on_disk:
             self._move_unwritten()
@@ -346,7 +346,7 @@ class ReplicaMove:
 
     def _could_not_take_place(self, error: OSError) -> None:
         if os_file.is_passing(error) and not self._closing:
-            self._timer = self._env.timers.call_later(limits.MOVE_COMMIT_RETRY_MS, self._take_place)
+            self._timer = self._env.timers.call_later(storage_limits.MOVE_COMMIT_RETRY_MS, self._take_place)
             return
         self.log.go_offline()  # it lies in the target, which the next start sees
         if not self._closing:
@@ -426,7 +426,7 @@ class ReplicaMove:
             self._end()
         elif isinstance(error, SourceCut):
             self._let_go()
-            self._again(limits.MOVE_RETRY_MS)
+            self._again(storage_limits.MOVE_RETRY_MS)
         elif isinstance(error, SourceFailed):
             self._source_failed(error.__cause__ or error)
         else:
@@ -436,7 +436,7 @@ class ReplicaMove:
         if os_file.is_passing(error):
             self.source.directory.refused_for_room(error)
             self._let_go()
-            self._again(limits.MOVE_RETRY_MS)
+            self._again(storage_limits.MOVE_RETRY_MS)
         else:
             self._end()
             self.source.directory.fail(error, f"moving {self.log.path}")
@@ -445,7 +445,7 @@ class ReplicaMove:
         if os_file.is_passing(error):
             self.target.directory.refused_for_room(error)
             self._let_go()
-            self._again(limits.MOVE_RETRY_MS)
+            self._again(storage_limits.MOVE_RETRY_MS)
         else:
             self._end()
             self.target.directory.fail(error, f"moving {self.log.path} to {self.path}")

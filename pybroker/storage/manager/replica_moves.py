@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import limits
+from pybroker import limits, storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.log_dir_state import online
 from pybroker.storage.manager.move_names import InterruptedMoves, doom, future_dir_name, moved_path
@@ -108,7 +108,7 @@ class ReplicaMoves:
             self._look_for_logs(open_log)
 
         if self._found and not self._closed:
-            self._timer = self._env.timers.call_later(limits.MOVE_RETRY_MS, look)
+            self._timer = self._env.timers.call_later(storage_limits.MOVE_RETRY_MS, look)
 
     def on_opened(self, log: PartitionLog) -> None:
         """A log came into use: its move goes on, if it has one, after this turn of the loop."""
@@ -258,12 +258,12 @@ class ReplicaMoves:
 
     def step_bytes(self) -> int:
         """See ``Mover``."""
-        throttled = self._config.get_int(THROTTLE) // limits.MOVE_STEPS_PER_SECOND_THROTTLED
-        return max(min(throttled, limits.MOVE_STEP_BYTES), 1)
+        throttled = self._config.get_int(THROTTLE) // storage_limits.MOVE_STEPS_PER_SECOND_THROTTLED
+        return max(min(throttled, storage_limits.MOVE_STEP_BYTES), 1)
 
     def tail_bytes(self) -> int:
         """See ``Mover``."""
-        return min(self._config.get_int(THROTTLE), limits.MOVE_TAIL_BYTES_MAX)
+        return min(self._config.get_int(THROTTLE), storage_limits.MOVE_TAIL_BYTES_MAX)
 
     def pause_ms(self, copied_bytes: int) -> float:
         """See ``Mover``: all moves together are within the throttle."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker import limits
+from pybroker import storage_limits
 from pybroker.storage.results import (
     DUPLICATE_SEQUENCE_NUMBER,
     INVALID_PRODUCER_EPOCH,
@@ -159,7 +159,7 @@ class ProducerStateManager:
         """
         if producer_id in self.producers:
             return
-        while len(self._begin_at) >= limits.UNWRITTEN_PRODUCERS_MAX:
+        while len(self._begin_at) >= storage_limits.UNWRITTEN_PRODUCERS_MAX:
             del self._begin_at[next(iter(self._begin_at))]
         self._begin_at[producer_id] = (producer_epoch, base_sequence)
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from pybroker.limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX, RECORD_ERRORS_MAX
 from pybroker.storage.results import INVALID_RECORD, INVALID_TIMESTAMP
 from pybroker.storage.rules.validator import AppendRules, Rejection, too_large
+from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX, RECORD_ERRORS_MAX
 from pybroker_protocol.compression import (
     DECOMPRESSED_BYTES_MAX,
     PIECE_BYTES,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.limits import CLEANER_SLICE_RECORDS
 from pybroker.storage.cleaner import round as cleaner_round
 from pybroker.storage.cleaner.jobs import Progress, RoundEnd
 from pybroker.storage.cleaner.round import Round
+from pybroker.storage_limits import CLEANER_SLICE_RECORDS
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD, read_batch_header, set_crc
