@@ -1,7 +1,8 @@
 """Every setting of a broker, once: Kafka 4.3.1's own, then the few that are pybroker's.
 
-Owns: names, types, defaults, bounds, importance, update modes, and whether pybroker reads them.  Owns no
-documentation (``documentation``, loaded when a client asks for it) and no value (``broker``).
+Owns: names, types, defaults, bounds, importance, update modes, and whether pybroker reads them; of security they stand
+in ``security_settings``.  Owns no documentation (``documentation``, loaded when a client asks for it) and no value
+(``broker``).
 
 A row is (name, type, default, bounds, importance, mode, flags).  Modes: FIXED is read-only, BROKER may change per
 broker, CLUSTER per broker and for all.  Flags: USED is read by pybroker, IDLE is accepted and means nothing here.
@@ -14,6 +15,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from pybroker.config.bounds import (
+    ANY_LIST,
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    GZIP_LEVEL,
+    NATURAL,
+    POSITIVE,
+    TIMESTAMP_TYPES,
+)
 from pybroker.config.connections import OverridesForm
 from pybroker.config.schema import (
     BOOLEAN,
@@ -44,27 +54,18 @@ from pybroker.config.schema import (
     OneOf,
     OneOfAnyCase,
     Range,
-    RangeOr,
     Setting,
     table,
 )
+from pybroker.config.security_settings import SECURITY_ROWS
 
 # --- Bounds that several rows share ----------------------------------------------------------------------------------
-POSITIVE: Final = Range(1)
-NATURAL: Final = Range(0)
 NON_EMPTY: Final = NonEmpty()
-ANY_LIST: Final = ListOf()
 NON_EMPTY_LIST: Final = ListOf(empty_allowed=False)
-COMPRESSION_TYPES: Final = OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-GZIP_LEVEL: Final = RangeOr(1, 9, -1)
-CLEANUP_POLICIES: Final = ListOf("compact", "delete")
-TIMESTAMP_TYPES: Final = OneOf("CreateTime", "LogAppendTime")
 GROUP_PROTOCOLS: Final = ListOf("consumer", "classic", "share", "streams", empty_allowed=False)
 PROCESS_ROLES: Final = ListOf("broker", "controller", empty_allowed=False)
 MIGRATION_POLICIES: Final = OneOfAnyCase("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 SECURITY_PROTOCOLS: Final = OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SSL_CLIENT_AUTH: Final = OneOf("required", "requested", "none")
-JWT_ALGORITHMS: Final = OneOfAnyCase("ES256", "RS256")
 QUORUM_VOTERS: Final = ListMatching(r"[0-9]+@.+:[0-9]+", "non-empty list", "entries have the form {id}@{host}:{port}")
 OVERRIDES: Final = OverridesForm()
 _METADATA_FORMS: Final = "sqlite:///path or zookeeper://host:port,.../chroot"
@@ -78,9 +79,6 @@ REMOTE_LOG_METADATA_MANAGER: Final = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
 SHARE_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStatePersister"
-PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
-JWT_RETRIEVER: Final = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
-JWT_VALIDATOR: Final = "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
 
 # fmt: off
 _ROWS: Final = (
@@ -383,87 +381,6 @@ _ROWS: Final = (
     ("alter.log.dirs.replication.quota.window.size.seconds", INT,   1,    POSITIVE, LOW, FIXED, IDLE),
     ("controller.quota.window.size.seconds",                 INT,   1,    POSITIVE, LOW, FIXED, USED),
     ("client.quota.callback.class",                          CLASS, None, None,     LOW, FIXED, IDLE),
-    # --- Security: general and TLS ---------------------------------------------------------------------------------
-    ("connections.max.reauth.ms",             LONG,     0,         None,     MEDIUM, FIXED,  USED),
-    ("sasl.server.max.receive.size",          INT,      524_288,   None,     MEDIUM, FIXED,  USED),
-    ("security.providers",                    STRING,   None,      None,     LOW,    FIXED,  IDLE),
-    ("principal.builder.class",               CLASS,    PRINCIPAL_BUILDER, None,     MEDIUM, BROKER, IDLE),
-    ("ssl.client.auth",                       STRING,   "none",    SSL_CLIENT_AUTH, MEDIUM, BROKER, USED),
-    ("ssl.principal.mapping.rules",           STRING,   "DEFAULT", None,     LOW,    FIXED,  USED),
-    ("ssl.allow.dn.changes",                  BOOLEAN,  False,     None,     LOW,    FIXED,  USED),
-    ("ssl.allow.san.changes",                 BOOLEAN,  False,     None,     LOW,    FIXED,  IDLE),
-    ("ssl.protocol",                          STRING,   "TLSv1.3", None,     MEDIUM, BROKER, USED),
-    ("ssl.provider",                          STRING,   None,      None,     MEDIUM, BROKER, IDLE),
-    ("ssl.enabled.protocols",                 LIST,     ("TLSv1.2", "TLSv1.3"), ANY_LIST, MEDIUM, BROKER, USED),
-    ("ssl.keystore.type",                     STRING,   "JKS",     None,     MEDIUM, BROKER, USED),
-    ("ssl.keystore.location",                 STRING,   None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.keystore.password",                 PASSWORD, None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.key.password",                      PASSWORD, None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.keystore.key",                      PASSWORD, None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.keystore.certificate.chain",        PASSWORD, None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.truststore.type",                   STRING,   "JKS",     None,     MEDIUM, BROKER, USED),
-    ("ssl.truststore.location",               STRING,   None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.truststore.password",               PASSWORD, None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.truststore.certificates",           PASSWORD, None,      None,     MEDIUM, BROKER, USED),
-    ("ssl.keymanager.algorithm",              STRING,   "SunX509", None,     MEDIUM, BROKER, IDLE),
-    ("ssl.trustmanager.algorithm",            STRING,   "PKIX",    None,     MEDIUM, BROKER, IDLE),
-    ("ssl.endpoint.identification.algorithm", STRING,   "https",   None,     LOW,    BROKER, USED),
-    ("ssl.secure.random.implementation",      STRING,   None,      None,     LOW,    BROKER, IDLE),
-    ("ssl.cipher.suites",                     LIST,     (),        ANY_LIST, MEDIUM, BROKER, USED),
-    ("ssl.engine.factory.class",              CLASS,    None,      None,     LOW,    BROKER, IDLE),
-    # --- Security: SASL --------------------------------------------------------------------------------------------
-    ("sasl.mechanism.inter.broker.protocol",                STRING,   "GSSAPI",      None,     MEDIUM, BROKER, IDLE),
-    ("sasl.enabled.mechanisms",                             LIST,     ("GSSAPI",),   ANY_LIST, MEDIUM, BROKER, USED),
-    ("sasl.server.callback.handler.class",                  CLASS,    None,          None,     MEDIUM, FIXED,  USED),
-    ("sasl.kerberos.principal.to.local.rules",              LIST,     ("DEFAULT",),  ANY_LIST, MEDIUM, BROKER, IDLE),
-    ("sasl.jaas.config",                                    PASSWORD, None,          None,     MEDIUM, BROKER, USED),
-    ("sasl.client.callback.handler.class",                  CLASS,    None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.login.class",                                    CLASS,    None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.login.callback.handler.class",                   CLASS,    None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.kerberos.service.name",                          STRING,   None,          None,     MEDIUM, BROKER, IDLE),
-    ("sasl.kerberos.kinit.cmd",                             STRING,   "/usr/bin/kinit", None,     MEDIUM, BROKER, IDLE),
-    ("sasl.kerberos.ticket.renew.window.factor",            DOUBLE,   0.8,           None,     MEDIUM, BROKER, IDLE),
-    ("sasl.kerberos.ticket.renew.jitter",                   DOUBLE,   0.05,          None,     MEDIUM, BROKER, IDLE),
-    ("sasl.kerberos.min.time.before.relogin",               LONG,     60_000,        None,     MEDIUM, BROKER, IDLE),
-    ("sasl.login.refresh.window.factor",                    DOUBLE,   0.8,           None,     MEDIUM, BROKER, IDLE),
-    ("sasl.login.refresh.window.jitter",                    DOUBLE,   0.05,          None,     MEDIUM, BROKER, IDLE),
-    ("sasl.login.refresh.min.period.seconds",               SHORT,    60,            None,     MEDIUM, BROKER, IDLE),
-    ("sasl.login.refresh.buffer.seconds",                   SHORT,    300,           None,     MEDIUM, BROKER, IDLE),
-    ("sasl.login.connect.timeout.ms",                       INT,      None,          None,     LOW,    FIXED,  USED),
-    ("sasl.login.read.timeout.ms",                          INT,      None,          None,     LOW,    FIXED,  USED),
-    ("sasl.login.retry.backoff.max.ms",                     LONG,     10_000,        None,     LOW,    FIXED,  IDLE),
-    ("sasl.login.retry.backoff.ms",                         LONG,     100,           None,     LOW,    FIXED,  IDLE),
-    ("sasl.oauthbearer.jwt.retriever.class",                CLASS,    JWT_RETRIEVER, None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.jwt.validator.class",                CLASS,    JWT_VALIDATOR, None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.scope",                              STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.client.credentials.client.id",       STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.client.credentials.client.secret",   PASSWORD, None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", JWT_ALGORITHMS, MEDIUM, FIXED, IDLE),
-    ("sasl.oauthbearer.assertion.claim.aud",                STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, Range(0, 86_400), LOW, FIXED, IDLE),
-    ("sasl.oauthbearer.assertion.claim.iss",                STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.claim.jti.include",        BOOLEAN,  False,         None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, Range(0, 3600), LOW, FIXED, IDLE),
-    ("sasl.oauthbearer.assertion.claim.sub",                STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.file",                     STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.private.key.file",         STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.private.key.passphrase",   PASSWORD, None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.assertion.template.file",            STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.scope.claim.name",                   STRING,   "scope",       None,     LOW,    FIXED,  USED),
-    ("sasl.oauthbearer.sub.claim.name",                     STRING,   "sub",         None,     LOW,    FIXED,  USED),
-    ("sasl.oauthbearer.token.endpoint.url",                 STRING,   None,          None,     MEDIUM, FIXED,  IDLE),
-    ("sasl.oauthbearer.jwks.endpoint.url",                  STRING,   None,          None,     MEDIUM, FIXED,  USED),
-    ("sasl.oauthbearer.jwks.endpoint.refresh.ms",           LONG,     3_600_000,     None,     LOW,    FIXED,  USED),
-    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",     LONG,     100,           None,     LOW,    FIXED,  USED),
-    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG,     10_000,        None,     LOW,    FIXED,  USED),
-    ("sasl.oauthbearer.clock.skew.seconds",                 INT,      30,            None,     LOW,    FIXED,  USED),
-    ("sasl.oauthbearer.expected.audience",                  LIST,     (),            ANY_LIST, HIGH,   FIXED,  USED),
-    ("sasl.oauthbearer.expected.issuer",                    STRING,   None,          None,     HIGH,   FIXED,  USED),
-    # --- Security: delegation tokens -------------------------------------------------------------------------------
-    ("delegation.token.secret.key",               PASSWORD, None,        None,     MEDIUM, FIXED, USED),
-    ("delegation.token.max.lifetime.ms",          LONG,     604_800_000, POSITIVE, MEDIUM, FIXED, USED),
-    ("delegation.token.expiry.time.ms",           LONG,     86_400_000,  POSITIVE, MEDIUM, FIXED, USED),
-    ("delegation.token.expiry.check.interval.ms", LONG,     3_600_000,   POSITIVE, LOW,    FIXED, USED),
 )
 
 # Settings that exist only as dynamic ones (DynamicConfig.Broker): refused in a file, described only where they are set.
@@ -493,6 +410,6 @@ REQUIRED_BY_KAFKA: Final[dict[str, str]] = {
     "controller.listener.names": "CONTROLLER",
 }
 
-KAFKA_BROKER_SETTINGS: Final[dict[str, Setting]] = table(_ROWS)
+KAFKA_BROKER_SETTINGS: Final[dict[str, Setting]] = table((*_ROWS, *SECURITY_ROWS))
 DYNAMIC_ONLY_SETTINGS: Final[dict[str, Setting]] = table(_DYNAMIC_ONLY_ROWS)
 BROKER_SETTINGS: Final[dict[str, Setting]] = KAFKA_BROKER_SETTINGS | table(_OWN_ROWS)

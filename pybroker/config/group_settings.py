@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.config.broker_settings import ANY_LIST, NATURAL, POSITIVE
+from pybroker.config.bounds import ANY_LIST, NATURAL, POSITIVE
 from pybroker.config.schema import (
     BOOLEAN,
     IDLE,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.config.broker_settings import (
+from pybroker.config.bounds import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
     GZIP_LEVEL,

@@ -20,6 +20,8 @@ MENTIONING = {
     "log_config.py",
     "names.py",
     "rules.py",
+    "security_documentation.py",
+    "security_settings.py",
     "topic_settings.py",
 }
 

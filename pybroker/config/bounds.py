@@ -1,0 +1,19 @@
+"""What several rows of the tables of settings may be: ranges, choices and forms that they share.
+
+Owns: these values, and Kafka's words for them.  Owns no row (``broker_settings`` and its neighbours), and no bound that
+one table alone has.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pybroker.config.schema import ListOf, OneOf, Range, RangeOr
+
+POSITIVE: Final = Range(1)
+NATURAL: Final = Range(0)
+ANY_LIST: Final = ListOf()
+COMPRESSION_TYPES: Final = OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+GZIP_LEVEL: Final = RangeOr(1, 9, -1)
+CLEANUP_POLICIES: Final = ListOf("compact", "delete")
+TIMESTAMP_TYPES: Final = OneOf("CreateTime", "LogAppendTime")
