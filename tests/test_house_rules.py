@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.source_tree import BROKER, ROOT, WIRE, parsed, python_files, relative
 
 FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
 
 PARTS_THAT_PRINT = ("pybroker/cli/", "pybroker/pipeline/")
 FOLDERS_WITH_DOCSTRINGS = (BROKER, WIRE, ROOT / "tests", ROOT / "compat-tests", ROOT / "bench", ROOT / "scripts")
@@ -33,6 +34,12 @@ def test_functions_are_short() -> None:
         for name, lines in functions(path)
         if lines > FUNCTION_LINES_MAX
     ]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_files_of_the_broker_are_short() -> None:
+    lines = {relative(path): len(path.read_text().splitlines()) for path in python_files(BROKER, WIRE)}
+    too_long = [f"{path}: {count} lines" for path, count in lines.items() if count > FILE_LINES_MAX]
     assert not too_long, "\n".join(too_long)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 from harness.machine import machine, now_text
@@ -45,13 +46,14 @@ def fuzz(target: str, seconds: int) -> Outcome:
     command = [sys.executable, "-m", "fuzz.engine", target, str(corpus), f"-max_total_time={seconds}"]
     options = ["-print_final_stats=1", f"-timeout={INPUT_S_MAX}", f"-artifact_prefix={CORPORA}/{target}-"]
     bounds = [f"-max_len={INPUT_BYTES_MAX}", f"-rss_limit_mb={RSS_MB_MAX}"]
+    begun = monotonic()
     run = subprocess.run([*command, *options, *bounds], capture_output=True, text=True, errors="replace", check=False)
     covered = re.findall(r"cov: (\d+) ", run.stderr)
     inputs = re.search(r"stat::number_of_executed_units:\s+(\d+)", run.stderr)
     failure = None if run.returncode == 0 else "\n".join(run.stderr.splitlines()[-40:])
     return Outcome(
         target,
-        seconds,
+        round(monotonic() - begun),
         int(inputs[1]) if inputs else 0,
         int(covered[-1]) if covered else 0,
         sum(1 for _ in corpus.iterdir()),

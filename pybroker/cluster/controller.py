@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Final
 
 from pybroker.cluster.decisions import eligible_replicas
-from pybroker.cluster.decisions.acls import create_acls, delete_acls
 from pybroker.cluster.decisions.brokers import (
     FoundReplicas,
     assign_replicas,
@@ -34,12 +33,10 @@ from pybroker.cluster.decisions.elections import WantedElections, balance_leader
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
-from pybroker.cluster.decisions.scram import alter_scram_credentials
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
-from pybroker.cluster.image import BrokerRegistration, ImageBuilder, ScramKey
+from pybroker.cluster.image import BrokerRegistration, ImageBuilder
 from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.operations import (
-    AclDeletion,
     Allows,
     Assignments,
     FeatureUpdate,
@@ -55,7 +52,6 @@ from pybroker.cluster.operations import (
     QuotaAlteration,
     QuotaResult,
     Registration,
-    ScramUpsertion,
     TopicCreation,
     TopicDeletion,
     anything,
@@ -66,7 +62,6 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION, ConfigChange
 from pybroker.env import Env
-from pybroker.security.acls import Acl, AclFilter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, uuid_text
 
@@ -303,7 +298,7 @@ class Controller:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Grow topics; one answer per name."""
-        refuse = _refuse_named([topic.name for topic in topics])
+        refuse = refuse_named([topic.name for topic in topics])
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[NamedResult]]:
             return create_partitions(builder, topics, self._env.random, allows)
@@ -377,20 +372,6 @@ class Controller:
 
         self.submit(decide, refuse, done, validate_only=validate_only)
 
-    def alter_scram_credentials(
-        self,
-        deletions: Sequence[ScramKey],
-        upsertions: Sequence[ScramUpsertion],
-        done: Callable[[list[NamedResult]], None],
-    ) -> None:
-        """Delete and set what is known of users' passwords; one answer per user."""
-        users = dict.fromkeys((*(user for _, user in deletions), *(upsertion.user for upsertion in upsertions)))
-
-        def decide(builder: ImageBuilder) -> list[NamedResult]:
-            return alter_scram_credentials(builder, deletions, upsertions)
-
-        self.submit(decide, _refuse_named(list(users)), done, timeout_ms=REQUEST_TIMEOUT_MS)
-
     def alter_client_quotas(
         self,
         alterations: Sequence[QuotaAlteration],
@@ -414,34 +395,12 @@ class Controller:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Finalize feature levels: all of them or, when one is refused, none; then that refusal is the only answer."""
-        refuse = _refuse_named([update.name for update in updates])
+        refuse = refuse_named([update.name for update in updates])
 
         def decide(builder: ImageBuilder) -> list[NamedResult]:
             return update_features(builder, updates, self._static_min_insync_replicas())
 
         self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
-
-    def create_acls(self, acls: Sequence[Acl], done: Callable[[list[Outcome]], None]) -> None:
-        """Add ACLs; one answer each, in the order asked."""
-
-        def refuse(code: int, message: str | None) -> list[Outcome]:
-            return [Outcome(code, message)] * len(acls)
-
-        def decide(builder: ImageBuilder) -> Generator[None, None, list[Outcome]]:
-            return create_acls(builder, acls)
-
-        self.submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
-
-    def delete_acls(self, filters: Sequence[AclFilter], done: Callable[[list[AclDeletion]], None]) -> None:
-        """Remove the ACLs that the filters match; one answer each, in the order asked."""
-
-        def refuse(code: int, message: str | None) -> list[AclDeletion]:
-            return [AclDeletion((), code, message)] * len(filters)
-
-        def decide(builder: ImageBuilder) -> Generator[None, None, list[AclDeletion]]:
-            return delete_acls(builder, filters)
-
-        self.submit(decide, refuse, done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def _elect_uncleanly(self, builder: ImageBuilder) -> Generator[None, None, None]:
         return elect_uncleanly(builder, self._config.get_bool(UNCLEAN_LEADER_ELECTION))
@@ -484,7 +443,8 @@ class Controller:
             queue.submit(WriteOperation(decide, refuse, done, deadline_ms))
 
 
-def _refuse_named(names: Sequence[str]) -> Callable[[int, str | None], list[NamedResult]]:
+def refuse_named(names: Sequence[str]) -> Callable[[int, str | None], list[NamedResult]]:
+    """A ``WriteOperation``'s ``refuse`` that answers for each name once."""
     return lambda code, message: [NamedResult(name, code, message) for name in dict.fromkeys(names)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pybroker.cluster.access_changes import alter_scram_credentials
 from pybroker.cluster.operations import NamedResult, ScramUpsertion
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
@@ -26,7 +27,8 @@ def handle(
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         return refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     parked = Parked()
-    ctx.services.controller.alter_scram_credentials(
+    alter_scram_credentials(
+        ctx.services.controller,
         [(deletion.mechanism, deletion.name) for deletion in request.deletions],
         [
             ScramUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))

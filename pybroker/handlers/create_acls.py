@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pybroker.cluster.access_changes import create_acls
 from pybroker.cluster.operations import Outcome
 from pybroker.handlers.acl_requests import refusal_of_change
 from pybroker.handlers.context import Parked, RequestContext
@@ -35,7 +36,7 @@ def handle(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsRespons
         )
         for creation in request.creations
     ]
-    ctx.services.controller.create_acls(acls, lambda outcomes: parked.complete(_response(outcomes)))
+    create_acls(ctx.services.controller, acls, lambda outcomes: parked.complete(_response(outcomes)))
     return parked
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pybroker.cluster.access_changes import delete_acls
 from pybroker.cluster.operations import AclDeletion
 from pybroker.handlers.acl_requests import filter_of, refusal_of_change
 from pybroker.handlers.context import Parked, RequestContext
@@ -29,7 +30,7 @@ def handle(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsRespons
         return _response([AclDeletion((), *refusal)] * len(request.filters))
     parked = Parked()
     filters = [filter_of(each) for each in request.filters]
-    ctx.services.controller.delete_acls(filters, lambda answers: parked.complete(_response(answers)))
+    delete_acls(ctx.services.controller, filters, lambda answers: parked.complete(_response(answers)))
     return parked
 
 
