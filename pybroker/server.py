@@ -25,8 +25,6 @@ from pybroker.cluster.delegation_tokens import DelegationTokens
 from pybroker.cluster.departures import Departures
 from pybroker.cluster.founding import NO_USERS, tell_of_users_passed_over
 from pybroker.cluster.image import (
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
     ClusterImage,
     Endpoint,
     ImageDelta,
@@ -40,11 +38,11 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
+from pybroker.late_services import LateServices
 from pybroker.net.doors import Doors, ImageUsers
 from pybroker.net.key_fetch import fetch_keys
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
-from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.security.key_sets import KeySets
@@ -60,16 +58,9 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.standalone import Standalone
-    from pybroker.coordinators.group.service import GroupCoordinator
-    from pybroker.coordinators.transaction.ports import MarkerWriter
-    from pybroker.coordinators.transaction.service import TransactionCoordinator
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
-    from pybroker.replication.ports import TransactionPartitions
-    from pybroker.replication.transaction_markers import TransactionMarkers
-    from pybroker.replication.transaction_verification import TransactionVerification
-    from pybroker.telemetry import ClientTelemetry
 
 log = logging.getLogger("pybroker")
 
@@ -181,7 +172,7 @@ class BrokerServer:
                 log.warning(why)
         logs.on_directory_failed = membership.take_directory_offline
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        self._wire_what_is_built_later()
+        LateServices(services, self._peers, self._close_what_was_built).wire()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
@@ -355,91 +346,6 @@ class BrokerServer:
         changes = IsrChanges(env.timers, channel)
         self._close_what_was_built.append(changes.close)
         replicas.peers, replicas.isr_changer = self._peers, changes
-
-    def _wire_what_is_built_later(self) -> None:
-        """Services that a broker has no use for before a client asks, or before their topic exists."""
-        services = self.services
-        offsets = self._partitions_of(GROUP_METADATA_TOPIC, lambda: services.transaction_verification)
-        state = self._partitions_of(TRANSACTION_STATE_TOPIC)
-        services.build_later("telemetry", self._build_telemetry)
-        services.build_later("groups", lambda: self._build_groups(offsets))
-        services.build_later("transactions", lambda: self._build_transactions(state))
-        services.build_later("transaction_markers", self._build_transaction_markers)
-        services.build_later("transaction_verification", self._build_transaction_verification)
-        # Groups first: transactions that are completed after a crash end in partitions of groups, too.
-        offsets.follow(lambda: services.groups)
-        state.follow(lambda: services.transactions)
-
-    def _partitions_of(
-        self, topic: str, verification: Callable[[], TransactionVerification] | None = None
-    ) -> CoordinatorPartitions:
-        services = self.services
-        return CoordinatorPartitions(services.replicas, services.metadata, services.broker_id, topic, verification)
-
-    def _build_telemetry(self) -> ClientTelemetry:
-        from pybroker.telemetry import ClientTelemetry
-
-        services = self.services
-        return ClientTelemetry(services.env, services.metadata, services.config)
-
-    def _build_groups(self, offsets: CoordinatorPartitions) -> GroupCoordinator:
-        from pybroker.coordinators.group.service import GroupCoordinator
-
-        services = self.services
-        groups = GroupCoordinator(services.env, services.config, services.metadata, writer=offsets, reader=offsets)
-        self._close_what_was_built.append(groups.close)
-        return groups
-
-    def _build_transactions(self, state: CoordinatorPartitions) -> TransactionCoordinator:
-        from pybroker.coordinators.transaction.service import TransactionCoordinator
-
-        services = self.services
-        transactions = TransactionCoordinator(
-            services.env,
-            services.config,
-            services.metadata,
-            writer=state,
-            reader=state,
-            producer_ids=services.producer_ids,
-            markers=self._markers(),
-        )
-        self._close_what_was_built.append(transactions.close)
-        return transactions
-
-    def _markers(self) -> MarkerWriter:
-        services = self.services
-        if self._peers is None:
-            return services.transaction_markers
-        from pybroker.replication.cluster_markers import ClusterMarkers
-
-        return ClusterMarkers(services.metadata, services.broker_id, services.transaction_markers, self._peers)
-
-    def _build_transaction_markers(self) -> TransactionMarkers:
-        from pybroker.replication.transaction_markers import TransactionMarkers
-
-        services = self.services
-        markers = TransactionMarkers(services.env.clock, services.replicas, services.groups.end_transaction)
-        self._close_what_was_built.append(markers.close)
-        return markers
-
-    def _build_transaction_verification(self) -> TransactionVerification:
-        from pybroker.replication.transaction_verification import TransactionVerification
-
-        services = self.services
-        return TransactionVerification(services.env, services.config, self._transactions())
-
-    def _transactions(self) -> TransactionPartitions:
-        services = self.services
-        if self._peers is None:
-            return services.transactions
-        from pybroker.replication.cluster_transactions import ClusterTransactions
-
-        def partition_of(transactional_id: str) -> int:
-            return services.transactions.partition_of(transactional_id)
-
-        return ClusterTransactions(
-            services.metadata, services.broker_id, partition_of, lambda: services.transactions, self._peers
-        )
 
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped.

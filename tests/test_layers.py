@@ -25,7 +25,8 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {"server", "testing", *BELOW_THE_SERVER},
     "testing": {"server", *BELOW_THE_SERVER},
-    "server": BELOW_THE_SERVER,
+    "server": {"late_services", *BELOW_THE_SERVER},
+    "late_services": {"handlers", *SERVICES},
     # The fronts append to a partition, and commit offsets, that a handler has found before.
     "net": {"apis", "handlers", "coordinators", "replication", "quotas", "cluster", "storage", "security"},
     "handlers": {"apis", "storage", "security", *SERVICES},
