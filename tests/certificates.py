@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,9 +27,11 @@ class Authority:
         self.ca = directory / f"{name}.pem"
         self.ca.write_bytes(self.certificate.public_bytes(_PEM))
 
-    def pem(self, name: str, *, days: int = 1, password: str | None = None) -> Path:
-        """A file with a key and its certificate, for CN=``name`` at the loopback addresses."""
-        key, certificate = self._issued(name, days)
+    def pem(
+        self, name: str, *, days: int = 1, password: str | None = None, hosts: Sequence[str] = ("localhost",)
+    ) -> Path:
+        """A file with a key and its certificate, for CN=``name`` at 127.0.0.1 and by the names ``hosts``."""
+        key, certificate = self._issued(name, days, hosts)
         encryption = (
             serialization.NoEncryption()
             if password is None
@@ -48,7 +51,9 @@ class Authority:
         file.write_bytes(data)
         return file
 
-    def _issued(self, name: str, days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    def _issued(
+        self, name: str, days: int, hosts: Sequence[str] = ("localhost",)
+    ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [
@@ -56,13 +61,19 @@ class Authority:
                 x509.NameAttribute(NameOID.COMMON_NAME, name),
             ]
         )
-        return key, self._signed(subject, key, days)
+        return key, self._signed(subject, key, days, hosts)
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, *, is_authority: bool = False
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        days: int,
+        hosts: Sequence[str] = ("localhost",),
+        *,
+        is_authority: bool = False,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+        names = [*map(x509.DNSName, hosts), x509.IPAddress(ip_address("127.0.0.1"))]
         return (
             x509.CertificateBuilder()
             .subject_name(subject)

@@ -25,7 +25,7 @@ from cryptography.x509.name import _ASN1Type
 from pybroker.apis import APIS
 from pybroker.config.jaas import FLAGS, JaasError, LoginModule, parse, text_of
 from pybroker.security.certificate_authority import write_certificates
-from pybroker.security.certificates import CertificateError, read_certificate
+from pybroker.security.certificates import CertificateError, read_alternative_names, read_certificate
 from pybroker.security.login import Login, LoginFailed, Started
 from pybroker.security.plain import PlainServer
 from pybroker.security.sasl import SaslError
@@ -235,6 +235,19 @@ def _read_twice(data: bytes) -> None:
         # Java reads T.61 as Latin-1, the other reader as UTF-8.
         if key != number and attribute._type is not _ASN1Type.T61String:
             assert text == attribute.value
+    names = _alternative_names(other)
+    assert names is None or len(read_alternative_names(data)) == len(names)
+
+
+def _alternative_names(certificate: x509.Certificate) -> set[x509.GeneralName] | None:
+    """None where they cannot be read."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return set()
+    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return None
 
 
 def _issued_to(subject: bytes) -> bytes:

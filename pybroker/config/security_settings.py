@@ -49,7 +49,7 @@ SECURITY_ROWS: Final = (
     ("ssl.client.auth",                       STRING,   "none",    SSL_CLIENT_AUTH, MEDIUM, BROKER, USED),
     ("ssl.principal.mapping.rules",           STRING,   "DEFAULT", None,     LOW,    FIXED,  USED),
     ("ssl.allow.dn.changes",                  BOOLEAN,  False,     None,     LOW,    FIXED,  USED),
-    ("ssl.allow.san.changes",                 BOOLEAN,  False,     None,     LOW,    FIXED,  IDLE),
+    ("ssl.allow.san.changes",                 BOOLEAN,  False,     None,     LOW,    FIXED,  USED),
     ("ssl.protocol",                          STRING,   "TLSv1.3", None,     MEDIUM, BROKER, USED),
     ("ssl.provider",                          STRING,   None,      None,     MEDIUM, BROKER, IDLE),
     ("ssl.enabled.protocols",                 LIST,     ("TLSv1.2", "TLSv1.3"), ANY_LIST, MEDIUM, BROKER, USED),

@@ -182,13 +182,8 @@ class Doors:
         """What a listener's door is made of, by these settings; ConfigError, also for a certificate of another one."""
         mechanisms, tls = self._mechanisms(listener, config), _tls(listener, config)
         before = self._doors[listener.name].tls
-        if tls is not None and before is not None and tls.subject != before.subject:
-            settings = ListenerSettings(config, listener.name)
-            if not settings.get("ssl.allow.dn.changes"):
-                raise ConfigError(
-                    f"{settings.name_of('ssl.keystore.location')}: the new certificate is another one's "
-                    f"({tls.subject}, not {before.subject}); ssl.allow.dn.changes would let it"
-                )
+        if tls is not None and before is not None:
+            _check_compatible(tls, before, ListenerSettings(config, listener.name))
         return mechanisms, tls
 
     def _mechanisms(self, listener: Listener, config: BrokerConfig) -> Mechanisms | None:
@@ -198,6 +193,22 @@ class Doors:
         if serves_brokers and self._around.cluster is not None:
             return BrokerMechanisms(self._around.cluster)
         return None
+
+
+def _check_compatible(tls: Tls, before: Tls, settings: ListenerSettings) -> None:
+    """Raise ConfigError where clients that trusted the one may not trust the other (SslFactory.CertificateEntries)."""
+    name = settings.name_of("ssl.keystore.location")
+    if tls.subject != before.subject and not settings.get("ssl.allow.dn.changes"):
+        raise ConfigError(
+            f"{name}: the new certificate is another one's "
+            f"({tls.subject}, not {before.subject}); ssl.allow.dn.changes would let it"
+        )
+    lost = before.alternative_names - tls.alternative_names
+    if lost and not settings.get("ssl.allow.san.changes"):
+        raise ConfigError(
+            f"{name}: the new certificate lacks {len(lost)} of the alternative names of the one before; "
+            "ssl.allow.san.changes would let it"
+        )
 
 
 def _security_of(listener: str, config: BrokerConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What of a certificate (X.509) is needed here: whose it is, and until when.
+"""What of a certificate (X.509) is needed here: whose it is, by which other names, and until when.
 
 Owns: reading these out of DER, and a name as Java prints it (RFC 2253).  Owns no trust: that is OpenSSL's, before.
 
@@ -24,6 +24,8 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVE_NAMES: Final = bytes((0x55, 0x1D, 0x11))  # 2.5.29.17
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
@@ -48,15 +50,32 @@ class _Element(NamedTuple):
 def read_certificate(der: bytes) -> Certificate:
     """The certificate; CertificateError."""
     try:
-        certificate, _ = _element(der, 0)
-        fields = _elements(_elements(certificate.value)[0].value)
-        if fields[0].tag == _VERSION:
-            fields = fields[1:]
-        # serial, algorithm, issuer, validity, subject, ...
+        fields = _fields(der)
         not_before, not_after = (_time(each) for each in _elements(fields[3].value))
         return Certificate(_name(fields[4].value), not_before, not_after)
     except (IndexError, ValueError, UnicodeDecodeError) as error:
         raise CertificateError("a certificate that cannot be read") from error
+
+
+def read_alternative_names(der: bytes) -> frozenset[bytes]:
+    """The names of its extension subjectAltName, each as it stands there; CertificateError."""
+    try:
+        extensions = [each for field in _fields(der)[6:] if field.tag == _EXTENSIONS for each in _elements(field.value)]
+        found = [
+            parts[-1].value
+            for extension in (each for sequence in extensions for each in _elements(sequence.value))
+            if (parts := _elements(extension.value))[0].value == _ALTERNATIVE_NAMES
+        ]
+        return frozenset(name.whole for names in found for name in _elements(_elements(names)[0].value))
+    except (IndexError, ValueError) as error:
+        raise CertificateError("a certificate that cannot be read") from error
+
+
+def _fields(der: bytes) -> list[_Element]:
+    """Serial, algorithm, issuer, validity, subject, key, ..."""
+    certificate, _ = _element(der, 0)
+    fields = _elements(_elements(certificate.value)[0].value)
+    return fields[1:] if fields[0].tag == _VERSION else fields
 
 
 def _element(data: bytes, pos: int) -> tuple[_Element, int]:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
-from pybroker.security.certificates import CertificateError, read_certificate
+from pybroker.security.certificates import CertificateError, read_alternative_names, read_certificate
 from pybroker.security.principals import PrincipalMapper, RuleError
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -92,6 +92,7 @@ class Tls(NamedTuple):
     client: ssl.SSLContext  # towards other brokers
     checks_host: bool
     subject: str
+    alternative_names: frozenset[bytes]
     mapper: PrincipalMapper
     files: tuple[_File, ...]
 
@@ -136,7 +137,7 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
     except RuleError as error:
         raise ConfigError(f"{settings.name_of('ssl.principal.mapping.rules')}: {error}") from error
     files = tuple(store.file for store in (key_store, trust_store) if store is not None and store.file is not None)
-    return Tls(server, client, checks_host, _subject(key_store, settings), mapper, files)
+    return Tls(server, client, checks_host, *_names(key_store, settings), mapper, files)
 
 
 def client_context(settings: StoreSettings) -> ssl.SSLContext:
@@ -277,11 +278,12 @@ def _load_key(context: ssl.SSLContext, store: _Store, settings: StoreSettings) -
                 file.write_bytes(b"\0" * file.stat().st_size)
 
 
-def _subject(store: _Store, settings: StoreSettings) -> str:
-    """Whose certificate it is; ConfigError unless it holds now."""
+def _names(store: _Store, settings: StoreSettings) -> tuple[str, frozenset[bytes]]:
+    """Whose certificate it is, and by which other names; ConfigError unless it holds now."""
     name = settings.name_of("ssl.keystore.location")
     try:
-        certificate = read_certificate(ssl.PEM_cert_to_DER_cert(store.certificates[0]))
+        der = ssl.PEM_cert_to_DER_cert(store.certificates[0])
+        certificate, alternative_names = read_certificate(der), read_alternative_names(der)
     except (CertificateError, ValueError) as error:
         raise ConfigError(f"{name}: {error}") from error
     now = datetime.now(UTC)
@@ -289,7 +291,7 @@ def _subject(store: _Store, settings: StoreSettings) -> str:
         raise ConfigError(f"{name}: the certificate of {certificate.subject} expired on {certificate.not_after:%F %T}")
     if certificate.not_before > now:
         raise ConfigError(f"{name}: the certificate of {certificate.subject} holds from {certificate.not_before:%F %T}")
-    return certificate.subject
+    return certificate.subject, alternative_names
 
 
 def _set_versions(context: ssl.SSLContext, settings: StoreSettings) -> None:

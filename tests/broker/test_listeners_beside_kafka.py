@@ -43,8 +43,8 @@ class Asked(NamedTuple):
         code: int = self.client.ask(request, 1).responses[0].error_code
         return code
 
-    def replace_key_store(self, name: str = "broker") -> None:
-        self.key_store.write_bytes(self.authority.pem(name).read_bytes())
+    def replace_key_store(self, name: str = "broker", *hosts: str) -> None:
+        self.key_store.write_bytes(self.authority.pem(name, hosts=("localhost", *hosts)).read_bytes())
 
     def shown(self, timeout_s: float = 20) -> bytes:
         """The certificate that a new client is shown."""
@@ -116,6 +116,19 @@ def test_a_key_store_that_was_replaced_is_read_again_at_the_next_alteration(
     asked.replace_key_store("mallory")
     assert alter(asked) == 0
     assert asked.shown() == seen[-1], "it is another one's"
+
+
+def test_a_new_certificate_has_all_alternative_names_of_the_one_before(asked: Asked) -> None:
+    assert set_where_it_is(asked) == 0
+    seen = asked.shown()
+    asked.replace_key_store("broker", "broker.example")
+    assert set_where_it_is(asked) == 0
+    wait_until(lambda: asked.shown() != seen, "the certificate with one more name")
+    more = asked.shown()
+    fewer = asked.key_store.with_name("fewer.pem")
+    fewer.write_bytes(asked.authority.pem("broker").read_bytes())
+    assert asked.alter(LOCATION, str(fewer)) == ErrorCode.INVALID_REQUEST
+    assert asked.shown() == more
 
 
 @pytest.mark.parametrize("value", ["0", "-1"])

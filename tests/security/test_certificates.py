@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from pybroker.security.certificates import CertificateError, read_certificate
+from pybroker.security.certificates import CertificateError, read_alternative_names, read_certificate
+from tests.certificates import Authority
 
 CN = bytes((0x06, 0x03, 0x55, 0x04, 0x03))
 
@@ -39,3 +42,15 @@ def test_a_number_that_does_not_end_is_not_taken_for_another_one() -> None:
     assert len(endless) == len(der)
     with pytest.raises(CertificateError):
         read_certificate(endless)
+
+
+def test_alternative_names_are_read_where_there_are_any(tmp_path: Path) -> None:
+    def names_of(*hosts: str) -> frozenset[bytes]:
+        pem = Authority(tmp_path).pem("broker", hosts=hosts).read_text().partition("-----END PRIVATE KEY-----\n")[2]
+        return read_alternative_names(ssl.PEM_cert_to_DER_cert(pem))
+
+    assert names_of("a.example") == {b"\x82\x09a.example", b"\x87\x04\x7f\x00\x00\x01"}
+    assert names_of("a.example", "b.example") - names_of("a.example") == {b"\x82\x09b.example"}
+    assert read_alternative_names(certificate("2.5.4.3", "alice")) == frozenset()
+    with pytest.raises(CertificateError):
+        read_alternative_names(b"0\x03")
