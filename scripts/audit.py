@@ -33,6 +33,9 @@ class Verdict(NamedTuple):
 def verdict(document: dict[str, Any]) -> Verdict:
     """Of pip-audit's document."""
     packages = document["dependencies"]
+    if all("skip_reason" in each for each in packages):
+        why = "the database of vulnerabilities knows none of them, as where there is but a mirror of packages"
+        return Verdict([f"nothing was audited: of {len(packages)} packages {why}"], Code.NOT_ASKED)
     asked = [each for each in packages if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'no version'}"
@@ -43,7 +46,7 @@ def verdict(document: dict[str, Any]) -> Verdict:
     lines = [*found, f"{len(asked)} of {len(packages)} packages were asked about"]
     if unknown:
         lines.append(f"not audited, because the database of vulnerabilities does not know them: {', '.join(unknown)}")
-    code = Code.VULNERABLE if found else Code.NOT_ASKED if unknown or not asked else Code.NOTHING_KNOWN
+    code = Code.VULNERABLE if found else Code.NOT_ASKED if unknown else Code.NOTHING_KNOWN
     return Verdict(lines, code)
 
 

@@ -80,5 +80,11 @@ copy_jars() {
     mv "$partial" "$directory"
 }
 
+# install_tools MODULE: what scripts/lock and scripts/audit run, by hash, unless the environment has that module.
+install_tools() {
+    "$venv/bin/python" -c "import $1" 2>/dev/null ||
+        "$venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$root/requirements/tools.txt"
+}
+
 # checksum FILE...: one hash over the contents of all the files.
 checksum() { cat -- "$@" | sha256sum | cut -d ' ' -f 1; }

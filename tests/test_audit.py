@@ -33,8 +33,8 @@ UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI and could n
         ([SOUND, FLAWED], 1, "b 2: PYSEC-1, mended in 3"),
         ([FLAWED, UNKNOWN], 1, "does not know them: c"),
         ([SOUND, UNKNOWN], 2, "does not know them: c"),
-        ([UNKNOWN], 2, "0 of 1 packages were asked about"),
-        ([], 2, "0 of 0"),
+        ([UNKNOWN], 2, "nothing was audited: of 1 packages"),
+        ([], 2, "nothing was audited: of 0 packages"),
     ],
 )
 def test_the_verdict_is_of_what_was_asked_about(
