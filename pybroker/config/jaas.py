@@ -32,11 +32,14 @@ class JaasError(ValueError):
 
 
 class LoginModule(NamedTuple):
-    """One entry; ``options`` may hold passwords."""
+    """One entry; ``options`` may hold passwords, so it is printed without them."""
 
     name: str
     flag: str
     options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return "LoginModule([hidden])"
 
 
 def text_of(module: LoginModule) -> str:

@@ -77,12 +77,15 @@ class _File(NamedTuple):
 
 
 class _Store(NamedTuple):
-    """PEM texts; ``password`` opens the key.  ``file`` is where they were read, if it was one."""
+    """PEM texts; ``password`` opens the key.  ``file`` is where they were read, if it was one.  Printed without."""
 
     certificates: tuple[str, ...] = ()
     key: str | None = None
     password: str | None = None
     file: _File | None = None
+
+    def __repr__(self) -> str:
+        return "_Store([hidden])"
 
 
 class Tls(NamedTuple):

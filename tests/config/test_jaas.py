@@ -81,3 +81,7 @@ def test_a_line_that_is_no_login_of_a_user_is_refused_and_not_quoted(text: str, 
     with pytest.raises(JaasError, match=message) as caught:
         login_of(text)
     assert "hunter2" not in str(caught.value)
+
+
+def test_an_entry_is_printed_without_its_passwords() -> None:
+    assert "hunter2" not in f"{parse(f'{PLAIN} required password=hunter2;')}"
