@@ -1,4 +1,4 @@
-"""What every test of the project shares: Hypothesis' profile, the JVM's skip rule and the leak check."""
+"""What every test of the project shares: Hypothesis' profile, the JVM's skip rule, the leak check, and Spark."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from harness import apache_kafka, zookeeper
+from harness.spark_sessions import SparkSessions
 from hypothesis import HealthCheck, settings
 
 LEAK_GRACE_S = 5.0
@@ -23,9 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing.
 
-    They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")``.
+    They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")``; those of Spark fail where it is missing.
     """
-    reasons = {"kafka": apache_kafka.missing_requirement(), "zookeeper": zookeeper.missing_requirement()}
+    reasons = {"kafka": apache_kafka.missing_requirement(), "zookeeper": zookeeper.missing_requirement(), "spark": None}
     for item in items:
         marker = item.get_closest_marker("jvm")
         reason = None if marker is None else reasons[marker.kwargs.get("needs", "kafka")]
@@ -46,6 +47,14 @@ def nothing_is_left_behind() -> Iterator[None]:
     while leaks := _leaks(threads_before, children_before):
         assert time.monotonic() < deadline, f"left behind by the tests of this session: {leaks}"
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def spark_sessions() -> Iterator[SparkSessions]:
+    """The session of Spark that the tests of a process share."""
+    sessions = SparkSessions()
+    yield sessions
+    sessions.end()
 
 
 def _leaks(threads_before: set[threading.Thread], children_before: set[psutil.Process]) -> list[str]:

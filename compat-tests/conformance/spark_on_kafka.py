@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
+from harness.spark_sessions import SparkSessions
 from harness.waiting import wait_until
 
 from conformance.adapter import Client
@@ -179,16 +180,13 @@ def plain(column: bytearray | None) -> bytes | None:
 
 
 @contextmanager
-def spark_on_kafka(broker: BrokerUnderTest) -> Iterator[SparkOnKafka]:
-    """The session; its JVM ends with it.  Skips where Spark is not installed."""
+def spark_on_kafka(sessions: SparkSessions, broker: BrokerUnderTest) -> Iterator[SparkOnKafka]:
+    """The session.  Skips where Spark is not installed."""
     pytest.importorskip("pyspark", reason="PySpark is not installed: run scripts/spark-setup")
     from pybroker import pipeline
 
     try:
-        session = pipeline.session("conformance", master="local[2]", settings={**pipeline.SHORT_LIVED, **POOL_SETTINGS})
+        with sessions.lend("local[2]", POOL_SETTINGS) as session:
+            yield SparkOnKafka(session, broker.bootstrap)
     except pipeline.JarsMissing as missing:
         pytest.skip(str(missing))
-    try:
-        yield SparkOnKafka(session, broker.bootstrap)
-    finally:
-        pipeline.end_session(session)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from harness.spark_sessions import SparkSessions
 from harness.waiting import wait_until
 
 from conformance.adapter import Admin, Client, ConsumerOptions, ProducerOptions, read
@@ -31,7 +32,12 @@ from conformance.spark_on_kafka import (
     timestamp_of,
 )
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+# By one process: the session is one of its own.
+pytestmark = [
+    pytest.mark.jvm(needs="spark"),
+    pytest.mark.xdist_group("spark-connector"),
+    pytest.mark.timeout(600),
+]
 
 CONSUMER_OFFSET_FETCHING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 DATA_LOSS = "Some data may have been lost because they are not available in Kafka any more"
@@ -39,8 +45,8 @@ PAST_THE_END = str(timestamp_of(1_000))
 
 
 @pytest.fixture(scope="module")
-def spark(broker: BrokerUnderTest) -> Iterator[SparkOnKafka]:
-    with spark_on_kafka(broker) as made:
+def spark(spark_sessions: SparkSessions, broker: BrokerUnderTest) -> Iterator[SparkOnKafka]:
+    with spark_on_kafka(spark_sessions, broker) as made:
         yield made
 
 

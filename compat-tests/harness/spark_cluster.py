@@ -43,6 +43,8 @@ class SparkCluster:
     """The cluster; ``url`` is what a session is given as its master.  Executors are started again however often.
 
     Workers take ``hosts`` in turn: a second attempt beside the first one, by speculation, has to be on another host.
+    ``cores`` are each worker's, with 1 GB each; an application takes all that are free unless ``spark.cores.max`` says
+    how many it wants.
     """
 
     def __init__(self, directory: Path, workers: int = 2, cores: int = 1, hosts: Sequence[str] = (HOST,)) -> None:
@@ -107,7 +109,7 @@ class SparkCluster:
         started = []
         for number in range(self._workers):
             work = str(self._directory / f"work-{number}")
-            resources = ("--cores", str(self._cores), "--memory", "1g", "--work-dir", work)
+            resources = ("--cores", str(self._cores), "--memory", f"{self._cores}g", "--work-dir", work)
             host = self._hosts[number % len(self._hosts)]
             address = ("--host", host, "--port", "0", "--webui-port", "0")
             started.append(self._start(f"worker-{number}", f"{DEPLOY}.worker.Worker", *resources, *address, self.url))

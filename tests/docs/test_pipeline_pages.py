@@ -23,7 +23,7 @@ PAGES = sorted(
     path for path in (ROOT / "docs" / "pipeline").glob("*.md") if path.stem != "tour" and examples("python", path)
 )
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: path.stem)

@@ -1,18 +1,19 @@
-"""Spark, once per module: a session costs seconds, and only one can be in a process."""
+"""Spark: one session for all tests of a process, because a session costs seconds."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.spark_sessions import SparkSessions
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pybroker import pipeline
+def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
+    """What a module sets in it ends with the module."""
+    from pybroker.pipeline.tour.postgres import DRIVER_JAR
 
-    session = pipeline.session("tests", master="local[2]", settings=pipeline.SHORT_LIVED)
-    yield session
-    pipeline.end_session(session)
+    with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
+        yield session
 
 
 @pytest.fixture

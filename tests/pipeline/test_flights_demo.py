@@ -21,7 +21,7 @@ from pybroker.pipeline.flights.job_options import JobOptions
 from pybroker.pipeline.flights.processes import JobProcess, own_broker
 from pybroker.pipeline.flights.results import LatestResults, end_offsets, read_results
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 @pytest.fixture

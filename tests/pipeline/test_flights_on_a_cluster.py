@@ -16,7 +16,7 @@ from pybroker.pipeline.flights.events import flight_events, produce
 from pybroker.pipeline.flights.processes import JobProcess
 from pybroker.pipeline.flights.results import end_offsets, read_results
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(300)]
 
 PROPERTIES = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 

@@ -31,7 +31,7 @@ def test_what_is_no_coordinate_is_refused() -> None:
         jars(["spark-avro.jar"])
 
 
-@pytest.mark.jvm
+@pytest.mark.jvm(needs="spark")
 def test_without_a_network_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     # Nobody listens there.
     unreachable = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))

@@ -1,4 +1,4 @@
-"""On a standalone cluster of Spark: a use runs there unchanged, and attempts that run side by side write a row once.
+"""On a standalone cluster of Spark jobs run unchanged, and attempts that run side by side write a row once.
 
 Starts JVMs.  Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
@@ -6,49 +6,51 @@ Starts JVMs.  Needs what `scripts/spark-setup` installs; without it these tests 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from harness import process_tree
 from harness.spark_cluster import EXECUTOR_SETTINGS, SparkCluster
+from harness.spark_sessions import SparkSessions
 
 from pybroker.testing import Broker
 from tests.pipeline.topics.tables import Tables
+from tests.pipeline.tour.test_uses import sessions_of, told_sessions
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+# By one process: they share the cluster.
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(300)]
 
-# Two executors of one core; a task of a second is slow when another one is done.
+# A task that runs for a second and a half while another one is done is started a second time.
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
-    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.minTaskRuntime": "1500ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.efficiency.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
 }
+# An executor on each worker, which leaves room for another application beside this one.
+SETTINGS = {**EXECUTOR_SETTINGS, **SPECULATION, "spark.cores.max": "2", "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path_factory.mktemp("spark"), hosts=("127.0.0.1", "127.0.0.2")) as started:
+    with SparkCluster(tmp_path_factory.mktemp("spark"), cores=2, hosts=("127.0.0.1", "127.0.0.2")) as started:
         yield started
 
 
-@pytest.fixture
-def speculating(cluster: SparkCluster) -> Iterator[Any]:
-    """A session that starts slow tasks a second time."""
-    from pybroker.pipeline import SHORT_LIVED, end_session, session
-
-    settings = {**SHORT_LIVED, **EXECUTOR_SETTINGS, **SPECULATION}
-    started = session("speculating", master=cluster.url, settings=settings, connector=False)
-    yield started
-    end_session(started)
+@pytest.fixture(scope="module")
+def on_cluster(cluster: SparkCluster, spark_sessions: SparkSessions) -> Iterator[Any]:
+    """A session on the cluster; it speculates."""
+    with spark_sessions.lend(cluster.url, SETTINGS, connector=False) as session:
+        yield session
+    spark_sessions.end()
 
 
-def test_a_use_runs_on_a_cluster_unchanged(cluster: SparkCluster, tmp_path: Path) -> None:
+def test_a_use_runs_on_a_cluster_by_its_command(cluster: SparkCluster, tmp_path: Path) -> None:
     from pybroker.pipeline.uses.metrics import BY_SECOND, SAMPLES
 
     with Broker() as broker:
@@ -68,12 +70,51 @@ def test_a_use_runs_on_a_cluster_unchanged(cluster: SparkCluster, tmp_path: Path
     assert sum(told) == len(samples) > 0
 
 
+def test_sessions_of_clicks_on_a_cluster_are_those_that_a_fold_finds(on_cluster: Any, tmp_path: Path) -> None:
+    from pybroker.pipeline.uses import clicks
+    from pybroker.pipeline.uses.running import end_after, feed, process, written
+
+    records = list(islice(clicks.clicks(clicks.data_file()), 5_000))
+    with Broker() as broker:
+        feed(clicks.USE, broker.bootstrap, records, end_after(records[-1], clicks.END_AFTER))
+        process(clicks.USE, on_cluster, broker.bootstrap, tmp_path)
+        found = told_sessions(written(clicks.USE, on_cluster, broker.bootstrap)[clicks.SESSIONS])
+    assert sum(found.values()) > 100
+    assert found == sessions_of(records)
+
+
+class Unseen:
+    """What a chapter shows, to nobody."""
+
+    def bar(self, what: str, total: int) -> Callable[[int], None]:
+        return lambda done: None
+
+    def say(self, line: str) -> None:
+        pass
+
+
+def test_a_chapter_of_the_tour_on_a_cluster_finds_what_the_batch_finds(on_cluster: Any, tmp_path: Path) -> None:
+    """Three joins, two of them with tables, of a month of flights; the topic has each flight once."""
+    import pandas as pd
+
+    from pybroker.pipeline.tour import chapters, check, jobs
+    from pybroker.pipeline.tour.topics import ENRICHED
+
+    with Broker() as broker:
+        stage = chapters.Stage(on_cluster, broker.bootstrap, cast(Any, None), tmp_path, 1, Unseen())
+        chapters.enrich(stage, chapters.fill_topics(broker.bootstrap, stage.months, stage.shown))
+        told = Tables(None, broker.bootstrap, tmp_path).committed(ENRICHED)
+    found = pd.DataFrame(map(json.loads, told))
+    found["scheduled"] = pd.to_datetime(found["scheduled"], utc=True)
+    assert check.difference(found, check.enriched(stage.months), jobs.ENRICHED_COLUMNS) is None
+
+
 def test_a_task_that_speculation_runs_twice_writes_its_rows_once(
-    speculating: Any, kafka_broker: Broker, tmp_path: Path
+    on_cluster: Any, kafka_broker: Broker, tmp_path: Path
 ) -> None:
     from pyspark import TaskContext
 
-    tables = Tables(speculating, kafka_broker.bootstrap, tmp_path)
+    tables = Tables(on_cluster, kafka_broker.bootstrap, tmp_path)
     source, target = tables.topic(), tables.topic()
     tables.fill(source, [b"%d" % number for number in range(8)])
 
@@ -92,7 +133,7 @@ def test_a_task_that_speculation_runs_twice_writes_its_rows_once(
                 rows = batch.slice(at, 1)
                 yield pa.RecordBatch.from_arrays([rows.column(0), pa.array(attempt[:1])], names=["key", "value"])
                 if context.attemptNumber() == 0 and context.partitionId() == 1:
-                    time.sleep(2)
+                    time.sleep(5)
 
     rows = tables.read_stream("pybroker", source, maxOffsetsPerTrigger="4").selectExpr("string(value) key")
     query = tables.start(rows.mapInArrow(dawdling, "key string, value string"), "speculated", topic=target)

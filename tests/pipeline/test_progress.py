@@ -12,7 +12,7 @@ import pytest
 
 from pybroker.testing import Broker
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 QUERY = "5d2c6e0a"
 

@@ -20,21 +20,21 @@ def test_what_the_pipeline_does_not_have_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "spark://127.0.0.1:7077", "spark://localhost:1"])
-@pytest.mark.jvm
+@pytest.mark.jvm(needs="spark")
 def test_spark_on_this_machine_stays_on_loopback(master: str) -> None:
     from pybroker.pipeline.spark_session import defaults
 
     assert defaults(master)["spark.driver.host"] == "127.0.0.1"
 
 
-@pytest.mark.jvm
+@pytest.mark.jvm(needs="spark")
 def test_a_cluster_elsewhere_gets_the_addresses_that_it_finds() -> None:
     from pybroker.pipeline.spark_session import defaults
 
     assert "spark.driver.host" not in defaults("spark://spark.example:7077")
 
 
-@pytest.mark.jvm
+@pytest.mark.jvm(needs="spark")
 def test_settings_are_passed_through_and_win(spark: Any) -> None:
     from pybroker import pipeline
 
@@ -46,7 +46,7 @@ def test_settings_are_passed_through_and_win(spark: Any) -> None:
     assert again.range(1).selectExpr("current_timezone() AS zone").collect()[0].zone == "Europe/Vienna"
 
 
-@pytest.mark.jvm
+@pytest.mark.jvm(needs="spark")
 def test_tasks_import_the_pyspark_that_is_installed_and_no_zip(spark: Any) -> None:
     import pyspark
 

@@ -11,7 +11,7 @@ import pytest
 from pybroker.pipeline.jars import JARS_DIR_VARIABLE
 from pybroker.pipeline.spark_home import SPARK_HOME, spark_home, use_spark_home
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 
 
 def test_each_record_is_there_once_though_executor_task_driver_and_broker_are_killed(tmp_path: Path) -> None:

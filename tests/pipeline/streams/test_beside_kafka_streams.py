@@ -19,7 +19,7 @@ from harness.waiting import wait_until
 
 from pybroker.testing import Broker
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(400)]
 
 START_MS = 1_767_225_600_000
 MINUTE_MS = 60_000

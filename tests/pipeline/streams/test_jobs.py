@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.testing import Broker
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 def send(bootstrap: str, topic: str, *keys: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 def rows_of(topics: Any, topic: str) -> Any:

@@ -18,7 +18,7 @@ from harness.waiting import wait_until
 
 from tests.pipeline.topics.tables import Tables
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 def numbers(count: range) -> list[bytes | None]:

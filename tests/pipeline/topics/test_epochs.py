@@ -12,7 +12,7 @@ from harness.waiting import wait_until
 
 from pybroker.testing import Broker
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 QUERY = "5d2c6e0a"
 

@@ -12,7 +12,7 @@ import pytest
 from pybroker.testing import Broker
 from tests.pipeline.topics.tables import Tables
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 class Query:

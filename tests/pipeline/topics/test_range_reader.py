@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 def record(offset: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.pipeline.topics.tables import Tables
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 FORMATS = ("kafka", "pybroker")
 

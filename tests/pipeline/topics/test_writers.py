@@ -14,7 +14,7 @@ import pytest
 
 from pybroker.testing import Broker
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 
 @pytest.fixture

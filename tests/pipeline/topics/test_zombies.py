@@ -14,7 +14,7 @@ import pytest
 from pybroker.testing import Broker
 from tests.pipeline.topics.test_epochs import QUERY, Sink
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 ZOMBIE = """
 import sys

@@ -1,1 +1,1 @@
-"""Tests of real input: the tour, its sink into PostgreSQL, and the four uses. One Spark session serves the folder."""
+"""Tests of real input: the tour, its sink into PostgreSQL, and the four uses."""

@@ -1,23 +1,14 @@
-"""A Spark session and a PostgreSQL for the tests of this folder."""
+"""A PostgreSQL for the tests of this folder."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from pybroker.pipeline.tour.postgres import DRIVER_JAR, Postgres, own_postgres
+from pybroker.pipeline.tour.postgres import Postgres, own_postgres
 
 
-@pytest.fixture(scope="package")
-def spark() -> Iterator[Any]:
-    from pybroker.pipeline.spark_session import SHORT_LIVED, end_session, session
-
-    started = session("real-input", master="local[2,4]", settings=SHORT_LIVED, packages=[DRIVER_JAR], connector=False)
-    yield started
-    end_session(started)
-
-
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
+    """Of the whole run: modules of other folders come between those of this one."""
     with own_postgres() as server:
         yield server

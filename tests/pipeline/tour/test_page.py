@@ -8,7 +8,7 @@ from pybroker.pipeline.tour.postgres import SUPERUSER, Postgres
 from tests.docs.pages import examples
 from tests.source_tree import ROOT
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(300)]
 
 PAGE = ROOT / "docs" / "pipeline" / "tour.md"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

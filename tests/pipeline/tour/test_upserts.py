@@ -12,7 +12,7 @@ import pytest
 
 from pybroker.pipeline.tour.postgres import Postgres
 
-pytestmark = pytest.mark.jvm
+pytestmark = pytest.mark.jvm(needs="spark")
 
 COLUMNS = {"word": "text", "counted": "bigint", "at": "timestamptz"}
 SCHEMA = "word string, counted bigint, at timestamp"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pybroker.pipeline.records import Record
     from pybroker.pipeline.uses.running import Use
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(300)]
 
 HOUR_MS = 3_600_000
 HALF_AN_HOUR_MS = 1_800_000
