@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline.topics.client_settings import client_settings
+from pybroker.pipeline.topics.logins import admin_client
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, tree_of_offsets
 
@@ -54,9 +55,9 @@ def mirror_progress(
 def group_offsets(group: str, topics: Iterable[str], settings: Mapping[str, str]) -> str:
     """Where ``group`` stands, as a source's option ``startingOffsets``; a partition that it has not read is read whole.
 
-    Raises ValueError for a topic that is not there.
+    Raises ValueError for a topic that is not there, and `LoginRefused`.
     """
-    admin = AdminClient(dict(client_settings(settings)))
+    admin = admin_client(client_settings(settings), REQUEST_TIMEOUT_S)
     known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
     offsets: dict[TopicPartition, int] = {}
     for topic in topics:

@@ -13,16 +13,15 @@ from pybroker.pipeline.topics.option_values import OptionValues
 # A task that died leaves its transaction open, and committed reads end there, until its successor comes or this ends.
 TRANSACTION_TIMEOUT_DEFAULT_MS = 300_000
 
-_OPTIONS = (
+OPTIONS = (
     "topic",
     "includeHeaders",
     "transactionGroup",
     "epoch",
     "deterministic",
-    "path",
-    "checkpointLocation",
-    "queryName",
 )
+# Spark's own.
+_WITHOUT_EFFECT = ("path", "checkpointLocation", "queryName")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class SinkOptions:
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options; raises ValueError, naming the option, for what cannot be meant."""
     values = OptionValues(options)
-    values.refuse_unknown(_OPTIONS, (CLIENT_PREFIX,))
+    values.refuse_unknown((*OPTIONS, *_WITHOUT_EFFECT), (CLIENT_PREFIX,))
     given = client_settings(values.prefixed(CLIENT_PREFIX))
     group, epoch = values.text("transactionGroup") or None, values.parsed("epoch", int)
     if epoch is not None and group is None:

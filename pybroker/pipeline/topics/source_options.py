@@ -21,7 +21,7 @@ POLL_TIMEOUT_DEFAULT_MS = 120_000
 
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-_OPTIONS = (
+OPTIONS = (
     *_SUBSCRIPTIONS,
     *_ENDS,
     "startingTimestamp",
@@ -37,7 +37,9 @@ _OPTIONS = (
     "maxTriggerDelay",
     "kafkaConsumer.pollTimeoutMs",
     "groupIdPrefix",
-    # Of the connector's own way to ask for offsets: taken, without effect.
+)
+_WITHOUT_EFFECT = (
+    # Of the connector's own way to ask for offsets.
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     # Spark's own, of ``load(path)``.
@@ -101,7 +103,7 @@ class SourceOptions:
 def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a batch or a stream; raises ValueError, naming the option, for what cannot be meant."""
     values = OptionValues(options)
-    values.refuse_unknown(_OPTIONS, (CLIENT_PREFIX,))
+    values.refuse_unknown((*OPTIONS, *_WITHOUT_EFFECT), (CLIENT_PREFIX,))
     for name in _ENDS:
         if streaming and values.text(name) is not None:
             raise ValueError(f"option {name} is not valid in streaming queries")

@@ -3,7 +3,7 @@
 Needs Arrow, which comes with Spark: marked like what starts a JVM.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -28,13 +28,13 @@ def sink(kafka_broker: Broker) -> Iterator["Sink"]:
 class Sink:
     """A write, and what committed readers see of it."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None, topic: str | None = None) -> None:
         from pybroker.pipeline.topics.sink_options import read_sink_options
 
-        self.topic = f"out-{uuid4()}"
+        self.topic = topic or f"out-{uuid4()}"
         self.group = f"query-{uuid4()}"
         self.bootstrap = bootstrap
-        self.client = read_sink_options({"kafka.bootstrap.servers": bootstrap}).client
+        self.client = read_sink_options({"kafka.bootstrap.servers": bootstrap, **(options or {})}).client
 
     def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
         """What tasks of a run have in common."""

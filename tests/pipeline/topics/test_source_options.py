@@ -1,10 +1,13 @@
 """What the options of a read mean, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
 
+from pybroker.pipeline.topics import sink_options
 from pybroker.pipeline.topics.source_options import (
+    OPTIONS,
     ByOffset,
     ByTimestamp,
     Edge,
@@ -13,6 +16,7 @@ from pybroker.pipeline.topics.source_options import (
     read_source_options,
 )
 from pybroker.pipeline.topics.topic_partitions import TopicPartition, ids_of_tree, offsets_of_tree, tree_of_offsets
+from tests.source_tree import ROOT
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -111,3 +115,11 @@ def test_offsets_survive_the_checkpoint() -> None:
     with_ids = tree_of_offsets(offsets, {"t": "Zm9v", "gone": "YmFy"})
     assert with_ids == {"a": {"12": 0}, "t": {"0": 3, "1": 7, "id": "Zm9v"}}
     assert (offsets_of_tree(with_ids), ids_of_tree(with_ids)) == (offsets, {"t": "Zm9v"})
+
+
+def test_the_page_has_each_option_and_no_other() -> None:
+    page = (ROOT / "docs" / "pipeline" / "topics.md").read_text()
+    for heading, options in (("## Options of a read", OPTIONS), ("## Options of a write", sink_options.OPTIONS)):
+        section = page.partition(heading)[2].partition("\n## ")[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        assert sorted(re.findall(r"`(\w[\w.]*)`", " ".join(rows))) == sorted(options)
