@@ -84,7 +84,7 @@ def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
         }
         for entry in reply.entries
     )
-    return sorted(found, key=lambda row: _entity_text(row["entity"]))
+    return sorted(found, key=lambda row: entity_text(row["entity"]))
 
 
 @admin_command(app, "set")
@@ -170,11 +170,12 @@ def alter(client: Any, entities: Sequence[Entity], changes: Mapping[str, float |
     reply = retried(lambda: ask(client, AlterClientQuotasRequest(entries=entries, validate_only=False)))
     for told in reply.entries:
         if told.error_code:
-            of = _entity_text({part.entity_type: part.entity_name for part in told.entity})
+            of = entity_text({part.entity_type: part.entity_name for part in told.entity})
             raise CommandFailed(f"{of}: {told.error_message or describe_error_code(told.error_code)}")
 
 
-def _entity_text(entity: Entity) -> str:
+def entity_text(entity: Entity) -> str:
+    """An entity as people read it: ``client-id=etl user=<default>``."""
     return " ".join(f"{kind}={_DEFAULT_NAME if name is None else name}" for kind, name in sorted(entity.items()))
 
 
@@ -183,7 +184,7 @@ def _show(session: Session, shown: list[dict[str, Any]]) -> None:
         shown,
         ("OF", "QUOTA", "VALUE"),
         [
-            (_entity_text(row["entity"]), key, "removed" if value is None else f"{value:.15g}")
+            (entity_text(row["entity"]), key, "removed" if value is None else f"{value:.15g}")
             for row in shown
             for key, value in row["quotas"].items()
         ],

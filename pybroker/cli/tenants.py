@@ -2,15 +2,18 @@
 
 Owns: what a tenant is, in Kafka's terms, and the passwords that are made.  A tenant ``acme`` is a prefix of names,
 ``acme.``, and the users to whom all topics, groups and transactional ids with such names belong, and nothing else does.
-Nothing is kept of it but users, ACLs and quotas, so that any Kafka with an authorizer has tenants.
+Nothing is kept of it but users, ACLs and quotas, so that any Kafka with an authorizer has tenants.  What else there may
+be of it, and how all of it goes, is ``tenant_traces``.
 
 Invariants: no tenant's prefix is the beginning of another's, nor collides with it in the names of metrics, where Kafka
-takes ``.`` and ``_`` for one; a user is in one tenant.  What lets a user in comes last, and goes first.
+takes ``.`` and ``_`` for one; a user is in one tenant, and may do nothing but what the tenant may; what one tenant
+leaves behind no other of its name meets.  What lets a user in comes last, and goes first.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from secrets import token_urlsafe
 from typing import Annotated, Any, Final
@@ -20,16 +23,21 @@ import typer
 from pybroker.cli import acl_requests, quotas
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.connection import RETRY_BACKOFF_S, retried
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
+from pybroker.cli.tenant_traces import RESOURCES, Names, find, take_away
+from pybroker.cli.wire_requests import ask
 from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 
 app = typer.Typer(help="Who shares a cluster: create, list and delete tenants.", no_args_is_help=True)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9-]{1,60}")
-_RESOURCES: Final = (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
 _PASSWORD_BYTES: Final = 24
+_ANYBODY: Final = ("*", "ANONYMOUS")
+_OF_TOPICS: Final = AclFilter(Resource.TOPIC, None, PatternType.PREFIXED, None, None, AclOperation.ANY, Permission.ANY)
+# How long brokers may take to learn what is gone.
+_PATIENCE_S: Final = 5.0
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and hyphens.")]
 Rate = Annotated[float | None, typer.Option(min=0, metavar="NUMBER", help="A quota of each of its users.")]
@@ -63,6 +71,8 @@ def create_tenant(
         raise typer.BadParameter(f"a user is named by letters, digits and hyphens, not {strange!r}")
     if strange := next((each for each in principals if not each.partition(":")[2]), None):
         raise typer.BadParameter(f"a principal is TYPE:NAME, not {strange!r}")
+    if anybody := next((each for each in (f"User:{name}", *principals) if _user(each) in _ANYBODY), None):
+        raise typer.BadParameter(f"{anybody} is no user, but whoever comes")
     passwords = {
         user: token_urlsafe(_PASSWORD_BYTES)
         for user in ([f"{name}.{user}" for user in users] if users or principals else [name])
@@ -75,18 +85,10 @@ def create_tenant(
         "controller_mutation_rate": controller_mutation_rate,
     }
     with session.client() as client:
-        if name in (tenants := _tenants(client)):
-            raise CommandFailed(f"tenant {name} exists, with {', '.join(tenants[name])}")
-        others = {member: tenant for tenant, its_members in tenants.items() for member in its_members}
-        if taken := next((member for member in members if member in others), None):
-            raise CommandFailed(f"{taken} belongs to the tenant {others[taken]}")
-        if left := _topics(client, [name])[name]:
-            raise CommandFailed(f"tenant {name} would have {len(left)} topics that are there already, as {left[0]}")
-        if taken := next(iter(scram_users.described(client, [*passwords]) if passwords else ()), None):
-            raise CommandFailed(f"user {taken} exists already")
+        _refuse_who_is_more(session, client, name, members, [*passwords])
         acls = [acl for member in members for acl in _acls(name, member)]
         if refusal := next(filter(None, acl_requests.create(client, acls)), None):
-            raise CommandFailed(f"tenant {name} is not whole, delete it: {refusal}")
+            raise CommandFailed(f"tenant {name} is not whole: {refusal}; delete it with --remains")
         if asked := {key: value for key, value in limits.items() if value is not None}:
             quotas.alter(client, [{"user": _user(member)} for member in members], asked)
         for user, password in passwords.items():
@@ -136,37 +138,86 @@ def delete_tenant(
     session: Session,
     *,
     name: Name,
-    with_topics: Annotated[bool, typer.Option("--with-topics", help="And its topics, with all their records.")] = False,
+    with_topics: Annotated[
+        bool,
+        typer.Option("--with-topics", help="And its topics, with all their records, whoever reads or writes them now."),
+    ] = False,
+    remains: Annotated[
+        bool, typer.Option("--remains", help="What a former tenant of that name has left, where there is none.")
+    ] = False,
 ) -> None:
-    """Remove a tenant's users, ACLs and quotas; one that has topics stays, unless they are to go, too.
+    """Remove a tenant's users, and whatever else is theirs; one that has topics stays, unless they are to go, too.
 
-    Who was taken in by --principal keeps login and quotas.
+    ACLs, quotas, delegation tokens, groups and topics go.  Who was taken in by --principal keeps login and quotas.
     """
     _check(name)
+    names = Names(name)
     with session.client() as client:
         members = _tenants(client).get(name, [])
-        if not members:
+        if not members and not remains:
             raise CommandFailed(f"there is no tenant {name}")
-        topics = _topics(client, [name])[name]
-        if topics and not with_topics:
-            raise CommandFailed(f"tenant {name} has {len(topics)} topics: --with-topics deletes them, too")
-        own = [user for user in map(_user, members) if user.partition(".")[0] == name]
-        for user, mechanisms in (scram_users.described(client, own) if own else {}).items():
-            scram_users.remove(client, user, mechanisms)
-        for row in quotas.described(client, {}):
-            if [*row["entity"]] == ["user"] and row["entity"]["user"] in own:
-                quotas.alter(client, [row["entity"]], dict.fromkeys(row["quotas"]))
-        # Its permissions go last, since a tenant is known by them: what could not be removed is tried again.
-        failures = _delete_topics(client, topics)
-        removed: set[Acl] = set()
-        if not failures:
-            removed, failures = acl_requests.delete(client, [_filter(kind, f"{name}.", None) for kind in _RESOURCES])
-            failures += _delete_topics(client, _topics(client, [name])[name] if topics else [])
-    shown = {"tenant": name, "principals": members, "acls": len(removed), "topics": len(topics)}
-    session.output.result(shown, ("TENANT", "PRINCIPALS", "ACLS", "TOPICS"), [tuple(shown.values())])
-    if failures:
-        session.output.flush()
-        raise CommandFailed(f"something of the tenant {name} is left: {failures[0]}")
+        traces = find(client, names)
+        if traces.topics and not with_topics:
+            raise CommandFailed(f"tenant {name} has {len(traces.topics)} topics: --with-topics deletes them, too")
+        if traces.busy_groups and not with_topics:
+            raise CommandFailed(f"group {traces.busy_groups[0]} has members: stop them, or delete --with-topics")
+        failures = take_away(session, client, names, traces)
+        left = _what_is_left(client, names)
+    shown = {
+        "tenant": name,
+        "principals": members,
+        "acls": len(traces.acls),
+        "tokens": len(traces.tokens),
+        "groups": len(traces.groups),
+        "topics": len(traces.topics),
+    }
+    if left is None:
+        columns = ("TENANT", "PRINCIPALS", "ACLS", "TOKENS", "GROUPS", "TOPICS")
+        session.output.result(shown, columns, [tuple(shown.values())])
+        return
+    why = f" ({failures[0]})" if failures else ""
+    raise CommandFailed(f"of the tenant {name} is left: {left}{why}; again with --remains")
+
+
+def _what_is_left(client: Any, names: Names) -> str | None:
+    """What is still there when all brokers should know that it is gone."""
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while (left := find(client, names).told()) is not None and time.monotonic() < give_up_s:
+        time.sleep(RETRY_BACKOFF_S)
+    return left
+
+
+def _refuse_who_is_more(session: Session, client: Any, name: str, members: list[str], users: list[str]) -> None:
+    """CommandFailed where a tenant is there, would inherit something, or has a member who may do more than it.
+
+    ``users`` are those of its members who are new.
+    """
+    if name in (tenants := _tenants(client)):
+        raise CommandFailed(f"tenant {name} exists, with {', '.join(tenants[name])}")
+    others = {member: tenant for tenant, its_members in tenants.items() for member in its_members}
+    by_name = {member: _user(member).partition(".")[0] for member in members}
+    others |= {member: tenant for member, tenant in by_name.items() if tenant in tenants}
+    if taken := next((member for member in members if member in others), None):
+        raise CommandFailed(f"{taken} belongs to the tenant {others[taken]}")
+    if (own := client.config["sasl_plain_username"]) in map(_user, members):
+        raise CommandFailed(f"user {own} is who runs this command")
+    if there := find(client, Names(name)).told():
+        raise CommandFailed(f"{there}: there already, and it would be the tenant's; delete {name} --remains")
+    if privileged := next((user for user in users if _is_administrator(session, client, user)), None):
+        raise CommandFailed(f"user {privileged} would be an administrator (super.users, or ACLs for all)")
+
+
+def _is_administrator(session: Session, client: Any, user: str) -> bool:
+    """Whether a user may change the cluster before any ACL says so, as far as brokers tell it: to the user alone."""
+    from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
+
+    try:
+        with scram_users.acting_as(session, client, user) as own:
+            told = ask(own, DescribeClusterRequest(include_cluster_authorized_operations=True))
+    except CommandFailed:
+        return False
+    operations: int = told.cluster_authorized_operations
+    return operations > 0 and bool(operations >> AclOperation.ALTER & 1)
 
 
 def _check(name: str) -> None:
@@ -183,30 +234,18 @@ def _acls(name: str, principal: str) -> list[Acl]:
     prefix = f"{name}."
     return [
         Acl(kind, prefix, PatternType.PREFIXED, principal, WILDCARD, AclOperation.ALL, Permission.ALLOW)
-        for kind in _RESOURCES
+        for kind in RESOURCES
     ]
-
-
-def _filter(kind: Resource, name: str | None, principal: str | None) -> AclFilter:
-    return AclFilter(kind, name, PatternType.PREFIXED, principal, None, AclOperation.ANY, Permission.ANY)
 
 
 def _tenants(client: Any) -> dict[str, list[str]]:
     """The principals of each tenant: who may do everything with topics of its prefix."""
     found: dict[str, list[str]] = {}
-    for acl in sorted(acl_requests.described(client, _filter(Resource.TOPIC, None, None))):
+    for acl in sorted(acl_requests.described(client, _OF_TOPICS)):
         name = acl.resource_name.removesuffix(".")
         if acl == _acls(name, acl.principal)[0] and _NAME.fullmatch(name):
             found.setdefault(name, []).append(acl.principal)
     return found
-
-
-def _delete_topics(client: Any, topics: list[str]) -> list[str]:
-    """Why some of them are still there."""
-    if not topics:
-        return []
-    answers = retried(lambda: client.delete_topics(topics, raise_errors=False))["topics"]
-    return [describe_error_code(each["error_code"]) for each in answers if each["error_code"]]
 
 
 def _topics(client: Any, names: Iterable[str]) -> dict[str, list[str]]:

@@ -17,9 +17,9 @@ from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import repeated
-from pybroker.cli.output import show_time
+from pybroker.cli.output import remark, show_time
 from pybroker.cli.transactions import duration_ms
-from pybroker.cli.wire_requests import ask
+from pybroker.cli.wire_requests import ask, is_served
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Delegation tokens: create, describe, renew and expire.", no_args_is_help=True)
@@ -119,6 +119,29 @@ def expire_token(
     with session.client() as client:
         request = ExpireDelegationTokenRequest(hmac=_hmac_of(client, token_id), expiry_time_period_ms=period_ms)
         _report(session, token_id, ask(client, request))
+
+
+def all_tokens(client: Any) -> list[Any]:
+    """The tokens that may be seen, none where the cluster has no tokens; whoever may not ask is told so."""
+    from pybroker_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+
+    if not is_served(client, DescribeDelegationTokenRequest):
+        return []
+    described = retried(lambda: ask(client, DescribeDelegationTokenRequest(owners=None), min_version=1))
+    if described.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
+        remark("Delegation tokens were not looked at: who asks about them has to log in.")
+        return []
+    if described.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
+        return []
+    _raise(described.error_code)
+    return list(described.tokens)
+
+
+def end(client: Any, hmac: bytes) -> None:
+    """Have a token expire at once; CommandFailed."""
+    from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+
+    _raise(ask(client, ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=_AT_ONCE)).error_code)
 
 
 def _described(client: Any, owners: list[str]) -> list[Any]:

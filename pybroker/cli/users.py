@@ -8,21 +8,34 @@ Counterpart: kafka-configs.sh for users.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import RETRY_BACKOFF_S, ClientOptions, admin_client, retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
 from pybroker.cli.wire_requests import ask
-from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, SHA_512, USER_SALT_BYTES
+from pybroker.security.scram import (
+    BY_TYPE,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    MECHANISMS,
+    SHA_256,
+    SHA_512,
+    USER_SALT_BYTES,
+)
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Who may log in by SCRAM: list, create, alter and delete users.", no_args_is_help=True)
+
+# How long a broker may take to learn of a new password.
+_LOGIN_PATIENCE_S = 3.0
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The user, as it logs in: alice is the principal User:alice.")
@@ -152,6 +165,44 @@ def remove(client: Any, name: str, numbers: Iterable[int]) -> None:
 
     for number in numbers:
         _alter(client, name, deletions=[ScramCredentialDeletion(name=name, mechanism=number)])
+
+
+@contextmanager
+def acting_as(session: Session, client: Any, name: str) -> Iterator[Any]:
+    """An admin client that has logged in as a user of SCRAM; CommandFailed where the session's address takes no such.
+
+    For what nobody but the user itself may ask.  It gets a password that nobody learns, and has none afterwards.
+    """
+    if not client.config["security_protocol"].startswith("SASL_"):
+        raise CommandFailed(f"nobody logs in at {session.options.bootstrap}")
+    known = MECHANISMS.get(client.config["sasl_mechanism"])
+    mechanisms = [SHA_512, SHA_256] if known is None else [known]
+    password = secrets.token_urlsafe(USER_SALT_BYTES)
+    login = [f"sasl.username={name}", f"sasl.password={password}"]
+    options = [
+        session.options._replace(properties=[*session.options.properties, *login, f"sasl.mechanism={each.name}"])
+        for each in mechanisms
+    ]
+    numbers = [each.type for each in mechanisms]
+    set_password(client, name, password, numbers)
+    try:
+        with ExitStack() as stack:
+            yield _first_that_opens(stack, options)
+    finally:
+        remove(client, name, numbers)
+
+
+def _first_that_opens(stack: ExitStack, logins: Sequence[ClientOptions]) -> Any:
+    """A client by the first login that a broker takes, which may learn of a new password a moment later."""
+    give_up_s = time.monotonic() + _LOGIN_PATIENCE_S
+    while True:
+        for options in logins:
+            try:
+                return stack.enter_context(admin_client(options))
+            except CommandFailed:
+                if time.monotonic() >= give_up_s:
+                    raise
+        time.sleep(RETRY_BACKOFF_S)
 
 
 def _alter(client: Any, name: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()) -> None:

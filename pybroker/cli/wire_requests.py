@@ -130,9 +130,10 @@ def ask(client: Any, request: Request, node_id: int | None = None, *, min_versio
     return manager.run(exchange)
 
 
-def is_served(client: Any, request_class: type[Request]) -> bool:
-    """Whether the brokers know the API at all."""
-    return request_class.__declaration__.key in client._manager.broker_version_data.api_versions
+def is_served(client: Any, request_class: type[Request], version: int = 0) -> bool:
+    """Whether the brokers know the API, in this version or a later one."""
+    known = client._manager.broker_version_data.api_versions.get(request_class.__declaration__.key)
+    return known is not None and bool(known[1] >= version)
 
 
 def raise_passing(codes: Iterable[int]) -> None:
