@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pybroker.cli.standard_streams import silence_stdout
+from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
 from pybroker.cluster.founding import NO_USERS
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
@@ -27,8 +26,6 @@ from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
     from pybroker.cluster.founding import Users
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # Collections are rare once the broker is up: what it allocates per request is not cyclic.  What is, is deleted topics.
 GC_THRESHOLDS = (10_000, 20, 50)
@@ -49,7 +46,7 @@ def run_broker(
 
     0 after a clean shutdown, 1 when the start failed or no log dir is left.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log_to_stderr()
     try:
         config = BrokerConfig.load(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev

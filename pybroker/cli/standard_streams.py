@@ -1,7 +1,7 @@
 """The process's stdin, stdout and stderr where they are closed, or nobody reads them any more.
 
-Owns: descriptors 0 to 2.  Owns nothing that is printed (``output``, ``broker_process``).  Standard library alone,
-because ``serve`` needs it, too.
+Owns: descriptors 0 to 2, and the form of a log on stderr.  Owns nothing that is printed (``output``,
+``broker_process``).  Standard library alone, because ``serve`` needs it, too.
 
 All commands run with these descriptors taken (``open_closed_streams``): a closed stdout becomes one that fails when it
 is written to, so that commands which print nothing still work.  ``serve`` goes on where nobody reads its ready line.
@@ -9,8 +9,17 @@ is written to, so that commands which print nothing still work.  ``serve`` goes 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from typing import Final
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def log_to_stderr() -> None:
+    """A broker's log, or that of the process that runs brokers: lines with time, level and part."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_LOG_FORMAT)
 
 
 def open_closed_streams() -> None:

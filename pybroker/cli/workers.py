@@ -8,15 +8,13 @@ processes (``supervisor``).
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pybroker.cli.broker_process import LOG_FORMAT
-from pybroker.cli.standard_streams import silence_stdout
+from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
 from pybroker.cli.supervisor import Member, Supervisor
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
 from pybroker.config.schema import ConfigError
@@ -45,7 +43,7 @@ def run_workers(
     add_scram: Sequence[str] = (),
 ) -> int:
     """Run the workers until SIGTERM or SIGINT; the exit code: 1 when one could not start."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log_to_stderr()
     try:
         config = BrokerConfig.load(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev

@@ -155,3 +155,9 @@ def test_serve_parses_its_options_without_the_libraries_of_the_client_commands()
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert "--data-dir" in finished.stdout
     assert finished.stderr == "[]\n"
+
+
+def test_client_commands_start_without_the_broker() -> None:
+    program = "import sys, pybroker.cli.app; print('pybroker.server' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert finished.stdout == "False\n"
