@@ -13,7 +13,6 @@ from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
 from pybroker.testing import Broker, Cluster
-from pybroker.testing.cluster_node import ClusterNode
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -26,6 +25,7 @@ from pybroker_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.broker.two_dirs import TwoDirs
 from tests.broker.wire_client import WireClient
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -152,15 +152,6 @@ def test_a_kill_in_the_middle_of_a_move_loses_and_doubles_nothing(tmp_path: Path
             wait_until(lambda: places(client) == [(target.name, False)], "the replica to lie there")
             assert client.produce(TOPIC, batch(b"v")).base_offset == 50
             assert values(client) > 50 * 100_000
-
-
-class TwoDirs(Cluster):
-    """A cluster of which each broker has two log dirs."""
-
-    def _make_node(self, directory: Path, broker_id: int) -> ClusterNode:
-        node = super()._make_node(directory, broker_id)
-        node._given_dir = Path(",".join(str(directory / f"{name}-{broker_id}") for name in ("a", "b")))
-        return node
 
 
 def test_leader_and_followers_move_while_they_are_replicated(tmp_path: Path) -> None:

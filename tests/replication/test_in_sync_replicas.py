@@ -12,6 +12,7 @@ from pybroker_protocol.errors import ErrorCode
 from tests.replication.cluster import LAG_MS, Cluster
 
 MakeCluster = Callable[..., Cluster]
+LOG_DIR, OTHER_LOG_DIR = bytes(15) + b"a", bytes(15) + b"b"
 
 
 def is_changing(cluster: Cluster) -> bool:
@@ -95,7 +96,7 @@ def test_a_follower_joins_not_before_it_has_what_was_written_before_its_leader_b
     assert followers._in_sync.is_changing
 
 
-@pytest.mark.parametrize("how", ["fenced", "leaves", "restarted", "unknown"])
+@pytest.mark.parametrize("how", ["fenced", "leaves", "restarted", "log_dir_failed", "unknown"])
 def test_a_follower_that_does_not_live_here_and_now_may_not_join(cluster: Cluster, how: str) -> None:
     cluster.settle()
     cluster.set(isr=(1, 2))
@@ -107,6 +108,9 @@ def test_a_follower_that_does_not_live_here_and_now_may_not_join(cluster: Cluste
         brokers[3] = brokers[3]._replace(in_controlled_shutdown=True)
     elif how == "restarted":
         brokers[3] = brokers[3]._replace(epoch=epoch + 1)
+    elif how == "log_dir_failed":
+        cluster.set(directories=(LOG_DIR, LOG_DIR, LOG_DIR))
+        brokers[3] = brokers[3]._replace(log_dirs=(OTHER_LOG_DIR,))
     else:
         del brokers[3]
     cluster._change(brokers=brokers)
@@ -115,6 +119,19 @@ def test_a_follower_that_does_not_live_here_and_now_may_not_join(cluster: Cluste
     assert followers is not None
     followers.on_fetch(3, epoch, 0, 0)
     assert not is_changing(cluster)
+
+
+def test_a_follower_whose_log_dir_failed_is_not_waited_for(cluster: Cluster) -> None:
+    cluster.settle()
+    brokers = dict(cluster.image.brokers)
+    brokers[3] = brokers[3]._replace(log_dirs=(OTHER_LOG_DIR,))
+    cluster._change(brokers=brokers)
+    cluster.set(isr=(1, 2), directories=(LOG_DIR, LOG_DIR, LOG_DIR))
+    cluster.tell()
+    cluster.isolate(3)
+    results = cluster.brokers[1].produce()
+    cluster.pass_ms(100)  # far less than replica.lag.time.max.ms
+    assert [result.error_code for result in results] == [0]
 
 
 def test_who_may_have_joined_counts_until_the_controller_has_answered(cluster: Cluster) -> None:

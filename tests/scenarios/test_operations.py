@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.waiting import wait_until
 
+from pybroker.cluster.image import PartitionImage
 from pybroker.testing import Cluster
+from tests.broker.two_dirs import TwoDirs
 from tests.cli.command import CommandLine
 
 from .load import PARTITIONS, PATIENCE_S, TOPIC, Load
@@ -53,6 +56,52 @@ def test_all_brokers_are_restarted_one_by_one_under_load(kafka_cluster: Cluster,
         wait_until(lambda: all_are_in_sync(kafka_cluster), "all are in sync again")
         load.wait_for_progress()
     assert max(load.longest_gap_s().values()) < PATIENCE_S
+
+
+def test_log_dir_that_is_lost_moves_the_leaders_of_its_partitions_alone(tmp_path: Path) -> None:
+    settings = {"replica.high.watermark.checkpoint.interval.ms": 20}  # how often a dir is looked at
+    with TwoDirs(brokers=3, settings=settings, data_dir=tmp_path) as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+        with Load(cluster.bootstrap) as load:
+            broker_id, lost, kept = led_in_both_dirs(cluster, tmp_path)
+            before = states(cluster, broker_id)
+            directory = tmp_path / f"b-{broker_id}"
+            directory.rename(tmp_path / "aside")
+            wait_until(
+                lambda: all(state.leader not in {broker_id, -1} for state in pick(states(cluster, broker_id), lost)),
+                "others lead what was in the dir",
+            )
+            load.wait_for_progress()
+            # Neither its leader nor its epoch is another.
+            for now, former in zip(pick(states(cluster, broker_id), kept), pick(before, kept), strict=True):
+                assert (now.leader, now.leader_epoch) == (broker_id, former.leader_epoch)
+            assert not directory.exists()
+            (tmp_path / "aside").rename(directory)
+            cluster.restart(broker_id)
+            wait_until(lambda: all_are_in_sync(cluster), "all are in sync again")
+            load.wait_for_progress()
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
+
+
+def led_in_both_dirs(cluster: Cluster, folder: Path) -> tuple[int, list[int], list[int]]:
+    """A broker that leads something in each of its dirs, and which partitions it leads in b and in a."""
+    for broker_id in cluster.brokers:
+        led = [index for index, state in enumerate(states(cluster, broker_id)) if state.leader == broker_id]
+        in_b = [index for index in led if (folder / f"b-{broker_id}" / f"{TOPIC}-{index}").exists()]
+        in_a = [index for index in led if index not in in_b]
+        if in_a and in_b:
+            return broker_id, in_b, in_a
+    raise AssertionError("no broker leads partitions in both of its dirs")
+
+
+def states(cluster: Cluster, broker_id: int) -> list[PartitionImage]:
+    """The topic's partitions as a broker knows them."""
+    return list(cluster.brokers[broker_id].image().topics_by_name[TOPIC].partitions)
+
+
+def pick(found: list[PartitionImage], indexes: list[int]) -> list[PartitionImage]:
+    return [found[index] for index in indexes]
 
 
 def all_are_in_sync(cluster: Cluster) -> bool:
