@@ -60,13 +60,14 @@ class LiveBrokers:
                 done(str(error))
                 return
             entry = snapshot.entries.get(self._key)
-            if entry is None:
-                self._commit(Transaction({self._key: ABSENT}, ephemerals={self._key: value}), done)
+            if entry is None or entry.value == value:
+                # One that is there may be a former session's, of a store that was away for long and does not know yet
+                # that it is over.
+                version = ABSENT if entry is None else entry.version
+                self._commit(Transaction({self._key: version}, ephemerals={self._key: value}), done)
                 return
             holder = store_codec.decode_live({self._key: entry.value})[self._broker_id]
-            if holder == self._own:
-                done(None)
-            elif set(holder.directories) & set(self._own.directories):
+            if set(holder.directories) & set(self._own.directories):
                 deletion = Transaction({self._key: entry.version}, deletes=(self._key,))
                 self._commit(deletion, lambda why: self.enter(done) if why is None else done(why))
             else:

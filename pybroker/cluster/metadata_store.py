@@ -29,6 +29,10 @@ class StoreError(Exception):
     """The store cannot be opened, read or written; the message is for the operator."""
 
 
+class StoreAwayError(StoreError):
+    """Nobody answered in time, or nobody knows what became of it: whoever asks again may have better luck."""
+
+
 class Entry(NamedTuple):
     """One key's value and version."""
 

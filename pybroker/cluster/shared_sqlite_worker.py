@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 from pybroker import cluster_limits
 from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
-from pybroker.cluster.metadata_store import Changes, CommitResult, Snapshot, StoreError, Transaction
+from pybroker.cluster.metadata_store import Changes, CommitResult, Snapshot, StoreAwayError, StoreError, Transaction
 from pybroker.env import Clock
 
 log = logging.getLogger(__name__)
@@ -405,7 +405,9 @@ class SharedSqliteWorker:
             waited_ms = self._now_ms() - since_ms
             if waited_ms >= (timeout_ms or self._timeout_ms):
                 self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
-                raise StoreError(f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms")
+                raise StoreAwayError(
+                    f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms"
+                )
             if self._session and self._now_ms() >= self._poll_at_ms and (self.is_followed or self.is_watched):
                 self._poll()
         writer = json.dumps((os.getpid(), self._broker_id, self._broker_epoch())).ljust(_WRITER_BYTES)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 from pybroker import limits
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
-from pybroker.cluster.metadata_store import CommitResult, MetadataStore, Transaction
+from pybroker.cluster.metadata_store import CommitResult, MetadataStore, StoreAwayError, Transaction
 from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
@@ -223,4 +223,5 @@ class WriteQueue:
 def _failure(result: CommitResult) -> tuple[int, str]:
     if result.conflict is not None:
         return ErrorCode.NOT_CONTROLLER, f"another controller has changed {result.conflict}"
-    return ErrorCode.KAFKA_STORAGE_ERROR, str(result.error)
+    is_away = isinstance(result.error, StoreAwayError)
+    return ErrorCode.REQUEST_TIMED_OUT if is_away else ErrorCode.KAFKA_STORAGE_ERROR, str(result.error)

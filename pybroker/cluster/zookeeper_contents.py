@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pybroker import cluster_limits
 from pybroker.cluster.metadata_store import Changes, Entry
+
+
+class Ephemeral(NamedTuple):
+    """An ephemeral key: value, version, and the session that has it."""
+
+    value: bytes
+    version: int
+    session: int
 
 
 class Contents:
@@ -70,3 +79,7 @@ class Contents:
     def revision_of(self, ident: bytes) -> int | None:
         """The revision of a recent transaction; None for one that is not known."""
         return next((changes.revision for changes, of in reversed(self.recent) if of == ident), None)
+
+    def may_end_with(self, ident: bytes) -> bool:
+        """Whether the last transaction is the one of this id, as far as is known."""
+        return not self.recent or self.recent[-1][1] == ident

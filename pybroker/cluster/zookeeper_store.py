@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState
@@ -37,27 +37,20 @@ from pybroker.cluster.metadata_store import (
     CommitResult,
     Entry,
     Snapshot,
+    StoreAwayError,
     StoreError,
     Transaction,
     ignore_session_loss,
 )
 from pybroker.cluster.store_followers import StoreFollowers
 from pybroker.cluster.zookeeper_client import failure, is_failure, new_client, reason_of
-from pybroker.cluster.zookeeper_contents import Contents
+from pybroker.cluster.zookeeper_contents import Contents, Ephemeral
 from pybroker.cluster.zookeeper_strand import AWAY, Steps, Strand
 from pybroker.env import Env
 
 log = logging.getLogger(__name__)
 
 _STALE: Final = (BadVersionError, NodeExistsError, NoNodeError)
-
-
-class _Ephemeral(NamedTuple):
-    """An ephemeral key: value, version, and the session that has it."""
-
-    value: bytes
-    version: int
-    session: int
 
 
 class _Commit:
@@ -86,12 +79,10 @@ class ZooKeeperStore:
         self._strand = Strand(env, lambda: bool(self._client.connected), timeout_ms)
         self._followers = StoreFollowers(env.timers, 0, None, self._catch_up_follower)
         self._contents = Contents()
-        self._ephemerals: dict[str, _Ephemeral] = {}
+        self._ephemerals: dict[str, Ephemeral] = {}
         self._bytes_since_snapshot = 0
         self._ephemerals_are_stale = True
-        self._look_is_waiting = False
-        self._session_is_lost = False
-        self._closed = False
+        self._look_is_waiting = self._session_is_lost = self._is_doubted = self._closed = False
 
     # ------------------------------------------------------------------ start and end
 
@@ -219,7 +210,7 @@ class ZooKeeperStore:
         if self._closed:
             return
         if state == KazooState.LOST:
-            self._session_is_lost = True
+            self._session_is_lost = self._is_doubted = True
             self._strand.session += 1
         elif state == KazooState.CONNECTED:
             self._look_at_ephemerals()
@@ -232,6 +223,12 @@ class ZooKeeperStore:
                 log.info("the metadata store %s is back", self._url)
         else:
             log.warning("the metadata store %s is away", self._url)
+            self._env.timers.call_later(self._strand.timeout_ms, self._take_any_server)
+
+    def _take_any_server(self) -> None:
+        """Servers turn away who has seen more than they hold: to begin anew is to find out that they were wiped."""
+        if not self._client.connected:
+            self._client.last_zxid = 0
 
     def _look_at_ephemerals(self) -> None:
         self._ephemerals_are_stale = True
@@ -307,9 +304,19 @@ class ZooKeeperStore:
         except NoNodeError:
             head = -1
         if head < self._contents.revision:
-            seen = f"ends at revision {head}, where this broker has seen {self._contents.revision}"
+            seen = f"ends at revision {max(head, 0)}, where this broker has seen {self._contents.revision}"
             raise StoreError(f"the metadata store {self._url} {seen}: it was wiped")
+        if self._is_doubted:
+            yield from self._recognize()
         return head
+
+    def _recognize(self) -> Steps:
+        """A store that was wiped may have grown anew: the last change that is known is in this one, or long past."""
+        with suppress(NoNodeError):
+            data, _ = yield self._client.get_async(codec.change_path(self._contents.revision))
+            if not self._contents.may_end_with(codec.decode_change(data).ident):
+                raise StoreError(f"the metadata store {self._url} has other changes than before: it was wiped")
+        self._is_doubted = False
 
     def _read_parts(self, folder: str, names: Sequence[str]) -> Steps:
         coming = [self._client.get_async(f"{folder}/{name}") for name in names]
@@ -336,14 +343,14 @@ class ZooKeeperStore:
         self._ephemerals_are_stale = False
         names = yield self._client.get_children_async(codec.EPHEMERALS, watch=self._hear_ephemerals)
         coming = [(name, self._client.get_async(f"{codec.EPHEMERALS}/{name}")) for name in sorted(names)]
-        found: dict[str, _Ephemeral] = {}
+        found: dict[str, Ephemeral] = {}
         for name, answer in coming:
             with suppress(NoNodeError):  # its session has ended meanwhile
                 value, stat = yield answer
-                found[codec.ephemeral_key(name)] = _Ephemeral(value, stat.version, stat.ephemeralOwner)
+                found[codec.ephemeral_key(name)] = Ephemeral(value, stat.version, stat.ephemeralOwner)
         self._set_ephemerals(found)
 
-    def _set_ephemerals(self, found: dict[str, _Ephemeral]) -> None:
+    def _set_ephemerals(self, found: dict[str, Ephemeral]) -> None:
         self._ephemerals = found
         self._followers.tell_ephemerals({key: ephemeral.value for key, ephemeral in found.items()})
 
@@ -365,7 +372,7 @@ class ZooKeeperStore:
                 if (revision := self._contents.revision_of(commit.ident)) is not None:
                     return CommitResult(revision)
                 if commit.revision is not None and not self._contents.remembers(commit.revision):
-                    return CommitResult(error=StoreError("it is not known whether the transaction has committed"))
+                    return CommitResult(error=StoreAwayError("it is not known whether the transaction has committed"))
                 is_fresh = True
             conflict = self._conflict(commit.transaction.checks)
             if conflict is None:
@@ -447,7 +454,7 @@ class ZooKeeperStore:
         for key, value in transaction.ephemerals.items():
             there = now.get(key)
             version = 0 if there is None or there.session != session else there.version + 1
-            now[key] = _Ephemeral(value, version, session)
+            now[key] = Ephemeral(value, version, session)
         self._set_ephemerals(dict(sorted(now.items())))
 
     # ------------------------------------------------------------------ snapshots

@@ -31,7 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.metadata_store import StoreAwayError
 from pybroker.env import Cancellable, Env
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Strand:
             if operation.steps is not None:
                 return
             if operation.session not in {-1, self.session}:
-                self._finish(operation, None, StoreError("the session in ZooKeeper has expired"))
+                self._finish(operation, None, StoreAwayError("the session in ZooKeeper has expired"))
             elif not self._is_connected():
                 self._look_at_deadline(operation)
                 return
@@ -181,7 +181,7 @@ class Strand:
         """What is under way is let be: it ends, or loses its connection."""
         late = self._env.clock.monotonic_ms() >= operation.deadline_ms
         if late and self._waiting and self._waiting[0] is operation and operation.steps is None:
-            self._finish(operation, None, StoreError("ZooKeeper is away"))
+            self._finish(operation, None, StoreAwayError("ZooKeeper is away"))
             self.go_on()
 
     def _finish(self, operation: _Operation, value: Any, error: Exception | None) -> None:

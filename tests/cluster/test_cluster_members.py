@@ -212,7 +212,7 @@ def test_after_a_commit_of_unknown_end_the_controller_finds_out_before_it_goes_o
     members.loop.run()
     store.loses_answers = store.is_away = False
     members.settle()
-    assert answers[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert answers[0] == ErrorCode.REQUEST_TIMED_OUT
     assert len(members.active()) == 1
     members.create_topic("u", (1,))
     for broker_id in (1, 2):
@@ -298,6 +298,19 @@ def test_a_broker_that_loses_its_session_while_it_leaves_has_left(members: Membe
     members.settle(10_000)
     assert left == [True]
     assert members.image(1).brokers[2].fenced, "it does not come back"
+
+
+def test_a_broker_whose_key_is_still_that_of_its_former_session_puts_it_anew(members: Members) -> None:
+    members.start(1, 2)
+    # As in a store whose data was away for a while: it does not know yet that the session is over.
+    former = MemoryStore(members.shared, members.env)
+    members.shared.owners[store_codec.live_key(2)] = former
+    members.stores[2].on_session_lost()
+    members.settle()
+    former.expire()
+    members.settle()
+    assert members.shared.owners[store_codec.live_key(2)] is members.stores[2]
+    assert not members.image(1).brokers[2].fenced
 
 
 # --- AlterPartition ---------------------------------------------------------------------------------------------------

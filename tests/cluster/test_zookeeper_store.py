@@ -223,6 +223,38 @@ def test_store_that_was_wiped_is_not_followed(site: Site, caplog: pytest.LogCapt
 
 
 @needs_zookeeper
+def test_server_that_was_wiped_is_recognized_and_so_is_the_one_whose_data_is_back(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    zookeeper = site.start()
+    client = site.client()
+    for number in range(5):
+        site.put(client, f"/{number}")
+    follower = Follower(client, client.revision())
+    zookeeper.kill()
+    (site.folder / "0").rename(site.folder / "away")
+    zookeeper.start()
+    site.until(lambda: "ends at revision 0, where this broker has seen 5: it was wiped" in caplog.text)
+    stranger = site.client()
+    for number in range(8):  # as many as the client knows, and more
+        site.put(stranger, f"/strange/{number}")
+    result = site.commit(client, Transaction(puts={"/a": b""}))
+    assert "has other changes than before: it was wiped" in str(result.error)
+    stranger.close()
+    zookeeper.kill()
+    shutil.rmtree(site.folder / "0")
+    (site.folder / "away").rename(site.folder / "0")
+    zookeeper.start()
+    revision = None
+    while revision is None:
+        revision = site.commit(client, Transaction(puts={"/a": b"1"})).revision
+    assert revision == 6
+    site.until(lambda: follower.heard)
+    assert [changes.puts for changes in follower.heard] == [{"/a": b"1"}]
+    assert not follower.gaps
+
+
+@needs_zookeeper
 def test_snapshots_take_the_place_of_changes_that_are_long_past(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_limits, "STORE_CHANGES_PER_SNAPSHOT", 10)
     monkeypatch.setattr(cluster_limits, "STORE_CHANGE_BYTES_MAX", 500)
