@@ -181,7 +181,7 @@ class ZooKeeper:
             "initLimit=20",
             "syncLimit=10",
             "maxClientCnxns=0",
-            "4lw.commands.whitelist=srvr",
+            "4lw.commands.whitelist=srvr,wchs",
         ]
         if len(self._ports) > 1:
             peers = enumerate(zip(self._places, self._ports, strict=True), start=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,23 +12,42 @@ from pathlib import Path
 import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
+from harness.zookeeper import ZooKeeper
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.testing import Broker
 from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.wire_client import WireClient
 
+Stores = Callable[[str], str]
 FEATURE = "eligible.leader.replicas.version"
 
 
-def member(folder: Path, number: int, store: str = "metadata.db", data: str | None = None) -> Broker:
-    """A broker of the cluster whose store is in ``folder``."""
+def member(
+    folder: Path, number: int, store: str = "metadata.db", data: str | None = None, stores: Stores | None = None
+) -> Broker:
+    """A broker of the cluster whose store is in ``folder``, or where ``stores`` has it."""
     settings = {
         "node.id": str(number),
-        "pybroker.metadata": f"sqlite://{folder / store}",
+        "pybroker.metadata": f"sqlite://{folder / store}" if stores is None else stores(store),
         "pybroker.metadata.session.timeout.ms": "1000",
     }
     return Broker(settings, data_dir=folder / (data or f"broker-{number}"))
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm(needs="zookeeper"))])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    """The url of each store that brokers share, by its name."""
+    if request.param == "sqlite":
+        return lambda name: f"sqlite://{tmp_path / name}"
+    hosts = request.getfixturevalue("zookeeper").hosts
+    return lambda name: f"zookeeper://{hosts}/{tmp_path.name}/{name}"
 
 
 def test_brokers_that_share_a_store_are_one_cluster(tmp_path: Path) -> None:
@@ -37,24 +57,24 @@ def test_brokers_that_share_a_store_are_one_cluster(tmp_path: Path) -> None:
         assert images[0].cluster_id == images[1].cluster_id
 
 
-def test_a_data_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    member(tmp_path, 1, "one.db").start().stop()
-    member(tmp_path, 2, "another.db").start().stop()
-    stranger = member(tmp_path, 1, "another.db")
+def test_a_data_directory_of_another_cluster_is_refused(tmp_path: Path, stores: Stores) -> None:
+    member(tmp_path, 1, "one.db", stores=stores).start().stop()
+    member(tmp_path, 2, "another.db", stores=stores).start().stop()
+    stranger = member(tmp_path, 1, "another.db", stores=stores)
     with pytest.raises(StoreError, match=r"the data directory belongs to the cluster .*, and the metadata"):
         stranger.start()
 
 
-def test_a_data_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
-    member(tmp_path, 1).start().stop()
-    stranger = member(tmp_path, 2, data="broker-1")
+def test_a_data_directory_of_another_broker_is_refused(tmp_path: Path, stores: Stores) -> None:
+    member(tmp_path, 1, stores=stores).start().stop()
+    stranger = member(tmp_path, 2, data="broker-1", stores=stores)
     with pytest.raises(StoreError, match=r"node.id is 2, but the data directory belongs to node 1"):
         stranger.start()
 
 
-def test_an_id_that_a_living_broker_has_is_refused(tmp_path: Path) -> None:
-    with member(tmp_path, 1):
-        second = member(tmp_path, 1, data="elsewhere")
+def test_an_id_that_a_living_broker_has_is_refused(tmp_path: Path, stores: Stores) -> None:
+    with member(tmp_path, 1, stores=stores):
+        second = member(tmp_path, 1, data="elsewhere", stores=stores)
         with pytest.raises(StoreError, match="another broker with the id 1 is alive"):
             second.start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,9 +21,20 @@ from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import wait_until
 
 from pybroker.cli.supervisor import Member, Supervisor
-from pybroker.cli.workers import shifted
+from pybroker.cli.workers import METADATA_FILE, shifted
+from pybroker.cluster.shared_sqlite_worker import Writer, read_writer, stuck_writer
+from pybroker_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pybroker_protocol.messages.metadata import MetadataRequest
+from tests.broker.wire_client import WireClient
 
 TIMEOUT_S = 60
+TOPIC_RESOURCE = 2
+ALTERATIONS_MAX = 3_000
+PATIENCE_S = 0.05  # far longer than a write
 
 
 @contextmanager
@@ -156,3 +168,47 @@ def test_only_a_process_that_was_stopped_in_the_middle_of_a_write_is_killed(
         return code
 
     assert asyncio.run(scenario()) == (-signal.SIGKILL if holds_the_lock else None)
+
+
+def alteration(number: int) -> IncrementalAlterConfigsRequest:
+    """A write to the store that leaves nothing to be done behind it."""
+    config = AlterableConfig(name="retention.ms", config_operation=0, value=str(1_000_000 + number))
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name="t", configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+
+def stopped_while_it_writes(address: tuple[str, int], database: str) -> Writer:
+    """Stop whoever writes metadata in the middle of that; those who were not are let go on, and tried again."""
+    with WireClient(address) as client:
+        for number in range(ALTERATIONS_MAX):
+            client.send(alteration(number), 1)
+            writer = read_writer(database)
+            assert writer is not None
+            os.kill(writer.pid, signal.SIGSTOP)
+            if stuck_writer(database, PATIENCE_S) == writer:
+                return writer
+            os.kill(writer.pid, signal.SIGCONT)
+            assert client.receive().responses[0].error_code == 0
+    raise AssertionError("nobody was ever stopped in the middle of a write")
+
+
+@pytest.mark.slow
+def test_worker_that_is_stopped_in_the_middle_of_a_write_is_killed_and_started_again(tmp_path: Path) -> None:
+    with workers(tmp_path / "data", 2, "--set", "num.partitions=4") as (served, processes):
+        write(served.bootstrap, 20)
+        with WireClient((served.host, served.port)) as client:
+            brokers = client.ask(MetadataRequest(topics=[]), 9).brokers
+        former = {process.pid for process in processes}
+        writer = stopped_while_it_writes((served.host, served.port), str(tmp_path / "data" / METADATA_FILE))
+        (stopped,) = (process for process in processes if process.pid == writer.pid)
+        ((host, port),) = ((each.host, each.port) for each in brokers if each.node_id != writer.broker_id)
+        wait_until(lambda: is_gone(stopped), "it is killed")
+        command = psutil.Process(served.process.pid)
+        wait_until(lambda: {each.pid for each in command.children()} - former, "another process in its place")
+        with WireClient((host, port)) as client:
+            client.create_topic("after")
+        write(f"{host}:{port}", 20)
+        assert read(f"{host}:{port}", 40) == sorted([*range(20), *range(20)])
+        assert served.stop() == 0
+    line = rf"worker {writer.broker_id - 1} \(process {writer.pid}\) was stopped while it writes metadata: killed"
+    assert len(re.findall(line, (tmp_path / "stderr.log").read_text())) == 1
