@@ -98,11 +98,8 @@ class Cluster:
         for name in (OFFSETS, TRANSACTIONS):
             if not self._partitions(1, name):
                 self._create(name, replicas, {"cleanup_policy": "compact"})
-            # A broker may have been stopped, or have been silent for too long on a busy machine.
-            asked = [{"topic": name, "partitions": [0, 1, 2]}]
             wait_until(self._all_in_sync, "all replicas in sync", PREPARATION_TIMEOUT_S)
-            self.brokers[1].quietly("ElectLeaders", 2, election_type=0, topic_partitions=asked, timeout_ms=10_000)
-            self.wait_for(name, [1, 2, 3], [{1, 2, 3}] * INTERNAL_PARTITIONS)
+            self.wait_for(name, [1, 2, 3], [{1, 2, 3}] * INTERNAL_PARTITIONS, elect=True)
 
     def names_by_coordinator(self, prefix: str, key_type: int) -> dict[int, str]:
         """A name of a group, or of a transaction, for each broker, which coordinates it."""
@@ -120,14 +117,22 @@ class Cluster:
         topic_id: bytes = reply["topics"][0]["topic_id"]
         return topic_id
 
-    def wait_for(self, name: str, leaders: Sequence[int], in_sync: Sequence[set[int] | None]) -> None:
-        """Wait until every broker that runs knows these leaders and in-sync replicas (None: any), and they lead."""
+    def wait_for(
+        self, name: str, leaders: Sequence[int], in_sync: Sequence[set[int] | None], elect: bool = False
+    ) -> None:
+        """Wait until every broker that runs knows these leaders and in-sync replicas (None: any), and they lead.
+
+        ``elect``: they are the preferred ones, and do not come by themselves.  A broker may have been stopped, or on a
+        busy machine be silent for too long, after its election, too: so that is asked for until they lead.
+        """
         seen: dict[int, list[Any]] = {}
 
         def is_so() -> bool:
             for broker_id in self.running():
                 seen[broker_id] = found = self._partitions(broker_id, name)
                 if [each["leader_id"] for each in found] != list(leaders):
+                    if elect:
+                        self._elect(name, len(leaders))
                     return False
                 if any(
                     wanted not in (None, set(each["isr_nodes"])) for each, wanted in zip(found, in_sync, strict=True)
@@ -192,6 +197,10 @@ class Cluster:
         }
         reply = self.brokers[1].quietly("CreateTopics", 7, topics=[topic], timeout_ms=10_000)
         assert reply["topics"][0]["error_code"] == 0, f"cannot create {name}: {reply}"
+
+    def _elect(self, name: str, partitions: int) -> None:
+        asked = [{"topic": name, "partitions": list(range(partitions))}]
+        self.brokers[1].quietly("ElectLeaders", 2, election_type=0, topic_partitions=asked, timeout_ms=10_000)
 
     def _partitions(self, broker_id: int, name: str) -> list[Any]:
         asked = self.brokers[broker_id].quietly(

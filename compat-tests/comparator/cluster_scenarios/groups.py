@@ -15,6 +15,8 @@ from comparator.scenarios.groups import protocols
 
 # Each broker leads one partition.
 SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+# Sessions outlive a broker that is stopped and started on a busy machine; of consumers brokers allow no longer ones.
+PATIENT_MS, PATIENT_CONSUMER_MS = 300_000, 60_000
 
 
 def found_from_each(cluster: Cluster, group: str) -> list[Broker]:
@@ -31,7 +33,7 @@ def classic_members(cluster: Cluster, group: str, topic: str, join_version: int)
     """A member by each broker, none of which has joined."""
     subscription = protocols(topic=topic)
     return [
-        classic_groups.Member(coordinator, group, f"member {number}", None, join_version, subscription)
+        classic_groups.Member(coordinator, group, f"member {number}", None, join_version, subscription, PATIENT_MS)
         for number, coordinator in enumerate(found_from_each(cluster, group), start=1)
     ]
 
@@ -39,7 +41,7 @@ def classic_members(cluster: Cluster, group: str, topic: str, join_version: int)
 def consumers(cluster: Cluster, group: str, topic: str) -> list[consumer_groups.Member]:
     """The same of the new protocol; the group assigns as often as it wants."""
     coordinators = found_from_each(cluster, group)
-    consumer_groups.prepare(coordinators[0], group)
+    consumer_groups.prepare(coordinators[0], group, session_timeout_ms=PATIENT_CONSUMER_MS)
     return [
         consumer_groups.Member(coordinator, group, f"member {number}", [topic])
         for number, coordinator in enumerate(coordinators, start=1)

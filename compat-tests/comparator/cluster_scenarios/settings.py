@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from comparator.broker import Broker
@@ -32,7 +33,7 @@ def throttled_replicas_of_a_topic(cluster: Cluster) -> None:
         entries = [(name, operation, value) for name, value in zip(REPLICAS, values, strict=True)]
         alter(cluster.brokers[broker_id], f"{note}, at {broker_id}", TOPIC, "throttled", *entries)
         for each in cluster.brokers.values():
-            each.wait_until(lambda each=each: is_told(each, leads_to), note)  # type: ignore[misc]
+            each.wait_until(partial(is_told, each, leads_to), note)
         for number, each in cluster.brokers.items():
             for version in each.versions("DescribeConfigs"):
                 told_by = f"{note}, by {number}"

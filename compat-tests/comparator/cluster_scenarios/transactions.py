@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from comparator.broker import Broker
@@ -17,6 +18,8 @@ from comparator.scenarios.transactions import V1, V2, add, describe, end, init, 
 PRODUCE = {V1: 11, V2: 12}
 COMMIT_OFFSETS = {V1: 4, V2: 5}
 ADD, ADD_OFFSETS = 3, 3
+# A broker that is stopped and started on a busy machine takes its time; 15 minutes is the most that brokers allow.
+PATIENT_MS = 900_000
 
 
 @dataclass
@@ -25,7 +28,6 @@ class Topic:
 
     name: str
     replicas: list[int]
-    end: int = 0  # its high watermark, once all is acknowledged
 
     @property
     def leader(self) -> int:
@@ -45,7 +47,7 @@ class Producer:
 
     def begin(self) -> None:
         prepare(self.coordinator, self.name)
-        self.known = init(self.coordinator, 5, "begins", self.name)
+        self.known = init(self.coordinator, 5, "begins", self.name, transaction_timeout_ms=PATIENT_MS)
         self.sequences.clear()
 
     def write(self, *to: Topic) -> None:
@@ -95,12 +97,16 @@ def read(cluster: Cluster, note: str, *to: Topic, offsets: tuple[int, ...] = (0,
             if broker_id not in cluster.running():
                 continue
             broker = cluster.brokers[broker_id]
-            broker.wait_until(lambda broker=broker, topic=topic, marks=marks: watermarks(broker, topic) == marks, note)  # type: ignore[misc]
+            broker.wait_until(partial(is_as_far, broker, topic, marks), f"{topic.name}, {note}")
             for offset in (each for each in offsets if each <= marks[0]):
                 fetch(broker, f"{note}, from {offset}, at {broker_id}", topic.name, offset)
         fetch(leader, f"{note}, everything", topic.name, isolation_level=0)
         latest(leader, note, topic.name)
         producers(leader, note, topic.name)
+
+
+def is_as_far(broker: Broker, topic: Topic, marks: tuple[int, int]) -> bool:
+    return watermarks(broker, topic) == marks
 
 
 def watermarks(broker: Broker, topic: Topic) -> tuple[int, int]:
