@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from harness.broker_cluster import BrokerCluster
@@ -24,6 +26,7 @@ HEAP_MB = 384  # of each of Kafka's
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # Partition 0 of either topic is led by broker 1, partition 1 by broker 2, …
 INTERNAL_PARTITIONS = 3
+GROUP, TRANSACTION = 0, 1  # what FindCoordinator calls a key's type
 # The same on both sides: a minimum that one stopped broker breaks, no leaders that come back by themselves, and a rack
 # for each broker.
 PROPERTIES = {
@@ -39,9 +42,10 @@ PROPERTIES = {
 }
 
 
-def properties_of(broker_id: int) -> dict[str, str]:
-    """What is one broker's alone."""
-    return {"broker.rack": f"rack-{broker_id}"}
+def properties_of(directory: Path, broker_id: int) -> dict[str, str]:
+    """What is one broker's alone: its rack, and two log dirs below the cluster's directory, where it has its first."""
+    first = directory / f"node-{broker_id}" / "data"
+    return {"broker.rack": f"rack-{broker_id}", "log.dirs": f"{first},{first.with_name('more')}"}
 
 
 Replicas = Sequence[Sequence[int]]
@@ -94,25 +98,41 @@ class Cluster:
         for name in (OFFSETS, TRANSACTIONS):
             if not self._partitions(1, name):
                 self._create(name, replicas, {"cleanup_policy": "compact"})
-            # A broker may have been stopped, or have been silent for too long on a busy machine.
-            asked = [{"topic": name, "partitions": [0, 1, 2]}]
             wait_until(self._all_in_sync, "all replicas in sync", PREPARATION_TIMEOUT_S)
-            self.brokers[1].quietly("ElectLeaders", 2, election_type=0, topic_partitions=asked, timeout_ms=10_000)
-            self.wait_for(name, [1, 2, 3], [{1, 2, 3}] * INTERNAL_PARTITIONS)
+            self.wait_for(name, [1, 2, 3], [{1, 2, 3}] * INTERNAL_PARTITIONS, elect=True)
+
+    def names_by_coordinator(self, prefix: str, key_type: int) -> dict[int, str]:
+        """A name of a group, or of a transaction, for each broker, which coordinates it."""
+        names: dict[int, str] = {}
+        for number in count():
+            if len(names) == len(self.ids):
+                break
+            name = f"{prefix}-{number}"
+            found = self.brokers[1].quietly("FindCoordinator", 3, key=name, key_type=key_type)
+            names.setdefault(found["node_id"], name)
+        return dict(sorted(names.items()))
 
     def topic_id(self, name: str) -> bytes:
         reply = self.brokers[1].quietly("Metadata", 12, topics=[{"name": name}], allow_auto_topic_creation=False)
         topic_id: bytes = reply["topics"][0]["topic_id"]
         return topic_id
 
-    def wait_for(self, name: str, leaders: Sequence[int], in_sync: Sequence[set[int] | None]) -> None:
-        """Wait until every broker that runs knows these leaders and in-sync replicas (None: any), and they lead."""
+    def wait_for(
+        self, name: str, leaders: Sequence[int], in_sync: Sequence[set[int] | None], elect: bool = False
+    ) -> None:
+        """Wait until every broker that runs knows these leaders and in-sync replicas (None: any), and they lead.
+
+        ``elect``: they are the preferred ones, and do not come by themselves.  A broker may have been stopped, or on a
+        busy machine be silent for too long, after its election, too: so that is asked for until they lead.
+        """
         seen: dict[int, list[Any]] = {}
 
         def is_so() -> bool:
             for broker_id in self.running():
                 seen[broker_id] = found = self._partitions(broker_id, name)
                 if [each["leader_id"] for each in found] != list(leaders):
+                    if elect:
+                        self._elect(name, len(leaders))
                     return False
                 if any(
                     wanted not in (None, set(each["isr_nodes"])) for each, wanted in zip(found, in_sync, strict=True)
@@ -177,6 +197,10 @@ class Cluster:
         }
         reply = self.brokers[1].quietly("CreateTopics", 7, topics=[topic], timeout_ms=10_000)
         assert reply["topics"][0]["error_code"] == 0, f"cannot create {name}: {reply}"
+
+    def _elect(self, name: str, partitions: int) -> None:
+        asked = [{"topic": name, "partitions": list(range(partitions))}]
+        self.brokers[1].quietly("ElectLeaders", 2, election_type=0, topic_partitions=asked, timeout_ms=10_000)
 
     def _partitions(self, broker_id: int, name: str) -> list[Any]:
         asked = self.brokers[broker_id].quietly(

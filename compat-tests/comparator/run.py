@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -151,11 +152,11 @@ def started_brokers(kafka: Address | None = None, pybroker: Address | None = Non
 @contextmanager
 def started_clusters() -> Iterator[tuple[BrokerCluster[Any], BrokerCluster[Any]]]:
     """Three brokers of Kafka's and three of ours, stopped at the end; Kafka's first, which take the machine's time."""
-    properties, own = cluster.PROPERTIES, cluster.properties_of
     with tempfile.TemporaryDirectory(prefix="comparator-") as directory, ExitStack() as stack:
-        place = Path(directory)
-        kafka = ApacheCluster(place / "kafka", properties, cluster.BROKERS, cluster.HEAP_MB, own=own)
-        ours = PybrokerCluster(place / "pybroker", properties, cluster.BROKERS, own=own)
+        here, there = Path(directory) / "kafka", Path(directory) / "pybroker"
+        properties, own = cluster.PROPERTIES, cluster.properties_of
+        kafka = ApacheCluster(here, properties, cluster.BROKERS, cluster.HEAP_MB, own=partial(own, here))
+        ours = PybrokerCluster(there, properties, cluster.BROKERS, own=partial(own, there))
         yield stack.enter_context(kafka), stack.enter_context(ours)
 
 

@@ -111,8 +111,9 @@ class PybrokerProcess(BrokerProcess):
     def _command(self) -> list[str]:
         settings = [argument for name, value in self._properties.items() for argument in ("--set", f"{name}={value}")]
         listen = f"{self.host}:{self.port}"
-        directory = str(self.data_directory)
-        return [str(COMMAND), "serve", "--listen", listen, "--data-dir", directory, *settings, *self._arguments]
+        # Who sets several directories says so of the first one, too.
+        data = [] if "log.dirs" in self._properties else ["--data-dir", str(self.data_directory)]
+        return [str(COMMAND), "serve", "--listen", listen, *data, *settings, *self._arguments]
 
     def _wait_for_port(self, log_start: int, timeout_s: float) -> int:
         """The port in the ready line, which is looked for in what this start has written."""

@@ -28,6 +28,7 @@ def refuse(ctx: RequestContext, request: UnregisterBrokerRequest, error: ErrorCo
 
 
 def _response(outcome: Outcome) -> UnregisterBrokerResponse:
+    # Kafka says nothing by a message that is empty, not by none.
     return UnregisterBrokerResponse(
-        throttle_time_ms=0, error_code=outcome.error_code, error_message=outcome.error_message
+        throttle_time_ms=0, error_code=outcome.error_code, error_message=outcome.error_message or ""
     )

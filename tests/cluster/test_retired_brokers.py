@@ -22,7 +22,7 @@ def members() -> Iterator[Members]:
 
 def unregister(members: Members, broker_id: int) -> int:
     response = members.ask_controller(UnregisterBrokerRequest(broker_id=broker_id), 0)
-    assert (response.error_message is None) == (response.error_code == 0)
+    assert (response.error_message == "") == (response.error_code == 0), "where all is well the message is empty"
     code: int = response.error_code
     return code
 

@@ -1,8 +1,6 @@
-"""What each broker tells of the cluster: its brokers, topics with replicas, log dirs, and who coordinates what."""
+"""What each broker tells of the cluster: its brokers, topics with replicas, and who coordinates what."""
 
 from __future__ import annotations
-
-from harness.batches import batch
 
 from comparator.cluster import Cluster
 from comparator.registry import cluster_scenario
@@ -45,16 +43,6 @@ def topics_with_replicas_are_told_by_each(cluster: Cluster) -> None:
     cluster.call_each("Metadata", 12, "topics", topics=names, allow_auto_topic_creation=False)
     cluster.call_each("DescribeTopicPartitions", 0, "topics", topics=names)
     cluster.call_each("DescribeTopicPartitions", 0, "in parts", topics=names, response_partition_limit=2)
-
-
-@cluster_scenario
-def log_dirs_are_told_by_each(cluster: Cluster) -> None:
-    cluster.prepare_topic("kept", [[1, 2], [3, 1]])
-    data = [{"name": "kept", "partition_data": [{"index": 0, "records": batch(b"v")}]}]
-    cluster.brokers[1].quietly("Produce", 9, acks=-1, timeout_ms=10_000, topic_data=data)
-    asked = [{"topic": "kept", "partitions": [0, 1, 2]}, {"topic": "no-such-topic", "partitions": [0]}]
-    for version in cluster.versions("DescribeLogDirs"):
-        cluster.call_each("DescribeLogDirs", version, "a topic", topics=asked)
 
 
 @cluster_scenario

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from harness.batches import batch
 
+from comparator.broker import Broker
 from comparator.cluster import Cluster
 from comparator.cluster_scenarios.leaders import fetch_fields
 from comparator.encoding import Tree
@@ -113,3 +115,44 @@ def nobody_is_unregistered_who_is_not_there(cluster: Cluster) -> None:
     for broker_id in (0, 9, -1):
         for number, asked in cluster.brokers.items():
             asked.call("UnregisterBroker", 0, f"broker {broker_id}, at {number}", broker_id=broker_id)
+
+
+@cluster_scenario
+def a_broker_that_is_gone_is_unregistered(cluster: Cluster) -> None:
+    """Its replicas stay assigned to it, and once it is back it is what it was."""
+    cluster.prepare_topic("unregistered", [[1, 2, ABSENT], [ABSENT, 1, 2]])
+    cluster.prepare_topic("unregistered-alone", [[ABSENT]])
+    names = [{"name": "unregistered"}, {"name": "unregistered-alone"}]
+
+    def told(note: str, *ids: int) -> None:
+        for broker_id in ids:
+            fields = {"endpoint_type": 1, "include_fenced_brokers": True}
+            cluster.call(broker_id, "DescribeCluster", 2, f"{note}, fenced ones", **fields)
+            cluster.call(broker_id, "DescribeTopicPartitions", 0, note, topics=names)
+            cluster.call(broker_id, "Metadata", 12, note, topics=names, allow_auto_topic_creation=False)
+
+    def is_gone(asked: Broker) -> bool:
+        reply = asked.quietly("DescribeCluster", 2, endpoint_type=1, include_fenced_brokers=True)
+        return [each["broker_id"] for each in reply["brokers"] if each["broker_id"] == ABSENT] == []
+
+    with cluster.stopped(ABSENT):
+        cluster.wait_for("unregistered", [1, 1], [{1, 2}, {1, 2}])
+        cluster.wait_for("unregistered-alone", [-1], [None])
+        told("stopped", 1, 2)
+        cluster.brokers[2].call("UnregisterBroker", 0, "that is gone, at 2", broker_id=ABSENT)
+        for broker_id in (1, 2):
+            asked = cluster.brokers[broker_id]
+            asked.wait_until(partial(is_gone, asked), "one broker less")
+            asked.call("UnregisterBroker", 0, f"that is unregistered, at {broker_id}", broker_id=ABSENT)
+        told("unregistered", 1, 2)
+        for replicas in ([1, ABSENT], [ABSENT]):
+            topic = {
+                "name": f"on-the-unregistered-{len(replicas)}",
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "assignments": [{"partition_index": 0, "broker_ids": replicas}],
+            }
+            cluster.call(1, "CreateTopics", 7, f"on {replicas}", topics=[topic], timeout_ms=TIMEOUT_MS)
+    cluster.wait_for("unregistered", [1, 1], [{1, 2, ABSENT}, {1, 2, ABSENT}])
+    cluster.wait_for("unregistered-alone", [ABSENT], [{ABSENT}])
+    told("back", *cluster.ids)

@@ -39,6 +39,10 @@ class Member:
             self._connection = self.broker.connect()
         return self._connection
 
+    def go_to(self, broker: Broker) -> None:
+        """Another broker coordinates the group by now."""
+        self.broker, self._connection = broker, None
+
     def begin_join(self, **more: Any) -> Pending:
         """JoinGroup; a member without an id gets one first, where it has to."""
         fields = {

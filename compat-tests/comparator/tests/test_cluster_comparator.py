@@ -17,9 +17,12 @@ pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
 CHOSEN = (
     "coordinators.each_broker_lists_its_own_groups",
     "describing.topics_with_replicas_are_told_by_each",
+    "groups.classic_groups_at_their_coordinators",
+    "groups.consumer_groups_at_their_coordinators",
     "leaders.fetch_by_rack",
     "leaders.produce_elsewhere",
     "moving.preferred_leaders_are_elected",
+    "transactions.transactions_of_two_coordinators_in_one_partition",
 )
 SCENARIOS = {scenario.name: scenario for scenario in all_cluster_scenarios()}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from harness.batches import Batch, batch
+from harness.batches import Batch, batch, end_marker
 
 from comparator.compare import Result, stale
 from comparator.diff import ABSENT, Difference, differences
 from comparator.differences import Meant
-from comparator.normalize import Normalizer, split_batches
+from comparator.normalize import ClusterNormalizer, Normalizer, split_batches
 
 TOPIC_ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
 
@@ -52,6 +52,17 @@ def test_the_order_of_aborted_transactions_counts() -> None:
     made = [{"producer_id": 7}, {"producer_id": 1001}]
     _, *rest = normalized(made, {"aborted_transactions": made}, {"aborted_transactions": made[::-1]})
     assert rest[0] != rest[1]
+
+
+def test_of_a_marker_in_a_cluster_only_the_epoch_of_its_coordinator_is_anybodys() -> None:
+    normalizer = ClusterNormalizer()
+    first, later, other = (
+        normalizer.normalize(end_marker(7, 0, commit, epoch), "records")
+        for commit, epoch in ((True, 0), (True, 9), (False, 0))
+    )
+    assert first == later != other
+    assert normalizer.normalize({"coordinator_epoch": 0}) == normalizer.normalize({"coordinator_epoch": 9})
+    assert normalizer.normalize({"coordinator_epoch": -1}) == {"coordinator_epoch": -1}
 
 
 def test_a_missing_sibling_is_a_difference() -> None:
