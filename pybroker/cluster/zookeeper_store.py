@@ -228,7 +228,7 @@ class ZooKeeperStore:
     def _take_any_server(self) -> None:
         """Servers turn away who has seen more than they hold: to begin anew is to find out that they were wiped."""
         if not self._client.connected:
-            self._client.last_zxid = 0
+            self._client.last_zxid, self._is_doubted = 0, True
 
     def _look_at_ephemerals(self) -> None:
         self._ephemerals_are_stale = True
@@ -277,8 +277,8 @@ class ZooKeeperStore:
         self._followers.tell_gap()
 
     def _catch_up(self, *, sync: bool = False) -> Steps:
-        """Apply every change there is; with ``sync`` those too that this server has not heard of yet."""
-        if sync:
+        """Apply every change there is; with ``sync``, or in doubt, those too that this server has not heard of yet."""
+        if sync or self._is_doubted:
             yield self._client.sync_async(codec.HEAD)
         while True:
             head = yield from self._read_head()
