@@ -367,6 +367,7 @@ BARS: tuple[Bar, ...] = (
     Bar("in process, once imported", "startup", "in-process start", Kind.AT_MOST, 20),
     Bar("in process, first with imports", "startup", "in-process first start", Kind.AT_MOST, 300),
     Bar("in process, close", "startup", "in-process close", Kind.AT_MOST, 20),
+    Bar("in process, three brokers, once imported", "startup", "in-process start of three brokers", Kind.AT_MOST, 300),
     Bar("idle RSS, against Kafka", "memory", "idle RSS", Kind.RATIO_AT_MOST, None, True),
     Bar("idle RSS", "memory", "idle RSS", Kind.AT_MOST, 60),
     Bar("1,000 idle connections", "memory", "1,000 connections add", Kind.AT_MOST, 30),

@@ -1,4 +1,4 @@
-"""Starts and closes the in-process broker in a fresh interpreter; prints milliseconds as JSON.
+"""Starts and closes the in-process broker, and starts a cluster, in a fresh interpreter; prints milliseconds as JSON.
 
 ``python -m bench.in_process_start``.  The first start includes the imports; the others are what a test run pays.
 """
@@ -10,6 +10,7 @@ import sys
 import time
 
 REPEATS = 10
+BROKERS = 3
 
 
 def milliseconds_since(started: float) -> float:
@@ -18,7 +19,7 @@ def milliseconds_since(started: float) -> float:
 
 
 def main() -> None:
-    """Measure the first start and the median of the others."""
+    """Measure the first start and the median of the others; of a cluster's starts, too."""
     started = time.perf_counter()
     from pybroker.testing import Broker
 
@@ -35,7 +36,22 @@ def main() -> None:
         broker.stop()
         stops.append(milliseconds_since(started))
     middle = REPEATS // 2
-    json.dump({"first": first_start_ms, "start": sorted(starts)[middle], "close": sorted(stops)[middle]}, sys.stdout)
+    outcome = {"first": first_start_ms, "start": sorted(starts)[middle], "close": sorted(stops)[middle]}
+    json.dump({**outcome, "cluster": sorted(cluster_starts())[middle]}, sys.stdout)
+
+
+def cluster_starts() -> list[float]:
+    """Milliseconds till three brokers serve and know each other; the start with the imports does not count."""
+    from pybroker.testing import Cluster
+
+    with Cluster(brokers=BROKERS):
+        pass
+    starts = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        with Cluster(brokers=BROKERS):
+            starts.append(milliseconds_since(started))
+    return starts
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Each with what it measures, for --help; those of FULL_ONLY run when they are named, or with --full.
 PARTS = {
-    "startup": "exec to the first Metadata reply; in-process start and close",
+    "startup": "exec to the first Metadata reply; in-process start and close, and the start of three brokers",
     "tiny": "requests of one small record: 1×1, 8×1 and 8×5 connections × requests in flight",
     "latency": "produce and end-to-end latency at 20 % and 50 % of Kafka's highest rate, to the p99.9",
     "large": "900 KB batches over 1 and 8 connections, and another client's tiny requests beside them",

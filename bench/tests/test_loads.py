@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from bench.bars import Kind as BarKind
 from bench.contestants import KAFKA, PYBROKER
 from bench.loads import LatencyOutcome, Percentiles
 from bench.measurements import Measurements, ratio_text
-from bench.parts import FULL_ONLY, PARTS, latency
+from bench.parts import FULL_ONLY, PARTS, latency, startup
 from bench.parts.warmup import RUNS_IN_VAIN, RUNS_MAX, highest_rate
 from bench.wire import OFFSET_COMMIT, Client
 from pybroker.testing import Broker
@@ -267,3 +268,10 @@ def test_latency_is_measured_at_shares_of_a_rate_that_kafka_keeps_up_with(monkey
     assert asked == pytest.approx([500, 400, 320])
     with pytest.raises(RuntimeError, match="low enough"):
         sustained(monkeypatch, limit=1)
+
+
+def test_every_start_that_has_a_bar_of_its_own_is_measured(tmp_path: Path) -> None:
+    run = context.Context([PYBROKER], replace(context.QUICK, rounds=1), tmp_path, part="startup")
+    startup.run(run)
+    bars = [bar for bar in BARS if bar.part == "startup" and bar.kind is BarKind.AT_MOST]
+    assert [bar.what for bar in bars if judge_bar(bar, run.measurements).value is None] == []

@@ -19,6 +19,7 @@ from harness import results
 from harness.machine import machine, now_text
 from harness.termination import exit_on_sigterm
 
+from exactly_once.brokers import CLUSTER
 from exactly_once.report import NAMES, PAGE, page, read_series, series_of, summary, write_series
 from exactly_once.trial import RECORDS, Stage, run
 
@@ -30,6 +31,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/exactly-once", description=__doc__)
     parser.add_argument("--runs", type=int, default=30, help="of each sink (%(default)s)")
     parser.add_argument("--sink", choices=NAMES, action="append", help="which sink (both)")
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, CLUSTER), default=1, help="one alone, or a cluster (%(default)s)"
+    )
     parser.add_argument("--records", type=int, default=RECORDS, help="of a run (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the first run; the others count on")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep logs and data there")
@@ -73,7 +77,7 @@ def main() -> int:
     first = int(time.time()) if arguments.seed is None else arguments.seed
     with ExitStack() as stack:
         directory = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exactly-once-")))
-        stage = stack.enter_context(Stage(directory, arguments.records))
+        stage = stack.enter_context(Stage(directory, arguments.records, arguments.brokers))
         for seed in range(first, first + arguments.runs):
             for sink in arguments.sink or NAMES:
                 outcome = run(stage, sink, seed)._asdict()

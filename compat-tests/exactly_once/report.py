@@ -14,28 +14,33 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from exactly_once.brokers import CLUSTER
+
 PAGE: Final = Path(__file__).resolve().parent / "REPORT.md"
 SERIES: Final = PAGE.with_name("series.jsonl")
 NAMES: Final = {"pybroker": 'ours, `format("pybroker")`', "kafka": 'Spark\'s own, `format("kafka")`'}
+_KINDS: Final = [(sink, brokers) for sink in NAMES for brokers in (1, CLUSTER)]
 
 _HEAD: Final = """# Exactly once
 
 Written by `scripts/exactly-once --report`, which adds its runs to those that were told before (`series.jsonl`). A job
-on a standalone cluster of Spark (a master, two workers, an executor on each; all of it and the broker on one machine)
+on a standalone cluster of Spark (a master, two workers, an executor on each; all of it and the brokers on one machine)
 reads a topic by `format("pybroker")`, divides its rows anew by their keys among four tasks and writes them to another
 topic in about fourteen micro-batches; in every third run it writes the counts of the keys instead, in mode `update`. In
-each run an executor, the Python process of a task, the driver and the broker are killed with -9, each once, in random
+each run an executor, the Python process of a task, the driver and a broker are killed with -9, each once, in random
 order, at random moments while the job is at work; the driver as soon as a task of a micro-batch has committed. The
 driver and the broker are started again at once, a query that failed as well; executors and tasks are Spark's own
-business. In the end a reader of committed records compares the topic with what there should be, as multisets; of
-counts, each may be there once, and the last of each key must be. "Tasks skipped" are those that found their rows
-committed by an earlier attempt: each would have been written twice without its mark.
+business. The broker is alone, or one of three, chosen at random (`--brokers 3`): all topics, those of the coordinators
+too, have three replicas there, two of which at least have what was acknowledged. In the end a reader of committed
+records compares the topic with what there should be, as multisets; of counts, each may be there once, and the last of
+each key must be. "Tasks skipped" are those that found their rows committed by an earlier attempt: each would have been
+written twice without its mark.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Runs of one sink that were made together, summed up.
+    """Runs of one sink, on as many brokers, that were made together, summed up.
 
     ``repeating`` counts the runs that repeated records; ``median_s`` are the seconds of a run, and ``restarts`` the
     queries that ended with an error and were started again.
@@ -54,18 +59,19 @@ class Series:
     median_s: float
     restarts: int
     note: str = ""
+    brokers: int = 1
 
 
 def series_of(runs: Sequence[dict[str, Any]], day: str, machine: str, note: str = "") -> list[Series]:
-    """Each sink's runs, summed up."""
+    """Each sink's runs, summed up, those on three brokers apart."""
     return [
-        _summed(sink, own, day, machine, note)
-        for sink in NAMES
-        if (own := [run for run in runs if run["sink"] == sink])
+        _summed(sink, brokers, own, day, machine, note)
+        for sink, brokers in _KINDS
+        if (own := [run for run in runs if (run["sink"], run["brokers"]) == (sink, brokers)])
     ]
 
 
-def _summed(sink: str, runs: Sequence[dict[str, Any]], day: str, machine: str, note: str) -> Series:
+def _summed(sink: str, brokers: int, runs: Sequence[dict[str, Any]], day: str, machine: str, note: str) -> Series:
     def total(name: str) -> int:
         return sum(run[name] for run in runs)
 
@@ -83,6 +89,7 @@ def _summed(sink: str, runs: Sequence[dict[str, Any]], day: str, machine: str, n
         median_s=round(median(run["seconds"] for run in runs), 1),
         restarts=sum(len(run["failures"]) for run in runs),
         note=note,
+        brokers=brokers,
     )
 
 
@@ -99,7 +106,7 @@ def write_series(series: Iterable[Series], path: Path = SERIES) -> None:
 def summary(outcome: dict[str, Any]) -> str:
     """A run in a line."""
     return (
-        f"{outcome['sink']:<8} {outcome['mode']} seed {outcome['seed']}: "
+        f"{outcome['sink']:<8} {_of_brokers(outcome['brokers'])} {outcome['mode']} seed {outcome['seed']}: "
         f"{' '.join(outcome['kills']) or 'nobody'} killed, "
         f"{outcome['records']} records, {outcome['repeated']} repeated, {outcome['missing']} missing, "
         f"{outcome['skipped']} skipped, {outcome['seconds']:.1f} s"
@@ -108,23 +115,31 @@ def summary(outcome: dict[str, Any]) -> str:
 
 
 def page(series: Sequence[Series]) -> str:
-    """The page: a line per series, and their sums by sink."""
-    days = [_row(each.day, each.sink, [each]) for each in series]
-    own = {sink: [each for each in series if each.sink == sink] for sink in NAMES}
-    sums = [_row("**all**", sink, some) for sink, some in own.items() if some]
+    """The page: a line per series, and their sums by sink and number of brokers."""
+    days = [_row(each.day, [each]) for each in series]
+    own = [[each for each in series if (each.sink, each.brokers) == kind] for kind in _KINDS]
+    sums = [_row("**all**", some) for some in own if some]
     head = (
-        "| day | sink | runs | kills | records | repeated | in so many runs | missing | tasks skipped | a run, s "
-        "| queries started again |"
+        "| day | sink | brokers | runs | kills | records | repeated | in so many runs | missing | tasks skipped "
+        "| a run, s | queries started again |"
     )
     table = "\n".join([head, "|---" * head.count(" |") + "|", *days, *sums])
-    notes = [f"{each.day}, {NAMES[each.sink]}: {each.note}" for each in series if each.note]
+    notes = [
+        f"{each.day}, {NAMES[each.sink]}, {_of_brokers(each.brokers)}: {each.note}" for each in series if each.note
+    ]
     machines = [f"Machine: {machine}" for machine in dict.fromkeys(each.machine for each in series)]
     return "\n\n".join([f"{_HEAD}\n{table}", _kills(series), *notes, *machines]) + "\n"
 
 
-def _row(day: str, sink: str, series: Sequence[Series]) -> str:
+def _of_brokers(count: int) -> str:
+    return f"{count} broker{'s' * (count > 1)}"
+
+
+def _row(day: str, series: Sequence[Series]) -> str:
+    """Of series that are alike in their sink and their number of brokers."""
     seconds = sorted({each.median_s for each in series})
     cells: list[int | str] = [
+        series[0].brokers,
         sum(each.runs for each in series),
         sum(sum(each.kills.values()) for each in series),
         sum(each.records for each in series),
@@ -136,7 +151,7 @@ def _row(day: str, sink: str, series: Sequence[Series]) -> str:
         sum(each.restarts for each in series),
     ]
     shown = [each if isinstance(each, str) else f"{each:,}" for each in cells]
-    return f"| {' | '.join([day, NAMES[sink], *shown])} |"
+    return f"| {' | '.join([day, NAMES[series[0].sink], *shown])} |"
 
 
 def _kills(series: Sequence[Series]) -> str:

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, NamedTuple, Self
 
 import psutil
-from harness.pybroker_process import PybrokerProcess
 from harness.spark_cluster import SparkCluster
 from harness.waiting import wait_until
 
 from exactly_once import topics
+from exactly_once.brokers import make_brokers
 from exactly_once.driver import Driver
 from pybroker.pipeline.topics.transactions import SKIPPED
 
@@ -34,7 +34,7 @@ RESTARTS_MAX = 20
 
 
 class Victim(StrEnum):
-    """Who is killed: a JVM that runs tasks, a Python process of a task, the driver, the broker."""
+    """Who is killed: a JVM that runs tasks, a Python process of a task, the driver, the broker or one of three."""
 
     EXECUTOR = "executor"
     TASK = "task"
@@ -47,6 +47,7 @@ class Outcome(NamedTuple):
     were started again; ``skipped`` counts tasks that found their rows committed by an earlier attempt."""
 
     sink: str
+    brokers: int
     mode: str
     seed: int
     kills: list[str]
@@ -59,10 +60,10 @@ class Outcome(NamedTuple):
 
 
 class Stage:
-    """What runs share: a cluster of Spark, a broker with the records to be read, and the driver of the moment."""
+    """What runs share: a cluster of Spark, brokers with the records to be read, and the driver of the moment."""
 
-    def __init__(self, directory: Path, records: int = RECORDS) -> None:
-        self.broker = PybrokerProcess(directory / "broker")
+    def __init__(self, directory: Path, records: int = RECORDS, brokers: int = 1) -> None:
+        self.brokers = make_brokers(directory / "broker", brokers)
         self.cluster = SparkCluster(directory / "spark")
         self.expected: topics.Records
         self.source = "in"
@@ -73,10 +74,10 @@ class Stage:
 
     def __enter__(self) -> Self:
         try:
-            self.broker.start()
+            self.brokers.start()
             self.cluster.__enter__()
-            topics.create(self.broker.bootstrap, self.source, SOURCE_PARTITIONS)
-            self.expected = topics.fill(self.broker.bootstrap, self.source, self.records)
+            topics.create(self.bootstrap, self.source, SOURCE_PARTITIONS)
+            self.expected = topics.fill(self.bootstrap, self.source, self.records)
         except BaseException:
             self.__exit__()
             raise
@@ -86,7 +87,12 @@ class Stage:
         if self._driver is not None:
             self._driver.stop()
         self.cluster.stop()
-        self.broker.kill()
+        self.brokers.kill_all()
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers: clients find the others when one is away."""
+        return ",".join(self.brokers.bootstraps)
 
     @property
     def driver(self) -> Driver:
@@ -100,7 +106,7 @@ class Stage:
     def order(self, sink: str, mode: str, target: str) -> dict[str, Any]:
         """The query of a run; the same however often it is started."""
         return {
-            "bootstrap": self.broker.bootstrap,
+            "bootstrap": self.bootstrap,
             "source": self.source,
             "target": target,
             "sink": sink,
@@ -127,7 +133,9 @@ class Run:
         self._target = f"out-{uuid.uuid4().hex[:8]}"
         self._driver = stage.driver
         self._heard = 0
-        topics.create(stage.broker.bootstrap, self._target, TARGET_PARTITIONS)
+        # A new topic has three replicas only where all brokers are there again.
+        stage.brokers.wait_until_whole()
+        topics.create(stage.bootstrap, self._target, TARGET_PARTITIONS)
         self.failures: list[str] = []
         self.kills: list[str] = []
 
@@ -155,8 +163,9 @@ class Run:
     def kill(self, victim: Victim) -> None:
         """Kill one of them, and start again what nobody else starts."""
         if victim is Victim.BROKER:
-            self._stage.broker.kill()
-            self._stage.broker.start()
+            number = self._random.randrange(len(self._stage.brokers.brokers))
+            self._stage.brokers.kill(number)
+            self._stage.brokers.start_one(number)
         elif victim is Victim.DRIVER:
             self._driver.kill()
             self.start()
@@ -175,14 +184,15 @@ class Run:
         wait_until(lambda: self._committed_end() > before or self._is_over(), "a commit", AT_WORK_WITHIN_S)
 
     def _committed_end(self) -> int:
-        return topics.committed_end(self._stage.broker.bootstrap, self._target, TARGET_PARTITIONS)
+        return topics.committed_end(self._stage.bootstrap, self._target, TARGET_PARTITIONS)
 
     def outcome(self, seconds: float) -> Outcome:
         """Compare what committed readers find with what there should be."""
-        expected, found = self._stage.expected, topics.committed(self._stage.broker.bootstrap, self._target)
+        expected, found = self._stage.expected, topics.committed(self._stage.bootstrap, self._target)
         repeated, missing = topics.lacking(found, expected, self._mode)
         return Outcome(
             sink=self._sink,
+            brokers=len(self._stage.brokers.brokers),
             mode=self._mode,
             seed=self._seed,
             kills=self.kills,
