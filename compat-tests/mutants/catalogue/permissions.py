@@ -371,6 +371,12 @@ MUTANTS: Final = (
         (f"{_STRANGERS}::test_a_stranger_that_asks_what_brokers_ask_loses_its_connection",),
     ),
     Mutant(
+        "every-login-is-of-a-broker",
+        "Whoever has logged in by the listener of brokers is taken for one, by whatever mechanism.",
+        (Edit("Login._complete", "started.is_of_brokers", "True"),),
+        (f"{_STRANGERS}::test_a_user_who_has_logged_in_by_the_listener_of_brokers_is_none",),
+    ),
+    Mutant(
         "follower-without-proof",
         "Whoever fetches as a replica is believed, without the proof of being a broker.",
         (Edit("fetch.refusal_of_follower", "not ctx.connection.is_broker", "False"),),
