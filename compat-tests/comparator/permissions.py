@@ -1,8 +1,8 @@
 """What Apache Kafka answers where a permission is missing, kept for tests that start no Kafka.
 
 Owns: ``permissions.json``, which ``scripts/compare --write`` writes: for each request of the scenario
-``acls.each_missing_permission`` the errors, authorized operations and names that are not told of Kafka's reply, by
-their places in it.
+``acls.each_missing_permission`` the errors, authorized operations and names that are not told of Kafka's reply, and
+how many there are of what is listed, by their places in it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from comparator.encoding import Tree
 
 SCENARIO = "acls.each_missing_permission"
 FILE = Path(__file__).with_name("permissions.json")
+# What may not be seen is left out of these without an error.
+LISTS = ("groups", "topics", "transaction_states")
 
 
 def told(reply: Tree, place: str = "") -> Iterator[tuple[str, int | None]]:
@@ -26,6 +28,8 @@ def told(reply: Tree, place: str = "") -> Iterator[tuple[str, int | None]]:
             if name.endswith(("error_code", "authorized_operations")) or (name == "name" and value is None):
                 yield where, value
             else:
+                if name in LISTS and isinstance(value, list):
+                    yield f"{where}.length", len(value)
                 yield from told(value, where)
     elif isinstance(reply, list):
         for number, element in enumerate(reply):

@@ -14,6 +14,8 @@ from mutants.places import BROKER, Definition, NotApplicable, Sources
 
 # Where the tests of the wire stand, below the checkout; a mutant names them without it.
 WIRE_TESTS = "compat-tests/conformance/wire"
+# Where those of the broker stand, for what no client of an open listener can ask; a mutant names them with it.
+BROKER_TESTS = "tests/"
 CANARY = f"{WIRE_TESTS}/test_connections.py::test_what_is_produced_is_fetched"
 
 
@@ -50,7 +52,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """``trap``: what goes wrong, as one sentence.  ``tests``: below ``WIRE_TESTS``, as ``module.py::test``."""
+    """``trap``: what goes wrong, as one sentence.
+
+    ``tests``: below ``WIRE_TESTS``, as ``module.py::test``, or in ``BROKER_TESTS``, as ``tests/part/module.py::test``.
+    """
 
     name: str
     trap: str
@@ -59,7 +64,7 @@ class Mutant:
 
     @property
     def node_ids(self) -> list[str]:
-        return [f"{WIRE_TESTS}/{test}" for test in self.tests]
+        return [test if test.startswith(BROKER_TESTS) else f"{WIRE_TESTS}/{test}" for test in self.tests]
 
     def mutate(self, sources: Sources = BROKER) -> dict[str, ast.Module]:
         """The trees of the modules that it changes, by their names, with its edits one after the other.

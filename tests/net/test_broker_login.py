@@ -143,3 +143,19 @@ def test_brokers_log_in_over_a_listener_with_sasl_by_a_mechanism_of_their_own(tm
             refused = stranger.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
             assert refused.mechanisms == ["SCRAM-SHA-256"], "clients are not told of it"
         assert CLUSTER_MECHANISM not in refused.mechanisms
+
+
+def test_a_user_who_has_logged_in_by_the_listener_of_brokers_is_none(tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = {
+        "pybroker.metadata": f"sqlite://{tmp_path}/metadata.db",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{module} required user_alice="secret";',
+    }
+    with (
+        Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as member,
+        WireClient((member.host, member.port)) as alice,
+    ):
+        assert alice.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        assert alice.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2).error_code == 0
+        assert alice.ask(ALTER_PARTITION, 3) is None

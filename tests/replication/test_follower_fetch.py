@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from pybroker.handlers.context import Parked
+from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.authorizers import AnyOfType
 from tests.replication.cluster import NAME, Cluster
 from tests.storage.logs import TOPIC_ID
 
@@ -101,6 +103,23 @@ def test_a_stranger_moves_nothing_whatever_it_calls_itself(
         refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_peer else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert answer(response).error_code == refusal
         assert not answer(response).records
+
+
+def test_a_broker_that_may_not_act_for_the_cluster_moves_nothing(quiet: Cluster) -> None:
+    asked: list[tuple[int, int, str]] = []
+
+    class Denying(AnyOfType):
+        def allows(
+            self, ctx: Any, operation: int, resource_type: int, name: str, *, log_if_denied: bool = True
+        ) -> bool:
+            asked.append((operation, resource_type, name))
+            return False
+
+    quiet.brokers[1].services.authorizer = Denying()
+    refused = answer(fetch(quiet, request_of(2, epoch_of(quiet, 2), 1)))
+    assert (refused.error_code, refused.records) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, b"")
+    assert asked == [(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)]
+    assert end_offsets(quiet)[0] == -1
 
 
 def test_a_broker_without_a_replica_moves_nothing(quiet: Cluster) -> None:

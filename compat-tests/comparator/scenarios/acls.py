@@ -6,15 +6,19 @@ StandardAuthorizer, and allow everything where no ACL concerns a resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+from harness.batches import TRANSACTIONAL_FLAG, batch
+
 from comparator.boundaries import vary
-from comparator.broker import Broker, Step
+from comparator.broker import Broker, Narrow, Step
 from comparator.encoding import Tree
 from comparator.registry import scenario
-from comparator.scenarios.transactions import prepare
+from comparator.scenarios import consumer_groups
+from comparator.scenarios.transactions import prepare, settle
+from comparator.wire import Connection
 
 ADMIN, GUEST, EVERYWHERE = "127.0.0.1", "127.0.0.2", "*"
 CLUSTER_NAME = "kafka-cluster"
@@ -223,16 +227,105 @@ def denied(broker: Broker, *permissions: Permission) -> Iterator[None]:
 
 
 T, G, X, C = (TOPIC, "kept"), (GROUP, "kept"), (TRANSACTIONAL_ID, "kept"), (CLUSTER, CLUSTER_NAME)
-NEW = (TOPIC, "new-by-guest")
+NEW, NAMED = (TOPIC, "new-by-guest"), (TOPIC, "named-by-guest")
+OPEN = (TRANSACTIONAL_ID, "open")
 
 
 class Row(NamedTuple):
-    """A request, and the sets of permissions of which each is taken away once."""
+    """A request, and the sets of permissions of which each is taken away once.
+
+    ``version``: the latest unless it is named.  ``amid``: what there has to be while it is asked.
+    """
 
     api: str
     fields: Tree
     missing: tuple[tuple[Permission, ...], ...]
     note: str = ""
+    version: int | None = None
+    amid: Callable[[Broker], AbstractContextManager[Any]] = nullcontext
+    narrow: Narrow | None = None
+
+    def version_at(self, broker: Broker) -> int:
+        return broker.latest(self.api) if self.version is None else self.version
+
+
+@contextmanager
+def open_transaction(broker: Broker) -> Iterator[None]:
+    """The topic is part of a transaction that lasts, of an id that has no other."""
+    (_, transactional_id), (_, topic) = OPEN, T
+    prepare(broker, transactional_id)
+    # Long enough for all that is asked meanwhile.
+    asked = {"transactional_id": transactional_id, "transaction_timeout_ms": 600_000}
+    begun = broker.quietly("InitProducerId", 4, **asked)
+    who = {name: begun[name] for name in ("producer_id", "producer_epoch")}
+    producer = {f"{_V3}{name}": value for name, value in who.items()}
+    partitions = [{"name": topic, "partitions": [0]}]
+    added = {f"{_V3}transactional_id": transactional_id, **producer, f"{_V3}topics": partitions}
+
+    def is_part() -> bool:
+        (result,) = broker.quietly("AddPartitionsToTxn", 3, **added)["results_by_topic_v3_and_below"]
+        (partition,) = result["results_by_partition"]
+        return bool(partition["partition_error_code"] == 0)
+
+    broker.wait_until(is_part, "the transaction")
+    try:
+        yield
+    finally:
+        broker.quietly("EndTxn", 3, transactional_id=transactional_id, committed=False, **who)
+        settle(broker, transactional_id)
+
+
+class Consumer:
+    """A member of a group of the new protocol, alone in it, of which nothing is recorded."""
+
+    def __init__(self, connection: Connection, group: str) -> None:
+        self._connection, self._group, self._epoch = connection, group, consumer_groups.JOIN
+
+    def assigned(self, broker: Broker, **subscription: Any) -> set[bytes]:
+        """The ids of the topics that it has first."""
+        found: set[bytes] = set()
+
+        def has_some() -> bool:
+            reply = self._beat(self._epoch, **subscription)
+            self._epoch = reply["member_epoch"]
+            given = reply["assignment"] or {"topic_partitions": []}
+            found.update(each["topic_id"] for each in given["topic_partitions"])
+            return bool(found)
+
+        broker.wait_until(has_some, f"partitions for {self._group}")
+        return found
+
+    def leave(self) -> None:
+        self._beat(consumer_groups.LEAVE)
+
+    def _beat(self, epoch: int, **subscription: Any) -> Tree:
+        fields = {
+            "group_id": self._group,
+            "member_id": "consumer",
+            "member_epoch": epoch,
+            "rebalance_timeout_ms": consumer_groups.NEVER_MS,
+            "topic_partitions": [],
+            **subscription,
+        }
+        sent = self._connection.send("ConsumerGroupHeartbeat", 1, fields)
+        return self._connection.receive("ConsumerGroupHeartbeat", 1, sent)
+
+
+@contextmanager
+def assigned_topic(broker: Broker) -> Iterator[None]:
+    """The topic is assigned to the member of the group ``consumers``."""
+    consumer_groups.prepare(broker, "consumers")
+    consumer = Consumer(broker.connect(), "consumers")
+    consumer.assigned(broker, subscribed_topic_names=["kept"])
+    try:
+        yield
+    finally:
+        consumer.leave()
+
+
+def only_kept(reply: Tree) -> Tree:
+    """A list of groups without those of others."""
+    return {**reply, "groups": [group for group in reply["groups"] if group["group_id"] == "kept"]}
 
 
 _CONFIG = {"resource_type": TOPIC, "resource_name": "kept"}
@@ -248,8 +341,18 @@ def table(topic_id: bytes) -> list[Row]:
     of_topic = [{"name": "kept", "partitions": [{"partition_index": 0}]}]
     epoch = [{"topic": "kept", "partitions": [{"partition": 0, "leader_epoch": 0}]}]
     fetched = {"partition": 0, "fetch_offset": 0}
+    added = [{"name": "kept", "partitions": [0]}]
+    of_producer = {"transactional_id": "kept", "producer_id": 99, "producer_epoch": 0, "topics": added}
+    in_transaction = batch(b"a", producer_id=99, producer_epoch=0, base_sequence=0, flags=TRANSACTIONAL_FLAG)
     committed = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+
+    def produced(transactional_id: str | None, records: bytes) -> Tree:
+        data = [{"topic_id": topic_id, "partition_data": [{"index": 0, "records": records}]}]
+        return {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 9_000, "topic_data": data}
+
     return [
+        Row("Produce", produced(None, batch(b"a")), (((*T, WRITE),),)),
+        Row("Produce", produced("kept", in_transaction), (((*X, WRITE),), ((*T, WRITE),)), "transactional"),
         Row("ListOffsets", {"replica_id": -1, "topics": listed}, (((*T, DESCRIBE),),)),
         Row(
             "Fetch",
@@ -271,6 +374,12 @@ def table(topic_id: bytes) -> list[Row]:
             "one",
         ),
         Row("Metadata", {"topics": [{"topic_id": topic_id, "name": None}]}, (((*T, DESCRIBE),),), "by id"),
+        Row(
+            "Metadata",
+            {"topics": [{"name": NAMED[1]}], "allow_auto_topic_creation": True},
+            (((*C, CREATE), (*NAMED, CREATE)),),
+            "of a topic to be made",
+        ),
         Row(
             "DescribeTopicPartitions",
             {"topics": [{"name": "kept"}], "response_partition_limit": 10},
@@ -337,7 +446,15 @@ def table(topic_id: bytes) -> list[Row]:
             {"groups": ["kept", "other"], "include_authorized_operations": True},
             (((*G, DESCRIBE),), ((*G, DELETE),)),
         ),
+        Row("ListGroups", {}, (((*C, DESCRIBE),), ((*C, DESCRIBE), (*G, DESCRIBE))), narrow=only_kept),
         Row("ConsumerGroupDescribe", {"group_ids": ["kept", "other"]}, (((*G, DESCRIBE),),)),
+        Row(
+            "ConsumerGroupDescribe",
+            {"group_ids": ["consumers"]},
+            (((*T, DESCRIBE),),),
+            "of a topic",
+            amid=assigned_topic,
+        ),
         Row(
             "ConsumerGroupHeartbeat",
             {
@@ -362,6 +479,19 @@ def table(topic_id: bytes) -> list[Row]:
             {"transactional_id": None, "transaction_timeout_ms": 60_000},
             (((*C, IDEMPOTENT_WRITE),), ((*C, IDEMPOTENT_WRITE), (TOPIC, "*", WRITE))),
             "idempotent",
+        ),
+        Row(
+            "AddPartitionsToTxn",
+            {f"{_V3}{name}": value for name, value in of_producer.items()},
+            (((*X, WRITE),), ((*T, WRITE),)),
+            "of a client",
+            version=3,
+        ),
+        Row(
+            "AddPartitionsToTxn",
+            {"transactions": [{**of_producer, "verify_only": False}]},
+            (((*C, CLUSTER_ACTION),),),
+            "of a broker",
         ),
         Row(
             "AddOffsetsToTxn",
@@ -392,6 +522,19 @@ def table(topic_id: bytes) -> list[Row]:
             (((*C, ALTER), (*C, CLUSTER_ACTION)),),
         ),
         Row("DescribeTransactions", {"transactional_ids": ["kept"]}, (((*X, DESCRIBE),),)),
+        Row(
+            "DescribeTransactions",
+            {"transactional_ids": [OPEN[1]]},
+            (((*T, DESCRIBE),),),
+            "of a topic",
+            amid=open_transaction,
+        ),
+        Row(
+            "ListTransactions",
+            {"duration_filter": -1, "transactional_id_pattern": OPEN[1]},
+            (((*OPEN, DESCRIBE),),),
+            amid=open_transaction,
+        ),
         Row("DescribeProducers", {"topics": [{"name": "kept", "partition_indexes": [0]}]}, (((*T, READ),),)),
         Row("OffsetForLeaderEpoch", {"replica_id": -1, "topics": epoch}, (((*C, CLUSTER_ACTION),),)),
         Row(
@@ -477,9 +620,9 @@ def table(topic_id: bytes) -> list[Row]:
             (((*C, DESCRIBE),), ((*C, ALTER),)),
         ),
         Row("DescribeQuorum", {"topics": []}, (((*C, DESCRIBE),),)),
-        Row("DescribeAcls", wanted(principal_filter="User:nobody"), (((*C, DESCRIBE),),)),
-        Row("CreateAcls", {"creations": [Acl(TOPIC, "x", READ).creation()]}, (((*C, ALTER),),)),
-        Row("DeleteAcls", {"filters": [wanted(principal_filter="User:nobody")]}, (((*C, ALTER),),)),
+        Row("DescribeAcls", wanted(principal_filter="User:nobody"), (((*C, DESCRIBE),),), narrow=in_order),
+        Row("CreateAcls", {"creations": [Acl(TOPIC, "x", READ).creation()]}, (((*C, ALTER),),), narrow=in_order),
+        Row("DeleteAcls", {"filters": [wanted(principal_filter="User:nobody")]}, (((*C, ALTER),),), narrow=in_order),
         Row("DescribeClientQuotas", {"components": [], "strict": False}, (((*C, DESCRIBE_CONFIGS),),)),
         Row(
             "AlterClientQuotas",
@@ -537,16 +680,20 @@ def each_missing_permission(broker: Broker) -> None:
     _commit(broker, "kept")
     guest = broker.connect(GUEST)
     for row in table(topic_id):
-        for missing in row.missing:
-            with denied(broker, *missing):
-                narrow = in_order if row.api.endswith("Acls") else None
-                version = broker.latest(row.api)
-                broker.begin(row.api, version, _note_of(row, missing), guest, **row.fields).reply(narrow)
+        with row.amid(broker):
+            for missing in row.missing:
+                with denied(broker, *missing):
+                    ask_row(broker, row, guest, _note_of(row, missing))
+
+
+def ask_row(broker: Broker, row: Row, connection: Connection, note: str) -> Tree:
+    """Ask what a row asks, record and return the reply."""
+    return broker.begin(row.api, row.version_at(broker), note, connection, **row.fields).reply(row.narrow)
 
 
 def title_of(broker: Broker, row: Row, missing: tuple[Permission, ...]) -> str:
     """How the exchange is called in which the guest lacked ``missing``."""
-    return Step(row.api, broker.latest(row.api), _note_of(row, missing), {}, None).title
+    return Step(row.api, row.version_at(broker), _note_of(row, missing), {}, None).title
 
 
 def _note_of(row: Row, missing: tuple[Permission, ...]) -> str:
@@ -578,6 +725,21 @@ def what_may_not_be_seen_is_absent(broker: Broker) -> None:
         with denied(broker, *missing):
             broker.begin("Metadata", 12, note, guest, topics=None).reply(names)
             broker.begin("ListGroups", 5, note, guest).reply(names)
+
+
+@scenario
+def a_regular_expression_names_no_topic_that_may_not_be_described(broker: Broker) -> None:
+    ids = {broker.prepare_topic(f"matched-{name}"): name for name in ("seen", "hidden")}
+    for group, *missing in (
+        ("matching-all", (TOPIC, "matched-none", DESCRIBE)),
+        ("matching-seen", (TOPIC, "matched-hidden", DESCRIBE)),
+    ):
+        consumer_groups.prepare(broker, group)
+        consumer = Consumer(broker.connect(GUEST), group)
+        with denied(broker, *missing):
+            assigned = consumer.assigned(broker, subscribed_topic_names=[], subscribed_topic_regex="matched-.*")
+            broker.note(group, sorted(ids[topic_id] for topic_id in assigned))
+            consumer.leave()
 
 
 @scenario

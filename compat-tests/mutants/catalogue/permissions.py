@@ -9,7 +9,30 @@ from typing import Final
 from mutants.mutant import Edit, Mutant
 
 _TABLE: Final = "test_permissions.py::test_who_lacks_a_permission_is_refused"
-_PRODUCE: Final = "test_permissions.py::test_who_may_not_write_produces_nothing"
+_AMONG_BROKERS: Final = "tests/broker/test_inter_broker_requests.py::test_who_may_not_act_for_the_cluster_is_refused"
+_TOKENS: Final = "tests/broker/test_delegation_tokens.py"
+# Not taken from ``pybroker.apis``: what is imported before a mutant is put in cannot be mutated.
+_OF_BROKERS: Final = (
+    "AllocateProducerIds",
+    "AlterPartition",
+    "AssignReplicasToDirs",
+    "BrokerHeartbeat",
+    "BrokerRegistration",
+    "Envelope",
+)
+# What notices where the table does not: whom it has not, or more than one request is needed.
+_NOTICES: Final = {
+    "Produce again": "test_permissions.py::test_who_may_not_write_produces_nothing",
+    "ConsumerGroupHeartbeat with a regular expression": (
+        "tests/broker/test_acls.py::test_a_regular_expression_names_no_topic_that_its_member_may_not_know_of"
+    ),
+    "Fetch of a follower": (
+        "tests/replication/test_follower_fetch.py::test_a_broker_that_may_not_act_for_the_cluster_moves_nothing"
+    ),
+    "CreateDelegationToken": f"{_TOKENS}::test_another_users_token_takes_permission",
+    "DescribeDelegationToken": f"{_TOKENS}::test_tokens_are_seen_by_whom_they_concern_and_whom_that_is_allowed",
+    **{api: f"{_AMONG_BROKERS}[{api}]" for api in _OF_BROKERS},
+}
 _WORDS: Final = re.compile(r"\b(?:AclOperation\.|Resource\.|_)([A-Z_]+)")
 
 # An API that notices, the place, and the question that is taken away there.
@@ -30,6 +53,32 @@ _QUESTIONS: Final = (
         "ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id)",
     ),
     (
+        "AddPartitionsToTxn",
+        "add_partitions_to_txn.handle",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "AddPartitionsToTxn",
+        "add_partitions_to_txn._refused",
+        "ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id)",
+    ),
+    ("AddPartitionsToTxn", "add_partitions_to_txn._refused", "ctx.authorize(AclOperation.WRITE, Resource.TOPIC, name)"),
+    (
+        "AllocateProducerIds",
+        "allocate_producer_ids.handle",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "AlterClientQuotas",
+        "alter_client_quotas.handle",
+        "ctx.authorize(AclOperation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "AlterPartition",
+        "alter_partition.handle",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
         "AlterPartitionReassignments",
         "alter_partition_reassignments.handle",
         "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)",
@@ -38,6 +87,26 @@ _QUESTIONS: Final = (
         "AlterReplicaLogDirs",
         "alter_replica_log_dirs.handle",
         "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "AlterUserScramCredentials",
+        "alter_user_scram_credentials.handle",
+        "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "AssignReplicasToDirs",
+        "assign_replicas_to_dirs.handle",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "BrokerHeartbeat",
+        "broker_heartbeat.handle",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "BrokerRegistration",
+        "broker_registration.handle",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
     ),
     (
         "DescribeCluster",
@@ -60,6 +129,11 @@ _QUESTIONS: Final = (
         "ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group_id)",
     ),
     (
+        "ConsumerGroupDescribe",
+        "consumer_group_describe._visible",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic)",
+    ),
+    (
         "ConsumerGroupHeartbeat",
         "consumer_group_heartbeat.handle",
         "ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id)",
@@ -68,6 +142,16 @@ _QUESTIONS: Final = (
         "ConsumerGroupHeartbeat",
         "consumer_group_heartbeat.handle",
         "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic)",
+    ),
+    (
+        "ConsumerGroupHeartbeat with a regular expression",
+        "consumer_group_heartbeat.handle.may_describe",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic, log_if_denied=False)",
+    ),
+    (
+        "CreateDelegationToken",
+        "create_delegation_token._refusal",
+        "ctx.authorize(AclOperation.CREATE_TOKENS, Resource.USER, owner)",
     ),
     ("CreatePartitions", "create_partitions.handle", "ctx.authorize(AclOperation.ALTER, Resource.TOPIC, topic.name)"),
     (
@@ -91,6 +175,21 @@ _QUESTIONS: Final = (
     ("DeleteTopics", "delete_topics._unauthorized", "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, name)"),
     ("DeleteTopics", "delete_topics._unauthorized", "ctx.authorize(AclOperation.DELETE, Resource.TOPIC, name)"),
     ("DescribeAcls", "describe_acls.handle", "ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)"),
+    (
+        "DescribeClientQuotas",
+        "describe_client_quotas.handle",
+        "ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "DescribeDelegationToken",
+        "describe_delegation_token._may_see",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id, log_if_denied=False)",
+    ),
+    (
+        "DescribeDelegationToken",
+        "describe_delegation_token._may_see",
+        "ctx.authorize(AclOperation.DESCRIBE_TOKENS, Resource.USER, token.owner, log_if_denied=False)",
+    ),
     ("DescribeGroups", "describe_groups.handle", "ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group_id)"),
     (
         "DescribeLogDirs",
@@ -113,11 +212,27 @@ _QUESTIONS: Final = (
         "describe_transactions.handle",
         "ctx.authorize(AclOperation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)",
     ),
+    (
+        "DescribeTransactions",
+        "describe_transactions.handle",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, t.topic)",
+    ),
+    (
+        "DescribeUserScramCredentials",
+        "describe_user_scram_credentials.handle",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
     ("ElectLeaders", "elect_leaders.handle", "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)"),
     (
         "EndTxn",
         "end_txn.handle",
         "ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id)",
+    ),
+    ("Envelope", "envelope._handle", "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)"),
+    (
+        "Fetch of a follower",
+        "fetch.refusal_of_follower",
+        "ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)",
     ),
     ("Fetch", "fetch._permitted", "ctx.authorize(_READ, _TOPIC, fetched.topic)"),
     ("FindCoordinator", "find_coordinator._may_see", "ctx.authorize(AclOperation.DESCRIBE, kind.resource, key)"),
@@ -140,12 +255,33 @@ _QUESTIONS: Final = (
         "list_config_resources.handle",
         "ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME)",
     ),
+    (
+        "ListGroups",
+        "list_groups.handle",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False)",
+    ),
+    (
+        "ListGroups",
+        "list_groups.handle",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group.group_id, log_if_denied=False)",
+    ),
     ("ListOffsets", "list_offsets.handle", "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.name)"),
     (
         "ListPartitionReassignments",
         "list_partition_reassignments.handle",
         "ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)",
     ),
+    (
+        "ListTransactions",
+        "list_transactions.handle",
+        "ctx.authorize(AclOperation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id)",
+    ),
+    (
+        "Metadata",
+        "metadata._answer_by_name",
+        "ctx.authorize(AclOperation.CREATE, Resource.CLUSTER, CLUSTER_NAME, log_if_denied=False)",
+    ),
+    ("Metadata", "metadata._answer_by_name", "ctx.authorize(AclOperation.CREATE, Resource.TOPIC, name)"),
     (
         "Metadata",
         "metadata._may_see",
@@ -172,7 +308,12 @@ _QUESTIONS: Final = (
         "offset_for_leader_epoch.handle",
         "ctx.authorize(AclOperation.DESCRIBE, Resource.TOPIC, topic.topic)",
     ),
-    ("Produce", "produce._refusal_of_topic", "ctx.authorize(_WRITE, _TOPIC, name)"),
+    (
+        "Produce",
+        "produce._refusal_of_transaction",
+        "ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)",
+    ),
+    ("Produce again", "produce._refusal_of_topic", "ctx.authorize(_WRITE, _TOPIC, name)"),
     ("SyncGroup", "sync_group.handle", "ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id)"),
     (
         "TxnOffsetCommit",
@@ -208,9 +349,37 @@ def _mutants() -> Iterator[Mutant]:
     for api, place, question in _QUESTIONS:
         words = [word.lower() for word in _WORDS.findall(question)]
         name = re.sub("[^a-z]+", "-", " ".join((place, "asks-nobody", *words)))
-        test = _PRODUCE if api == "Produce" else f"{_TABLE}[{api}]"
+        test = _NOTICES.get(api, f"{_TABLE}[{api}]")
         trap = f"{api}: whoever lacks a permission is taken for permitted."
         yield Mutant(name, trap, (Edit(place, question, "True"),), (test,))
 
 
-MUTANTS: Final = tuple(_mutants())
+_STRANGERS: Final = "tests/net/test_broker_login.py"
+
+MUTANTS: Final = (
+    *_mutants(),
+    Mutant(
+        "what-brokers-ask-served-to-strangers",
+        "Whoever comes by the listener of brokers is served what brokers ask, without the proof of being one.",
+        (
+            Edit(
+                "Processor.dispatcher_of",
+                "not is_broker or listener != self.services.inter_broker_listener",
+                "listener != self.services.inter_broker_listener",
+            ),
+        ),
+        (f"{_STRANGERS}::test_a_stranger_that_asks_what_brokers_ask_loses_its_connection",),
+    ),
+    Mutant(
+        "every-login-is-of-a-broker",
+        "Whoever has logged in by the listener of brokers is taken for one, by whatever mechanism.",
+        (Edit("Login._complete", "started.is_of_brokers", "True"),),
+        (f"{_STRANGERS}::test_a_user_who_has_logged_in_by_the_listener_of_brokers_is_none",),
+    ),
+    Mutant(
+        "follower-without-proof",
+        "Whoever fetches as a replica is believed, without the proof of being a broker.",
+        (Edit("fetch.refusal_of_follower", "not ctx.connection.is_broker", "False"),),
+        (f"{_STRANGERS}::test_a_stranger_that_fetches_as_a_replica_moves_nothing",),
+    ),
+)

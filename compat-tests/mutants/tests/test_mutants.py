@@ -12,13 +12,14 @@ import pytest
 from harness import results
 
 from mutants import run
-from mutants.catalogue import MUTANTS
+from mutants.catalogue import MUTANTS, permissions
 from mutants.import_hook import install
 from mutants.mutant import CANARY, WIRE_TESTS, Edit, Mutant, check_applicable
-from mutants.places import NotApplicable, Sources
+from mutants.places import BROKER, NotApplicable, Sources, definitions
 from mutants.run import AT_ONCE_IN_CI, chosen_in_ci
 from mutants.verdict import CAUGHT, SURVIVED, UNFIT, Verdict, judge
 
+ASKING = ("authorize", "authorize_by_resource_type")  # of ``RequestContext``
 SOURCE = """
 LIMIT = 5
 
@@ -279,6 +280,21 @@ def test_results_say_who_caught_which_trap_at_which_attempt(monkeypatch: pytest.
     ]
 
 
+def questions(tree: ast.Module) -> Iterator[tuple[list[str], ast.expr]]:
+    """Each call that asks for a permission, with the definitions that it is in, the innermost last.
+
+    A method that asks and is not called where it is named, which no mutant can find, is told, too.
+    """
+    calls = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    places: dict[ast.expr, list[str]] = {}
+    for name, definition in definitions(tree):
+        for node in ast.walk(definition):
+            if isinstance(node, ast.Attribute) and node.attr in ASKING:
+                places.setdefault(calls.get(node, node), []).append(name)
+    for question, names in places.items():
+        yield sorted(names, key=len), question
+
+
 # --- the catalogue ---------------------------------------------------------------------------------------------------
 
 
@@ -300,15 +316,51 @@ def test_every_mutant_applies_to_the_code_as_it_is() -> None:
 
 
 def test_every_test_that_a_trap_names_is_there() -> None:
+    named = {CANARY, *(node_id.partition("[")[0] for each in MUTANTS for node_id in each.node_ids)}
     known = {
-        f"{path.name}::{node.name}"
-        for path in (run.ROOT / WIRE_TESTS).glob("test_*.py")
-        for node in ast.parse(path.read_text()).body
+        f"{path}::{node.name}"
+        for path in {node_id.partition("::")[0] for node_id in named}
+        for node in ast.parse((run.ROOT / path).read_text()).body
         if hasattr(node, "name")
     }
-    named = {test.partition("[")[0] for each in MUTANTS for test in each.tests}
     assert named <= known
-    assert CANARY.removeprefix(f"{WIRE_TESTS}/") in known
+
+
+def test_no_permission_is_asked_for_that_no_mutant_takes_away() -> None:
+    """Whoever asks for a permission in a handler adds a mutant that asks nobody, and the test that notices."""
+    taken_away = {
+        (definition.path.name, definition.name, ast.dump(ast.parse(edit.old, mode="eval")))
+        for each in permissions.MUTANTS
+        for edit in each.edits
+        if edit.new == "True"
+        for definition in [BROKER.locate(edit.place)]
+    }
+    left = [
+        f"{path.name}, {places[-1]}: {ast.unparse(question)}"
+        for path in sorted((run.ROOT / "pybroker" / "handlers").rglob("*.py"))
+        for places, question in questions(ast.parse(path.read_text()))
+        if not any((path.name, place, ast.dump(ast.Expression(question))) in taken_away for place in places)
+    ]
+    assert not left, "\n".join(left)
+
+
+def test_a_question_is_found_wherever_it_is_asked() -> None:
+    source = """
+class Handler:
+    def handle(self, ctx):
+        def may_see(topic):
+            return ctx.authorize(1, 2, topic)
+
+        ask = ctx.authorize
+        return self.context.authorize_by_resource_type(3, 4) and [ctx.authorize(5, 6, t) for t in filter(may_see, "t")]
+"""
+    found = {(places[-1], ast.unparse(question)) for places, question in questions(ast.parse(source))}
+    assert found == {
+        ("Handler.handle.may_see", "ctx.authorize(1, 2, topic)"),
+        ("Handler.handle", "ctx.authorize"),
+        ("Handler.handle", "self.context.authorize_by_resource_type(3, 4)"),
+        ("Handler.handle", "ctx.authorize(5, 6, t)"),
+    }
 
 
 def test_seeds_that_follow_one_another_run_every_mutant() -> None:
