@@ -38,6 +38,9 @@ def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iter
     if arguments.bootstrap:
         yield arguments.bootstrap
         return
+    if suite.starts_its_broker:
+        yield ""
+        return
     if arguments.apache and (reason := missing_requirement()) is not None:
         sys.exit(reason)
     place, properties = directory / suite.name, dict(suite.properties)
@@ -112,9 +115,13 @@ def main() -> int:
         parser.error("--test needs the NAME of its suite")
     if arguments.bootstrap and arguments.brokers > 1:
         parser.error("--brokers are started for the run")
+    elsewhere = arguments.bootstrap or arguments.apache or arguments.brokers > 1
+    runnable = [name for name, suite in SUITES.items() if not (elsewhere and suite.starts_its_broker)]
+    if strangers := set(arguments.name).difference(runnable):
+        parser.error(f"started for the run is one pybroker of their own: {', '.join(sorted(strangers))}")
     exit_unless_broker(parser, arguments.bootstrap)
     with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
-        found = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or SUITES]
+        found = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or runnable]
     results.write("client-suites", found)
     if any(suite["broken"] for suite in found):
         return 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from client_suites.franz_go import FranzGo
-from client_suites.kafka_python import KafkaPython
+from client_suites.franz_go import FranzGo, FranzGoSecurity
+from client_suites.kafka_python import KafkaPython, KafkaPythonSecurity
 from client_suites.suite import Suite
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (FranzGo(), KafkaPython())}
+SUITES: dict[str, Suite] = {
+    suite.name: suite for suite in (FranzGo(), KafkaPython(), FranzGoSecurity(), KafkaPythonSecurity())
+}

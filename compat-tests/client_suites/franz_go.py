@@ -1,7 +1,8 @@
 """franz-go's integration tests: producing, groups of every kind, transactions and what its issues told.
 
 They come with the module, pinned by ``franz-go/go.sum``; those that open a client to a broker are run.  They take the
-address from KGO_SEEDS, and their size from the variables below.
+address from KGO_SEEDS, and their size from the variables below.  Those of logins have addresses of their own, and some
+others are run over TLS beside them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import ClassVar
 from conformance.client_folder import run_build_step
 from harness import process_tree
 
+from client_suites.secured_broker import PASSWORD, USER, secured_broker
 from client_suites.suite import Outcome, Suite
 
 PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
@@ -52,16 +54,40 @@ class FranzGo(Suite):
         self._tests.write_text("\n".join(test["name"] for test in tests if OPENS_A_CLIENT.search(test[0])))
 
     def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
-        tests = sorted({test.partition("/")[0] for test in selected}) or self._tests.read_text().split()
+        tests = self._tests.read_text().split()
+        return self._run(selected or tests, {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": str(replicas)}, log)
+
+    def _run(self, wanted: Sequence[str], variables: Mapping[str, str], log: Path) -> dict[str, Outcome]:
+        tests = sorted({test.partition("/")[0] for test in wanted})
         pattern = f"^({'|'.join(tests)})$"
         with log.open("wb") as output:
             process_tree.run(
                 [str(self._program), "-test.v", "-test.run", pattern, "-test.timeout", f"{RUN_TIMEOUT_S}s"],
                 cwd=self.cache,
-                env=self.environment({"KGO_SEEDS": bootstrap, "KGO_TEST_RF": str(replicas), **SIZE}),
+                env=self.environment({**variables, **SIZE}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=RUN_TIMEOUT_S + 60,
             )
         return {test: OUTCOMES[result] for result, test in RESULT.findall(log.read_text(errors="replace"))}
+
+
+class FranzGoSecurity(FranzGo):
+    """Logins by SCRAM, good and bad ones, and what clients do most over TLS."""
+
+    name: ClassVar[str] = "franz-go-security"
+    part_of: ClassVar[str | None] = FranzGo.name
+    allow_list: ClassVar[str] = "security.allow"
+    starts_its_broker: ClassVar[bool] = True
+
+    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
+        with secured_broker(log.with_suffix("")) as secured:
+            variables = {
+                "KGO_SEEDS": secured.ssl,
+                "KGO_TEST_TLS": f"ca:{secured.ca}",
+                "KGO_TEST_SCRAM_SEEDS": secured.sasl_plaintext,
+                "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}",
+                "KGO_TEST_RF": str(replicas),
+            }
+            return self._run(selected or self.allowed(), variables, log)

@@ -1,8 +1,8 @@
 """One client's own test suite: where it is pinned, how it is made ready and run, and which of its tests must pass.
 
-Owns: the shape of a suite, the allow-list beside it, and the verdict over a run.  The allow-list ``NAME/tests.allow``
-has a test per line and only grows: a listed test that does not pass is a failure, one that passes without being
-listed is told.  What fails, and whether it fails with Apache Kafka too, is in FINDINGS.md.
+Owns: the shape of a suite, the allow-list beside it, and the verdict over a run.  The allow-list has a test per
+line and only grows: a listed test that does not pass is a failure, one that passes without being listed is told.  What
+fails, and whether it fails with Apache Kafka too, is in FINDINGS.md.
 """
 
 from __future__ import annotations
@@ -43,22 +43,27 @@ class Suite(ABC):
     name: ClassVar[str]
     version: ClassVar[str]
     toolchains: ClassVar[tuple[str, ...]] = ()
+    # Of a suite that is a part of another's tests: whose folder and build it shares.  Its allow-list there is its own.
+    part_of: ClassVar[str | None] = None
+    allow_list: ClassVar[str] = "tests.allow"
+    # It starts what it needs, which is a pybroker, and is given no address.
+    starts_its_broker: ClassVar[bool] = False
     # Properties that its authors give the broker; a broker that runs already should have them.
     properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     def folder(self) -> Path:
         """What is pinned, and the allow-list."""
-        return FOLDERS / self.name
+        return FOLDERS / (self.part_of or self.name)
 
     @property
     def _allow_list(self) -> Path:
-        return self.folder / "tests.allow"
+        return self.folder / self.allow_list
 
     @property
     def cache(self) -> Path:
         """What was fetched and built."""
-        return CACHE / "client-suites" / f"{self.name}-{self.version}"
+        return CACHE / "client-suites" / f"{self.part_of or self.name}-{self.version}"
 
     def prepare(self) -> None:
         """Fetch and build, unless that is done.  Raises ``ToolchainMissing`` and ``RuntimeError``."""
@@ -73,7 +78,7 @@ class Suite(ABC):
 
     def _checksum(self) -> str:
         """Of what the build follows from: the pins, and the module that says how."""
-        pins = [path for path in files_below(self.folder) if path != self._allow_list]
+        pins = [path for path in files_below(self.folder) if path.suffix != self._allow_list.suffix]
         return checksum_of([*pins, Path(inspect.getfile(type(self)))])
 
     @abstractmethod

@@ -160,7 +160,7 @@ class Remote:
         self._client = client
         fields = driver_fields(access_to(client.bootstrap))
         if fields is not None:
-            client.need("security")
+            client.need("certificates" if fields["mechanism"] is None else "scram")
             options = {**options, "security": fields}
         self._handle = client.call(f"open_{kind}", bootstrap=client.bootstrap, **options)
         self._closed = False

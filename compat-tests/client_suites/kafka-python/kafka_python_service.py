@@ -19,6 +19,9 @@ class ExternalService:
     def close(self) -> None:
         """It goes on."""
 
+    def dump_logs(self) -> None:
+        """Its log is the suite's to show."""
+
 
 class SpawnedService:
     """A service that a fixture would start."""

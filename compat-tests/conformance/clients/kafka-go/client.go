@@ -3,12 +3,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
 const (
@@ -42,13 +44,45 @@ func retriable(err error) bool {
 	return err != nil && (!errors.As(err, &known) || known.Temporary())
 }
 
+// cluster is where the brokers are and, if they ask, who the client is there.  kafka-go has no client that all its parts
+// share: each of them is told.
+type cluster struct {
+	addresses []string
+	tls       *tls.Config
+	login     sasl.Mechanism
+}
+
+func connected(r Request) (made cluster, err error) {
+	made.addresses = r.Addresses()
+	if r.Security == nil {
+		return made, nil
+	}
+	if made.tls, err = r.Security.TLS(); err == nil && r.Security.Mechanism != "" {
+		made.login, err = scram.Mechanism(scram.SHA512, r.Security.User, r.Security.Password)
+	}
+	return made, err
+}
+
+// transport is what writers and requests connect with.
+func (c cluster) transport() *kafka.Transport {
+	return &kafka.Transport{MetadataTTL: time.Second, TLS: c.tls, SASL: c.login}
+}
+
+// dialer is what readers and members of groups connect with.
+func (c cluster) dialer() *kafka.Dialer {
+	made := *kafka.DefaultDialer
+	made.TLS, made.SASLMechanism = c.tls, c.login
+	return &made
+}
+
 // ask makes a request by a client of its own: kafka-go goes by the metadata that a client had some seconds ago.
 func ask[Q, A any](
-	broker net.Addr, call func(*kafka.Client, context.Context, *Q) (*A, error), request Q,
+	c cluster, call func(*kafka.Client, context.Context, *Q) (*A, error), request Q,
 ) (*A, error) {
-	transport := &kafka.Transport{}
+	transport := c.transport()
 	defer transport.CloseIdleConnections()
-	return call(&kafka.Client{Addr: broker, Timeout: patience, Transport: transport}, ctx, &request)
+	client := &kafka.Client{Addr: kafka.TCP(c.addresses...), Timeout: patience, Transport: transport}
+	return call(client, ctx, &request)
 }
 
 var codecs = map[string]kafka.Compression{
@@ -94,10 +128,14 @@ type producer struct {
 }
 
 func newProducer(r Request) (Producer, error) {
+	cluster, err := connected(r)
+	if err != nil {
+		return nil, err
+	}
 	made := &producer{patience: patience}
 	made.Writer = &kafka.Writer{
-		Addr:                   kafka.TCP(r.Addresses()...),
-		Transport:              &kafka.Transport{MetadataTTL: time.Second},
+		Addr:                   kafka.TCP(cluster.addresses...),
+		Transport:              cluster.transport(),
 		Balancer:               chooser{newBalancer(r.Partitioner)},
 		RequiredAcks:           kafka.RequiredAcks(r.Acks),
 		Compression:            codecs[r.Codec],
@@ -179,7 +217,7 @@ func (p *producer) End(bool) error { return notOffered("transactions") }
 
 // consumer has a reader for each partition, which a scenario or the group's generation gave it.
 type consumer struct {
-	broker     net.Addr
+	cluster    cluster
 	group      kafka.ConsumerGroupConfig
 	reading    kafka.ReaderConfig
 	member     *kafka.ConsumerGroup
@@ -191,19 +229,24 @@ type consumer struct {
 }
 
 func newConsumer(r Request) (Consumer, error) {
-	brokers := r.Addresses()
+	cluster, err := connected(r)
+	if err != nil {
+		return nil, err
+	}
 	made := &consumer{
-		broker: kafka.TCP(r.Addresses()...),
+		cluster: cluster,
 		group: kafka.ConsumerGroupConfig{
 			ID:                r.Group,
-			Brokers:           brokers,
+			Brokers:           cluster.addresses,
+			Dialer:            cluster.dialer(),
 			HeartbeatInterval: 100 * time.Millisecond,
 			SessionTimeout:    sessionTimeout,
 			JoinGroupBackoff:  retryBackoff,
 			StartOffset:       kafka.FirstOffset,
 		},
 		reading: kafka.ReaderConfig{
-			Brokers:               brokers,
+			Brokers:               cluster.addresses,
+			Dialer:                cluster.dialer(),
 			MaxBytes:              int(r.PartitionFetchBytes),
 			MaxWait:               time.Duration(r.FetchWaitMs) * time.Millisecond,
 			OffsetOutOfRangeError: true,
@@ -368,13 +411,13 @@ func (c *consumer) SeekToEnd(at TopicPartition) error {
 
 func (c *consumer) BeginningAndEnd(at TopicPartition) (found [2]int64, err error) {
 	partition := int(at.Partition)
-	listed, err := listOffsets(c.broker, at, kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition))
+	listed, err := listOffsets(c.cluster, at, kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition))
 	return [2]int64{listed.FirstOffset, listed.LastOffset}, err
 }
 
-func listOffsets(broker net.Addr, at TopicPartition, wanted ...kafka.OffsetRequest) (kafka.PartitionOffsets, error) {
+func listOffsets(cluster cluster, at TopicPartition, wanted ...kafka.OffsetRequest) (kafka.PartitionOffsets, error) {
 	request := kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{at.Topic: wanted}}
-	listed, err := ask(broker, (*kafka.Client).ListOffsets, request)
+	listed, err := ask(cluster, (*kafka.Client).ListOffsets, request)
 	if err != nil {
 		return kafka.PartitionOffsets{}, err
 	}
@@ -382,9 +425,9 @@ func listOffsets(broker net.Addr, at TopicPartition, wanted ...kafka.OffsetReque
 	return found, found.Error
 }
 
-func offsetForTime(broker net.Addr, at TopicPartition, timestampMs int64) (int64, error) {
+func offsetForTime(cluster cluster, at TopicPartition, timestampMs int64) (int64, error) {
 	wanted := kafka.TimeOffsetOf(int(at.Partition), time.UnixMilli(timestampMs))
-	listed, err := listOffsets(broker, at, wanted)
+	listed, err := listOffsets(cluster, at, wanted)
 	for offset := range listed.Offsets {
 		return offset, err
 	}
@@ -392,7 +435,7 @@ func offsetForTime(broker net.Addr, at TopicPartition, timestampMs int64) (int64
 }
 
 func (c *consumer) OffsetForTime(at TopicPartition, timestampMs int64) (*int64, error) {
-	offset, err := offsetForTime(c.broker, at, timestampMs)
+	offset, err := offsetForTime(c.cluster, at, timestampMs)
 	if err != nil || offset < 0 {
 		return nil, err
 	}
@@ -423,7 +466,7 @@ func (c *consumer) Commit(offsets []Offset) error {
 	generation := c.generation
 	c.mutex.Unlock()
 	if generation == nil {
-		return commitAlone(c.broker, c.group.ID, offsets)
+		return commitAlone(c.cluster, c.group.ID, offsets)
 	}
 	wanted := map[string]map[int]int64{}
 	for _, offset := range offsets {
@@ -435,14 +478,14 @@ func (c *consumer) Commit(offsets []Offset) error {
 	return generation.CommitOffsets(wanted)
 }
 
-func commitAlone(broker net.Addr, group string, offsets []Offset) error {
+func commitAlone(cluster cluster, group string, offsets []Offset) error {
 	wanted := map[string][]kafka.OffsetCommit{}
 	for _, offset := range offsets {
 		commit := kafka.OffsetCommit{Partition: int(offset.Partition), Offset: offset.Offset, Metadata: offset.Metadata}
 		wanted[offset.Topic] = append(wanted[offset.Topic], commit)
 	}
 	request := kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1, Topics: wanted}
-	committed, err := ask(broker, (*kafka.Client).OffsetCommit, request)
+	committed, err := ask(cluster, (*kafka.Client).OffsetCommit, request)
 	if err != nil {
 		return err
 	}
@@ -455,7 +498,7 @@ func commitAlone(broker net.Addr, group string, offsets []Offset) error {
 }
 
 func (c *consumer) Committed(at TopicPartition) (*Offset, error) {
-	fetched, err := fetchOffsets(c.broker, c.group.ID, map[string][]int{at.Topic: {int(at.Partition)}})
+	fetched, err := fetchOffsets(c.cluster, c.group.ID, map[string][]int{at.Topic: {int(at.Partition)}})
 	if err != nil || len(fetched) == 0 {
 		return nil, err
 	}
@@ -463,9 +506,9 @@ func (c *consumer) Committed(at TopicPartition) (*Offset, error) {
 }
 
 // fetchOffsets fetches those of every partition where no topics are named.
-func fetchOffsets(broker net.Addr, group string, topics map[string][]int) (found []Offset, err error) {
+func fetchOffsets(cluster cluster, group string, topics map[string][]int) (found []Offset, err error) {
 	request := kafka.OffsetFetchRequest{GroupID: group, Topics: topics}
-	fetched, err := ask(broker, (*kafka.Client).OffsetFetch, request)
+	fetched, err := ask(cluster, (*kafka.Client).OffsetFetch, request)
 	if err != nil {
 		return nil, err
 	}
@@ -493,9 +536,12 @@ func (c *consumer) Close() error {
 	return nil
 }
 
-type admin struct{ broker net.Addr }
+type admin struct{ cluster cluster }
 
-func newAdmin(r Request) (Admin, error) { return &admin{kafka.TCP(r.Addresses()...)}, nil }
+func newAdmin(r Request) (Admin, error) {
+	cluster, err := connected(r)
+	return &admin{cluster}, err
+}
 
 func (a *admin) CreateTopic(r Request) error {
 	topic := kafka.TopicConfig{Topic: r.Topic, NumPartitions: int(r.Count), ReplicationFactor: 1}
@@ -503,7 +549,7 @@ func (a *admin) CreateTopic(r Request) error {
 		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: value})
 	}
 	request := kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}}
-	created, err := ask(a.broker, (*kafka.Client).CreateTopics, request)
+	created, err := ask(a.cluster, (*kafka.Client).CreateTopics, request)
 	if err != nil {
 		return err
 	}
@@ -512,7 +558,7 @@ func (a *admin) CreateTopic(r Request) error {
 
 func (a *admin) DeleteTopic(topic string) error {
 	request := kafka.DeleteTopicsRequest{Topics: []string{topic}}
-	deleted, err := ask(a.broker, (*kafka.Client).DeleteTopics, request)
+	deleted, err := ask(a.cluster, (*kafka.Client).DeleteTopics, request)
 	if err != nil {
 		return err
 	}
@@ -520,7 +566,7 @@ func (a *admin) DeleteTopic(topic string) error {
 }
 
 func (a *admin) Topics() (map[string]int, error) {
-	metadata, err := ask(a.broker, (*kafka.Client).Metadata, kafka.MetadataRequest{})
+	metadata, err := ask(a.cluster, (*kafka.Client).Metadata, kafka.MetadataRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -534,7 +580,7 @@ func (a *admin) Topics() (map[string]int, error) {
 func (a *admin) CreatePartitions(topic string, total int32) error {
 	wanted := kafka.TopicPartitionsConfig{Name: topic, Count: total}
 	request := kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{wanted}}
-	created, err := ask(a.broker, (*kafka.Client).CreatePartitions, request)
+	created, err := ask(a.cluster, (*kafka.Client).CreatePartitions, request)
 	if err != nil {
 		return err
 	}
@@ -544,7 +590,7 @@ func (a *admin) CreatePartitions(topic string, total int32) error {
 func (a *admin) TopicConfigs(topic string) (map[string]*string, error) {
 	wanted := kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic}
 	request := kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{wanted}}
-	described, err := ask(a.broker, (*kafka.Client).DescribeConfigs, request)
+	described, err := ask(a.cluster, (*kafka.Client).DescribeConfigs, request)
 	if err != nil {
 		return nil, err
 	}
@@ -561,7 +607,7 @@ func (a *admin) AlterConfigs(topic string, configs map[string]string) error {
 		wanted.Configs = append(wanted.Configs, kafka.AlterConfigRequestConfig{Name: name, Value: value})
 	}
 	request := kafka.AlterConfigsRequest{Resources: []kafka.AlterConfigRequestResource{wanted}}
-	altered, err := ask(a.broker, (*kafka.Client).AlterConfigs, request)
+	altered, err := ask(a.cluster, (*kafka.Client).AlterConfigs, request)
 	if err != nil {
 		return err
 	}
@@ -591,7 +637,7 @@ func (a *admin) IncrementalAlterConfigs(topic string, changes []Change) error {
 	request := kafka.IncrementalAlterConfigsRequest{
 		Resources: []kafka.IncrementalAlterConfigsRequestResource{wanted},
 	}
-	altered, err := ask(a.broker, (*kafka.Client).IncrementalAlterConfigs, request)
+	altered, err := ask(a.cluster, (*kafka.Client).IncrementalAlterConfigs, request)
 	if err != nil {
 		return err
 	}
@@ -603,7 +649,7 @@ func (a *admin) DeleteRecords(TopicPartition, int64) (int64, error) {
 }
 
 func (a *admin) Groups() (found []string, err error) {
-	listed, err := ask(a.broker, (*kafka.Client).ListGroups, kafka.ListGroupsRequest{})
+	listed, err := ask(a.cluster, (*kafka.Client).ListGroups, kafka.ListGroupsRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -615,7 +661,7 @@ func (a *admin) Groups() (found []string, err error) {
 
 func (a *admin) DescribeGroup(group string) (GroupState, error) {
 	request := kafka.DescribeGroupsRequest{GroupIDs: []string{group}}
-	described, err := ask(a.broker, (*kafka.Client).DescribeGroups, request)
+	described, err := ask(a.cluster, (*kafka.Client).DescribeGroups, request)
 	if err != nil {
 		return GroupState{}, err
 	}
@@ -624,16 +670,16 @@ func (a *admin) DescribeGroup(group string) (GroupState, error) {
 }
 
 func (a *admin) GroupOffsets(group string) ([]Offset, error) {
-	return fetchOffsets(a.broker, group, nil)
+	return fetchOffsets(a.cluster, group, nil)
 }
 
 func (a *admin) AlterGroupOffset(group string, at TopicPartition, offset int64) error {
-	return commitAlone(a.broker, group, []Offset{{at, offset, ""}})
+	return commitAlone(a.cluster, group, []Offset{{at, offset, ""}})
 }
 
 func (a *admin) DeleteGroup(group string) error {
 	request := kafka.DeleteGroupsRequest{GroupIDs: []string{group}}
-	deleted, err := ask(a.broker, (*kafka.Client).DeleteGroups, request)
+	deleted, err := ask(a.cluster, (*kafka.Client).DeleteGroups, request)
 	if err != nil {
 		return err
 	}
@@ -644,7 +690,7 @@ func (a *admin) DeleteGroupOffset(group string, at TopicPartition) error {
 	request := kafka.OffsetDeleteRequest{
 		GroupID: group, Topics: map[string][]int{at.Topic: {int(at.Partition)}},
 	}
-	deleted, err := ask(a.broker, (*kafka.Client).OffsetDelete, request)
+	deleted, err := ask(a.cluster, (*kafka.Client).OffsetDelete, request)
 	if err != nil {
 		return err
 	}
@@ -658,19 +704,19 @@ func (a *admin) ListOffset(at TopicPartition, spec string, timestampMs int64) (i
 	partition := int(at.Partition)
 	switch spec {
 	case "earliest":
-		listed, err := listOffsets(a.broker, at, kafka.FirstOffsetOf(partition))
+		listed, err := listOffsets(a.cluster, at, kafka.FirstOffsetOf(partition))
 		return listed.FirstOffset, err
 	case "latest":
-		listed, err := listOffsets(a.broker, at, kafka.LastOffsetOf(partition))
+		listed, err := listOffsets(a.cluster, at, kafka.LastOffsetOf(partition))
 		return listed.LastOffset, err
 	}
-	return offsetForTime(a.broker, at, timestampMs)
+	return offsetForTime(a.cluster, at, timestampMs)
 }
 
 func (a *admin) LogDirSizes() ([]Size, error) { return nil, notOffered("describe log dirs") }
 
 func (a *admin) DescribeCluster() (Cluster, error) {
-	metadata, err := ask(a.broker, (*kafka.Client).Metadata, kafka.MetadataRequest{})
+	metadata, err := ask(a.cluster, (*kafka.Client).Metadata, kafka.MetadataRequest{})
 	if err != nil {
 		return Cluster{}, err
 	}

@@ -1,5 +1,7 @@
 //! What a request asks for, and what the client is opened with.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -7,7 +9,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rskafka::BackoffConfig;
 use rskafka::chrono::DateTime;
 use rskafka::client::partition::{OffsetAt, PartitionClient, UnknownTopicHandling};
-use rskafka::client::{Client, ClientBuilder};
+use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use crate::Failure;
@@ -64,6 +69,11 @@ impl Request {
         OffsetAt::Timestamp(DateTime::from_timestamp_millis(timestamp_ms).expect("a timestamp is in range"))
     }
 
+    /// Who the client is, where the broker asks.
+    fn security(&self) -> Option<Self> {
+        self.0["security"].is_object().then(|| Self(self.0["security"].clone()))
+    }
+
     pub fn patience(&self) -> Option<Duration> {
         self.number("patience_ms").map(|ms| Duration::from_millis(ms as u64))
     }
@@ -80,7 +90,32 @@ pub async fn open_client(request: &Request) -> Result<Client, Failure> {
         deadline: Some(request.patience().unwrap_or(PATIENCE)),
         ..BackoffConfig::default()
     };
-    Ok(ClientBuilder::new(bootstrap).backoff_config(backoff).build().await?)
+    let mut builder = ClientBuilder::new(bootstrap).backoff_config(backoff);
+    if let Some(security) = request.security() {
+        builder = builder.tls_config(Arc::new(tls(&security)?));
+        if let (Some(user), Some(password)) = (security.text("user"), security.text("password")) {
+            let credentials = Credentials::new(user.to_owned(), password.to_owned());
+            builder = builder.sasl_config(SaslConfig::ScramSha512(credentials));
+        }
+    }
+    Ok(builder.build().await?)
+}
+
+/// What the client trusts, and the certificate that it shows if it has one.
+fn tls(security: &Request) -> Result<ClientConfig, Failure> {
+    let mut trusted = RootCertStore::empty();
+    trusted.add_parsable_certificates(certificates_in(security.text("ca").unwrap_or_default())?);
+    let config = ClientConfig::builder().with_root_certificates(trusted);
+    let Some(own) = security.text("certificate") else {
+        return Ok(config.with_no_client_auth());
+    };
+    let key = PrivateKeyDer::from_pem_file(own).map_err(|error| Failure::new(error.to_string()))?;
+    config.with_client_auth_cert(certificates_in(own)?, key).map_err(|error| Failure::new(error.to_string()))
+}
+
+fn certificates_in(file: impl AsRef<Path>) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    found.map_err(|error| Failure::new(error.to_string()))
 }
 
 /// rskafka's client of a partition, which waits for the partition to appear or not.
