@@ -8,27 +8,33 @@ A target raises ``AssertionError``, or anything that its subject may not raise, 
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.name import _ASN1Type
 
 from pybroker.apis import APIS
 from pybroker.config.jaas import FLAGS, JaasError, LoginModule, parse, text_of
+from pybroker.security.bearer_tokens import BearerTokenValidator, Expectations
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.security.certificates import CertificateError, read_alternative_names, read_certificate
+from pybroker.security.key_sets import KeySet, parse_keys
 from pybroker.security.login import Login, LoginFailed, Started
+from pybroker.security.oauthbearer import OAuthBearerServer
+from pybroker.security.oauthbearer import parse as parse_bearer_message
 from pybroker.security.plain import PlainServer
-from pybroker.security.sasl import SaslError
+from pybroker.security.sasl import NotYet, SaslError, SaslRefused
 from pybroker.security.scram import SHA_256, Identity, ScramClient, ScramServer, credential_of
 from pybroker.security.unknown_users import fake_credential
 from pybroker_protocol import codec, messages
@@ -193,6 +199,95 @@ def _steps() -> Iterator[bytes]:
         yield bytes((3, 0, 6, len(first))) + first + bytes((7, 0))
 
 
+# --- bearer tokens ---------------------------------------------------------------------------------------------------
+
+_SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+_CLAIMS = b'{"sub": "alice", "iat": 1, "exp": 4102444800, "aud": "kafka", "scope": ["a"]}'
+_HEADER = b'{"alg": "EdDSA", "kid": "one"}'
+
+
+def _base64(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
+
+
+_KEY_SET = json.dumps(
+    {
+        "keys": [
+            {
+                "kty": "OKP", "crv": "Ed25519", "kid": "one",
+                "x": _base64(_SIGNING_KEY.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode(),
+            }
+        ]
+    }
+).encode()  # fmt: skip
+
+
+class _Keys:
+    """A set whose keys are there, and nothing is fetched."""
+
+    _is_fetching = True
+    _wait = None
+    find: Callable[..., Any] = KeySet.find
+
+    def __init__(self) -> None:
+        self.keys = parse_keys(_KEY_SET)
+
+
+_VALIDATOR = BearerTokenValidator(cast(KeySet, _Keys()), Expectations(("kafka",), None, 30, "sub", "scope"))
+
+
+def _signed(header: bytes, claims: bytes) -> bytes:
+    signing = _base64(header) + b"." + _base64(claims)
+    return signing + b"." + _base64(_SIGNING_KEY.sign(signing))
+
+
+def _bearer_message(token: bytes) -> bytes:
+    return b"n,,\x01auth=Bearer " + token + b"\x01\x01"
+
+
+def bearer_tokens(data: bytes) -> None:
+    """A key set, or a client's message: nobody gets in by what the key has not signed, and any failure is a refusal.
+
+    A byte chooses: a key set; a message; an honest one with bytes changed; a header and claims that the key signs.
+    """
+    kind, rest = (data[0] % 4, data[1:]) if data else (0, b"")
+    if kind == 0:
+        with suppress(ValueError):
+            parse_keys(rest)
+        return
+    header, _, claims = rest.partition(b"\0") if kind == 3 else (_HEADER, b"", _CLAIMS)
+    token = _signed(header, claims)
+    message = rest if kind == 1 else _bearer_message(token)
+    if kind == 2:
+        changed = bytearray(message)
+        for where, what in zip(rest[::2], rest[1::2], strict=False):
+            changed[where % len(changed)] ^= what
+        message = bytes(changed)
+    server = OAuthBearerServer(_VALIDATOR.check)
+    try:
+        answer = server.evaluate(message)
+    except (SaslError, SaslRefused):
+        return
+    if isinstance(answer, NotYet) or server.user is None:
+        return
+    shown = parse_bearer_message(message).token.encode()
+    assert shown.rpartition(b".")[0] == token.rpartition(b".")[0], "the key has not signed it"
+    assert server.user.strip(), "it is nobody's"
+    assert server.expires_at_ms is not None, "it never ends"
+
+
+def _bearer_messages() -> Iterator[bytes]:
+    yield b"\0" + _KEY_SET
+    yield b'\0{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, {"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}'
+    yield b"\1" + _bearer_message(_signed(_HEADER, _CLAIMS))
+    yield b"\1n,a=alice,\x01auth=Bearer " + _signed(_HEADER, _CLAIMS) + b"\x01traceId=1\x01\x01"
+    yield b"\2\x20\1"
+    yield b"\2"
+    yield b"\3" + _HEADER + b"\0" + _CLAIMS
+    yield b'\3{"alg": "none"}\0' + _CLAIMS
+    yield b'\3{"alg": "EdDSA", "crit": ["b64"], "b64": false}\0{"sub": 1, "exp": 1e400}'
+
+
 # --- certificates and settings ---------------------------------------------------------------------------------------
 
 # What RFC 2253 has short names for, and whose values are therefore text.
@@ -341,6 +436,7 @@ TARGETS: dict[str, Fuzzed] = {
     "responses": Fuzzed(responses, _small_messages),
     "records": Fuzzed(records, _batches),
     "logins": Fuzzed(logins, _steps),
+    "bearer_tokens": Fuzzed(bearer_tokens, _bearer_messages),
     "certificates": Fuzzed(certificates, _der_certificates),
     "jaas": Fuzzed(jaas, _jaas_lines),
 }

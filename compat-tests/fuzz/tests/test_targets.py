@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.targets import TARGETS, certificates, jaas, logins
+from fuzz.targets import TARGETS, bearer_tokens, certificates, jaas, logins
 from pybroker.config import jaas as lines
 from pybroker.security import certificates as reader
 from pybroker.security.scram import ScramServer
@@ -37,6 +39,14 @@ def test_somebody_who_gets_in_without_the_password_is_noticed(monkeypatch: pytes
     monkeypatch.setattr(ScramServer, "_final", lax)
     with pytest.raises(AssertionError, match="nobody showed the password"):
         logins(bytes((3, 0, 7, 0, 8, 40)))
+
+
+def test_a_token_that_nobody_has_signed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jwt.algorithms.OKPAlgorithm.verify", lambda *_: True)
+    of_bob = {"sub": "bob", "iat": 1, "exp": 4102444800, "aud": "kafka"}
+    token = jwt.encode(of_bob, Ed25519PrivateKey.generate(), "EdDSA", {"kid": "one"})
+    with pytest.raises(AssertionError, match="has not signed"):
+        bearer_tokens(f"\1n,,\1auth=Bearer {token}\1\1".encode())
 
 
 def test_a_name_that_passes_for_two_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
