@@ -34,7 +34,7 @@ from histories.mistakes import MISTAKES
 from histories.nemesis import Nemesis, OneBroker
 from histories.secure import SecureBroker
 from histories.worker import REST_S
-from histories.workload import BROKER_PROPERTIES, Workload
+from histories.workload import BROKER_PROPERTIES, CAST, SECURE_CAST, Workload
 from pybroker.security.client_access import ClientAccess
 
 PART = "histories"
@@ -143,9 +143,8 @@ def hosts_of_a_cluster(arguments: argparse.Namespace) -> Hosts | None:
 
 def make_history(arguments: argparse.Namespace, hosts: Hosts | None, directory: Path) -> Path:
     with started(arguments, hosts, directory) as (access, nemesis):
-        return Workload(
-            directory, access, nemesis, arguments.seconds, arguments.seed, rest_s=arguments.rest, say=say
-        ).run()
+        cast = SECURE_CAST if arguments.secure else CAST
+        return Workload(directory, access, nemesis, arguments.seconds, arguments.seed, arguments.rest, cast, say).run()
 
 
 def print_report(report: Report) -> None:
@@ -155,7 +154,7 @@ def print_report(report: Report) -> None:
     for kind, meaning in {**ANOMALIES, **PHENOMENA}.items():
         count = report.counts.get(kind, 0)
         mark = "no fault" if kind in PHENOMENA else "FOUND" if count else "none"
-        say(f"  {kind:<18} {count:>8,}  {mark:<9} {meaning}")
+        say(f"  {kind:<21} {count:>8,}  {mark:<9} {meaning}")
         for example in report.examples.get(kind, ()) if kind in ANOMALIES else ():
             say(f"      {example}")
 

@@ -32,6 +32,7 @@ ANOMALIES = {
     "processed-twice": "two committed transactions of a group consumed the same record",
     "processed-never": "a group's transactions have committed offsets past a record that none of them consumed",
     "stuck": "after everything else a transaction, a partition or a group's offsets do not come to an end",
+    "served-beyond-session": "a connection was served whose login was over, and which had not logged in anew",
     "G1c": "transactions read from each other in a circle",
     "nothing-done": "of all that clients of one role have tried, nothing was done",
 }

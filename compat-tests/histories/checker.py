@@ -17,6 +17,7 @@ from histories.history import CLIENT_FAULTS, Event, HistoryError, operations
 from histories.index import Index
 from histories.log_checks import check_log
 from histories.poll_checks import check_polls
+from histories.session_checks import check_sessions
 
 
 def check(events: Iterable[Event], whole: bool = True) -> Report:
@@ -29,6 +30,7 @@ def check(events: Iterable[Event], whole: bool = True) -> Report:
     check_polls(index, report)
     check_groups(index, report)
     check_cycles(index, report)
+    check_sessions(index, report, whole)
     for operation in index.history:
         if operation.kind in {"end", "final", "committed"} and operation.outcome == "fail":
             report.add("stuck", f"{operation}: {operation.value}")

@@ -44,6 +44,8 @@ def _role(client: Client) -> str:
     """Members of a group have theirs together: one that is given no partition has nothing to do."""
     if client.group is not None:
         return f"group {client.group}"
+    if client.login is not None:
+        return f"asking client that logs in {client.login}"
     if client.producer is not None:
         return f"{client.producer} producer of {client.library}"
     return f"{client.isolation} reader of {client.library}" if client.isolation is not None else ""
@@ -56,4 +58,4 @@ def _is_done(index: Index, operation: Operation) -> bool:
         return any(index.writes[value].is_acknowledged for _, value, _ in operation.value)
     if kind == "poll":
         return bool(operation.value) and index.client(operation.process).group is None
-    return is_ok and kind in {"txn", "commit"}
+    return is_ok and kind in {"txn", "commit", "ask"}

@@ -29,6 +29,8 @@ final        ``{key: end offset}``: the process has read these from their beginn
 committed    ``{"group": name, "offsets": {key: next offset}}``: committed offsets after everything else
 end          ``null``: the last transaction of an id is over, after everything else; of this and the two above, ``fail``
              says that it did not come to that, with the reason as the value
+login        for how many milliseconds a connection that has logged in, or has done so anew, is to be served; 0: no end
+ask          ``null``: a small request of such a connection, which was answered if it is ``ok``
 ready        ``null``: the client has begun to work
 crash        ``null``: the process is given up, or killed
 kill, pause  ``null``: the broker is dead, or stopped, from invoke to completion
@@ -98,6 +100,7 @@ class Client(NamedTuple):
     transactional_id: str | None = None
     isolation: str | None = None
     group: str | None = None
+    login: str | None = None  # once, again: what a client does that only asks how long a login is good
 
     @property
     def reads_committed(self) -> bool:

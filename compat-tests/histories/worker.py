@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.client_access import access_from_json
 
@@ -26,10 +27,15 @@ from histories.clients import CALL_S, Consumer, Failed, Library, Names, Producer
 from histories.history import Client, EventType, Journal
 from pybroker.security.client_access import ClientAccess
 
+if TYPE_CHECKING:
+    from histories.wire_clients import ProbingConnection
+
 RECORDS_MAX, POLL_S = 50, 0.1
 REST_S = 0.06
 ABORTS, COMMITS, NEW_STARTS, RELAYED, IMPATIENCE = 0.15, 0.5, 0.003, 0.4, 0.02  # how often
 IMPATIENT_S = 0.001
+AGAIN = "again"
+RENEWED = (0.5, 0.9)  # at which part of a session
 PROCESSES_OF_A_WORKER, VALUES_OF_A_WORKER = 1_000, 1_000_000_000
 
 
@@ -299,12 +305,55 @@ class Transforming(Subscribed, Transacting):
         Subscribed.close(self)
 
 
+class Asking(Session):
+    """A connection that asks small things all the time, and logs in anew or does not; it goes when it is sent away."""
+
+    connection: ProbingConnection | None = None
+
+    def open(self) -> None:
+        from histories.wire_clients import WireClients
+
+        assert isinstance(self.library, WireClients)
+        self.connection = self.library.connection()
+        self._log_in()
+
+    def _log_in(self) -> None:
+        assert self.connection is not None
+        self._renews_at_s = math.inf
+        self.record("invoke", "login")
+        try:
+            lifetime_ms = self.connection.log_in()
+        except Failed:
+            self.record("info", "login")
+            raise
+        self.record("ok", "login", lifetime_ms)
+        if self.client.login == AGAIN and lifetime_ms:
+            self._renews_at_s = time.monotonic() + self.random.uniform(*RENEWED) * lifetime_ms / 1_000
+
+    def step(self) -> None:
+        assert self.connection is not None
+        if time.monotonic() > self._renews_at_s:
+            self._log_in()
+        self.record("invoke", "ask")
+        try:
+            self.connection.ask_a_little()
+        except Failed:
+            self.record("fail", "ask")
+            raise
+        self.record("ok", "ask")
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+
 ROLES: dict[str, type[Session]] = {
     "send": Sending,
     "transact": Transacting,
     "read": AssignedReading,
     "subscribe": Subscribed,
     "transform": Transforming,
+    "ask": Asking,
 }
 
 
@@ -357,6 +406,10 @@ def library_of(name: str, access: ClientAccess, names: Names) -> Library:
         from histories.aiokafka_clients import Aiokafka
 
         return Aiokafka(access, names)
+    if name == "wire":
+        from histories.wire_clients import WireClients
+
+        return WireClients(access)
     from histories.librdkafka_clients import Librdkafka
 
     return Librdkafka(access, names)

@@ -30,7 +30,7 @@ from histories.final_reading import PATIENCE_S, committed_offsets, end_transacti
 from histories.history import CLIENT_FAULTS, Client, Journal, merge_journals
 from histories.librdkafka_clients import common_settings
 from histories.nemesis import CLIENT_KINDS, KILL_A_CLIENT, Fault, Mend, Nemesis
-from histories.worker import PROCESSES_OF_A_WORKER, REST_S, Specification
+from histories.worker import AGAIN, PROCESSES_OF_A_WORKER, REST_S, Specification
 from pybroker.security.client_access import ClientAccess
 
 PARTITIONS = {"events": 3, "ledger": 2, "relay": 2, "output": 2}
@@ -49,7 +49,7 @@ BROKER_PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": "500",
     "log.segment.bytes": "1048576",
 }
-LIBRDKAFKA, AIOKAFKA = "librdkafka", "aiokafka"
+LIBRDKAFKA, AIOKAFKA, WIRE = "librdkafka", "aiokafka", "wire"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
@@ -103,7 +103,13 @@ def transformers() -> list[Part]:
     ]
 
 
+def asking_clients() -> list[Part]:
+    """Connections that log in anew before their session is over, and such that do not."""
+    return [Part("ask", Client(WIRE, login=login)) for login in ("once", AGAIN) for _ in range(2)]
+
+
 CAST = (*producers(), *consumers(), *transformers())
+SECURE_CAST = (*CAST, *asking_clients())
 
 
 @dataclass

@@ -175,6 +175,24 @@ def test_a_certificate_says_who_it_is(authority: Authority, rules: str, expected
             assert principals_of(broker) == [expected]
 
 
+@pytest.mark.parametrize(("name", "expected"), [("alice", r"User:CN=alice,O=Tests\, Inc."), (None, "User:ANONYMOUS")])
+def test_a_certificate_that_is_only_requested_says_who_it_is_and_without_one_it_is_nobody(
+    authority: Authority, name: str | None, expected: str
+) -> None:
+    settings = settings_of(
+        authority,
+        ssl_client_auth="requested",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(authority.ca),
+    )
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        other = Authority(authority.ca.parent, "another")
+        assert not is_served(broker, authority, other.pem("mallory")), "another authority's"
+        with TlsClient(broker, authority, None if name is None else authority.pem(name)) as client:
+            assert client.ask(MetadataRequest(topics=None), 9).brokers
+            assert principals_of(broker) == [expected]
+
+
 def test_a_key_store_may_be_of_pkcs12(authority: Authority) -> None:
     settings = {
         "ssl.keystore.type": "PKCS12",

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from histories.history import Event, Operation, operations
+from histories.session_checks import TOLERANCE_NS
 from histories.tests.model import KEYS, PLAIN_KEYS, READERS_GROUP, TRANSFORM_GROUP
 
 T = TypeVar("T")
@@ -360,6 +361,19 @@ def nothing_done(history: History, random: Random) -> History | None:
     ]
 
 
+def served_beyond_session(history: History, random: Random) -> History | None:
+    """A connection that has logged in twice is answered long after the second session's end."""
+    now_ns, lifetime_ms = history[-1].time_ns, random.randint(1, 10_000)
+    late_ns = now_ns + lifetime_ms * 1_000_000 + TOLERANCE_NS + random.randint(3, 1_000_000)
+    return [
+        *history,
+        Event(now_ns, STRANGER, "ok", "open", {"library": "wire", "login": "once"}),
+        Event(now_ns + 1, STRANGER, "ok", "login", random.randint(1, 10_000)),
+        Event(now_ns + 2, STRANGER, "ok", "login", lifetime_ms),
+        Event(late_ns, STRANGER, "ok", "ask"),
+    ]
+
+
 def _processing(history: History) -> list[Operation]:
     return [txn for txn in of_kind(history, "txn", "ok") if txn.value["group"] == TRANSFORM_GROUP]
 
@@ -425,5 +439,6 @@ PLANTS: dict[str, Callable[[History, Random], History | None]] = {
     "unasked-commit": unasked_commit,
     "nothing-done": nothing_done,
     "stuck": stuck,
+    "served-beyond-session": served_beyond_session,
     "G1c": circular_reads,
 }

@@ -23,6 +23,7 @@ from histories.history import (
     merge_journals,
     read_events,
 )
+from histories.session_checks import TOLERANCE_NS
 from histories.tests.model import Model
 from histories.tests.plants import PLANTS
 
@@ -452,3 +453,37 @@ def test_journals_of_several_processes_become_one_history(tmp_path: Path) -> Non
     events = list(read_events(tmp_path / "merged"))
     assert [(event.process, event.type) for event in events] == [(WRITER, "invoke"), (READER, "invoke"), (WRITER, "ok")]
     assert [event.time_ns for event in events] == sorted(event.time_ns for event in events)
+
+
+SESSION_MS, ASKS = 10, 1_000
+END_NS = ASKS + SESSION_MS * 1_000_000
+
+
+def of_a_session(*events: tuple[int, str, str, object], login: str = "once") -> list[Event]:
+    """What a connection did that has logged in for ``SESSION_MS`` at ``ASKS``; the events with their own times."""
+    opened = Event(ASKS - 1, OTHER, "ok", "open", {"login": login})
+    return [opened, Event(ASKS, OTHER, "ok", "login", SESSION_MS)] + [
+        Event(time_ns, OTHER, event_type, kind, value)  # type: ignore[arg-type]
+        for time_ns, event_type, kind, value in events
+    ]
+
+
+def test_a_connection_is_served_until_its_session_ends_and_no_longer() -> None:
+    late_ns = END_NS + TOLERANCE_NS + 1
+    assert found(of_a_session((END_NS, "ok", "ask", None))) == set()
+    assert found(of_a_session((late_ns, "ok", "ask", None))) == {"served-beyond-session"}
+    assert found(of_a_session((late_ns, "fail", "ask", None))) == set(), "it was sent away"
+    assert found(of_a_session((END_NS, "invoke", "ask", None), (late_ns, "ok", "ask", None))) == set(), "sent in time"
+    assert found(of_a_session((END_NS, "ok", "login", 0), (late_ns, "ok", "ask", None))) == set(), "without an end"
+    anew = (END_NS, "ok", "login", 2_000)
+    assert found(of_a_session(anew, (late_ns, "ok", "ask", None))) == set()
+    assert found(of_a_session((END_NS, "info", "login", None), (late_ns, "ok", "ask", None))) != set()
+
+
+def test_sessions_of_which_none_was_renewed_or_none_outlived_are_nothing_to_judge() -> None:
+    for events in (
+        of_a_session((END_NS + 1, "fail", "ask", None)),
+        of_a_session((END_NS - 1, "ok", "login", SESSION_MS), (END_NS, "ok", "ask", None)),
+    ):
+        with pytest.raises(HistoryError, match="sessions were renewed"):
+            check(events)

@@ -24,7 +24,7 @@ from histories.nemesis import SEND_A_CLIENT_AWAY, OneBroker, plan
 from histories.secure import SecureBroker
 from histories.tests.model import Model
 from histories.tests.plants import lost_write
-from histories.workload import BROKER_PROPERTIES, LIBRDKAFKA, Part, Workload
+from histories.workload import BROKER_PROPERTIES, CAST, LIBRDKAFKA, SECURE_CAST, Part, Workload
 from pybroker.security.client_access import ClientAccess
 
 
@@ -188,7 +188,8 @@ def test_a_history_with_kills_has_no_anomaly(tmp_path: Path, is_secure: bool) ->
         if secure:
             secure.grant()
         access = secure.access if secure else ClientAccess(broker.bootstrap)
-        history = Workload(tmp_path, access, OneBroker(broker, 3), seconds=12, seed=20).run()
+        cast = SECURE_CAST if secure else CAST
+        history = Workload(tmp_path, access, OneBroker(broker, 3), seconds=12, seed=20, cast=cast).run()
     report = check(read_events(history))
     assert report.anomalies == {}, f"{report.examples}; the history is {history}"
     # A run in which nothing happened proves nothing.
