@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pybroker.pipeline.endings import what_ended
     from pybroker.pipeline.jars import JarsMissing
     from pybroker.pipeline.progress import ProgressMirror, group_offsets, mirror_progress
     from pybroker.pipeline.spark_session import SHORT_LIVED, end_session, session
@@ -35,6 +36,7 @@ _MODULES = {
     "mirror_progress": "progress",
     "session": "spark_session",
     "start": "streams.jobs",
+    "what_ended": "endings",
 }
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "mirror_progress",
     "session",
     "start",
+    "what_ended",
 ]
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline import feed
+from pybroker.pipeline.endings import reason_in
 from pybroker.pipeline.flights import dataset
 from pybroker.pipeline.progress import processed_offsets
 from pybroker.pipeline.records import Record
@@ -205,17 +206,11 @@ def _follow(
                 set_done(_done(queries[0], by_rows))
         set_done(_done(queries[0], by_rows))
     except StreamingQueryException as error:
-        raise ChapterFailed(_reason(str(error))) from None
+        raise ChapterFailed(reason_in(str(error))) from None
     finally:
         for query in queries:
             with suppress(Exception):
                 query.stop()
-
-
-def _reason(said: str) -> str:
-    """The one line of a failed query that matters: the last of its cause, which the plan follows."""
-    lines = [line for line in said.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
-    return next(line for line in reversed(lines) if not line.startswith(" SQLSTATE"))
 
 
 def _done(query: StreamingQuery, by_rows: bool) -> int:

@@ -352,29 +352,52 @@ def test_a_generated_class_says_how_to_read_it(spark: Any) -> None:
     assert found == [({"file_name": "x"}, None)]
 
 
-def test_what_cannot_be_read_goes_to_the_dead_letters_with_the_reason(drive: Any) -> None:
+def dead_letter_form(form: str) -> tuple[Any, str, list[bytes], bytes, bytes]:
+    """A decoder, a field of its values, two values with it, one that cannot be read, and what is wrong with that."""
+    from google.protobuf.source_context_pb2 import SourceContext
+
+    from pybroker.pipeline.converters.avro import avro_of
+    from pybroker.pipeline.converters.json_values import json_of
+    from pybroker.pipeline.converters.protobuf import protobuf_of
+
+    names = ("x", "y")
+    if form == "json":
+        values = [json.dumps({"id": 1, "name": name}).encode() for name in names]
+        return json_of(ORDER), "name", values, b"{", b"value: is no JSON"
+    if form == "avro":
+        schema = {"type": "record", "name": "Named", "fields": [{"name": "name", "type": "string"}]}
+        values = [avro_bytes({"name": name}, schema) for name in names]
+        return avro_of(schema), "name", values, b"\x0ax", b"value: EOFError"
+    values = [SourceContext(file_name=name).SerializeToString() for name in names]
+    return protobuf_of(SourceContext), "file_name", values, values[0][:-1], b"value: DecodeError"
+
+
+@pytest.mark.parametrize("form", ["json", "avro", "protobuf"])
+def test_what_cannot_be_read_goes_to_the_dead_letters_with_the_reason(drive: Any, form: str) -> None:
     from pyspark.sql import functions as F
 
     from pybroker.pipeline.converters.decoding import dead_letters, decode, readable
-    from pybroker.pipeline.converters.json_values import json_of
     from pybroker.pipeline.testing import Record
 
+    decoder, field, (first, second), unreadable, reason = dead_letter_form(form)
+
     def job(topics: Any) -> Any:
-        orders = decode(topics.stream("orders"), json_of(ORDER))
+        orders = decode(topics.stream("orders"), decoder)
         return {
-            "names": readable(orders).select("key", F.col("value.name").alias("value")),
+            "names": readable(orders).select("key", F.col(f"value.{field}").alias("value")),
             "orders-dead": dead_letters(orders),
         }
 
     driver = drive(job)
-    driver.pipe("orders", Record("a", {"id": 1, "name": "x"}), Record("b", None))
-    driver.pipe("orders", Record("c", "{", headers=[("trace", b"1")], partition=2), Record("d", {"id": 2, "name": "y"}))
+    driver.pipe("orders", Record("a", first), Record("b", None))
+    driver.pipe("orders", Record("c", unreadable, headers=[("trace", b"1")], partition=2), Record("d", second))
     assert driver.read_pairs("names", bytes.decode) == [("a", "x"), ("b", None), ("d", "y")]
     (dead,) = driver.read("orders-dead")
-    assert (dead.key, dead.value) == (b"c", b"{")
-    assert dict(dead.headers) == {
+    assert (dead.key, dead.value) == (b"c", unreadable)
+    headers = dict(dead.headers)
+    assert (headers.pop("__streams.errors.message") or b"").startswith(reason)
+    assert headers == {
         "trace": b"1",
-        "__streams.errors.message": b"value: is no JSON",
         "__streams.errors.topic": b"orders",
         "__streams.errors.partition": b"2",
         "__streams.errors.offset": b"0",

@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from harness.waiting import wait_until
 
+from pybroker import pipeline
 from tests.pipeline.topics.tables import Tables
 
 pytestmark = pytest.mark.jvm(needs="spark")
@@ -32,9 +33,10 @@ def ended(query: Any) -> str:
 
 
 @contextmanager
-def running(tables: Tables, source: str, target: str, **options: str) -> Iterator[Any]:
-    """A query that goes on until it is stopped."""
-    query = tables.start_running(tables.read_stream("pybroker", source, **options).select("value"), topic=target)
+def running(tables: Tables, source: str, target: str, group: str | None = None, **options: str) -> Iterator[Any]:
+    """A query that goes on until it is stopped; it writes by the name ``group``, if any."""
+    rows = tables.read_stream("pybroker", source, **options).select("value")
+    query = tables.start_running(rows, topic=target, **({} if group is None else {"transactionGroup": group}))
     try:
         yield query
     finally:
@@ -98,6 +100,23 @@ def test_the_second_of_two_queries_of_one_name_is_told_in_one_line(tables: Table
     (line,) = [line for line in ended(query).splitlines() if "NameTaken" in line and "another query" in line][:1]
     assert f"has written by the name {name} (until its micro-batch 0): give this one a transactionGroup" in line
     assert tables.values(target) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["one-after-the-other", "at-once"])
+def test_of_two_running_queries_of_one_name_one_goes_on_and_the_other_is_told(tables: Tables, at_once: bool) -> None:
+    """Started one after the other it is the first that goes on."""
+    source, target, name = tables.topic(), tables.topic(), f"name-{uuid4()}"
+    tables.fill(source, numbers(range(4)))
+    with running(tables, source, target, group=name) as first:
+        if not at_once:
+            tables.wait_for(target, numbers(range(4)))
+        with running(tables, source, target, group=name) as second:
+            wait_until(lambda: not (first.isActive and second.isActive), "the end of one of them", 60)
+            told = pipeline.what_ended(second if first.isActive else first)
+            assert at_once or first.isActive
+            assert re.search(f"NameTaken: another query, .*, has written by the name {name} ", told or "")
+            tables.fill(source, numbers(range(4, 8)))
+            tables.wait_for(target, numbers(range(8)))
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a small disk is mounted by root on Linux")

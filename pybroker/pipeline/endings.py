@@ -1,0 +1,23 @@
+"""What ended a query, in the one line that matters of all that Spark says.
+
+Spark's text has the traceback of the task or the JVM, in it the reason as the last line that is not indented, then
+parts with a heading: the expression that failed, with carets below it, and the query's plan, which may be long.
+"""
+
+import re
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+_HEADING = re.compile("^={2,3} ", re.MULTILINE)
+
+
+def what_ended(query: StreamingQuery) -> str | None:
+    """The line that says what ended ``query``; None where it runs, was stopped, or has done all that it was to do."""
+    error = query.exception()
+    return None if error is None else reason_in(str(error))
+
+
+def reason_in(said: str) -> str:
+    """The line of an error's text that says what was wrong."""
+    lines = [line for line in _HEADING.split(said, maxsplit=1)[0].splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if not line[0].isspace()), said.strip())
