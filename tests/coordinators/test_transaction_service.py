@@ -606,6 +606,15 @@ def test_many_transactions_time_out_over_several_turns_of_the_loop(monkeypatch: 
     assert aborted == [2, 4, 5]
 
 
+def test_transactions_that_time_out_together_are_aborted_in_the_order_of_their_beginnings() -> None:
+    cluster = Cluster()
+    producers = {name: cluster.producer(name, timeout_ms=5_000) for name in "hgfedcba"}
+    for name, producer in producers.items():
+        cluster.add_for(producer, T0, transactional_id=name)
+    cluster.world.advance(10_000)
+    assert [marker.producer_id for _, marker in cluster.markers.written] == [id_ for id_, _ in producers.values()]
+
+
 def test_many_prepared_transactions_are_seen_through_over_several_turns_after_a_load(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

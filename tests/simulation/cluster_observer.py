@@ -169,12 +169,11 @@ class ClusterObserver:
         self._model = model
         self._scheduler = world.scheduler
         self._processes = world.processes
-        self._moved: set[Process] = set()  # of which a log's offset was set since the last look
+        self._moved: dict[Process, set[LogState]] = {}  # the logs of which an offset was set since the last look
         self._replicas: dict[tuple[str, Partition], Replica] = {}
         self._lives: dict[str, int] = {}
-        # What was looked at last: each broker's image, numbers of led partitions and of logs, and each log's offsets.
-        self._roles: dict[str, Any] = {}
-        self._offsets: dict[str, dict[object, tuple[Log, int, int, int]]] = {}
+        # What was looked at last: each broker's image, numbers of led partitions and of logs.
+        self._roles: dict[Process, Any] = {}
         self._leaders: dict[tuple[bytes, int, int], str] = {}  # topic id, index, leader epoch
         self._commits: dict[Partition, list[Commit]] = {}
         self._images: dict[int, tuple[str, ClusterImage]] = {}
@@ -196,28 +195,32 @@ class ClusterObserver:
         if self._lives.get(process.name) != process.lives:
             self._lives[process.name] = process.lives
             self._seen_images.pop(process.name, None)
-            self._offsets[process.name] = {}
+            self._roles.pop(process, None)
             self._replicas = {key: seen for key, seen in self._replicas.items() if key[0] != process.name}
-        metadata = getattr(server.services, "metadata", None)
+        services = server.services
+        metadata = getattr(services, "metadata", None)
         if metadata is not None and metadata.image is not self._seen_images.get(process.name):
             self._look_at_image(process.name, metadata.image)
         # A partition is led, or led no more, by another image, or by an object that is new.
-        replicas = getattr(server.services, "replicas", None)
+        replicas = getattr(services, "replicas", None)
         logs = server._logs._logs
         count = sum(map(len, replicas._topics.values())) if replicas else 0
         roles = metadata and metadata.image, count, len(logs)
-        is_led_so, self._roles[process.name] = self._roles.get(process.name) == roles, roles
-        if is_led_so and process not in self._moved:
+        moved = self._moved.pop(process, None) if self._moved else None
+        if self._roles.get(process) != roles:
+            self._roles[process] = roles
+        elif moved is None:
             return
-        self._moved.discard(process)
-        known = self._offsets[process.name]
+        elif len(moved) == 1:
+            (log,) = moved
+            there = logs.get((log.topic, log.partition))
+            if there is not None and there.opened is log:
+                self._look_at_log(process, log, self._led(server, log.topic_id, log.partition))
+            return
         for partition_log in logs.values():
             log = partition_log.opened
             if log is not None:
-                now = log, log.log_start_offset, log.log_end_offset, log.high_watermark
-                if not is_led_so or known.get(partition_log) != now:
-                    known[partition_log] = now
-                    self._look_at_log(process, log, self._led(server, log.topic_id, log.partition))
+                self._look_at_log(process, log, self._led(server, log.topic_id, log.partition))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -229,7 +232,8 @@ class ClusterObserver:
             if name in OFFSETS:
                 life = self._scheduler.life
                 process = None if life is None else life.process
-                self._moved.update(self._processes if process is None else (process,))
+                for each in self._processes if process is None else (process,):
+                    self._moved.setdefault(each, set()).add(log)
 
         with patch.object(LogState, "__setattr__", set_and_note):
             yield
@@ -340,6 +344,8 @@ class ClusterObserver:
     @staticmethod
     def _verify(where: str, replica: Replica, model: LogModel, end: int, invariant: str) -> None:
         """The replica's bytes are the committed ones up to ``end``."""
+        if replica.verified >= end:
+            return
         for expected in model.batches_from(replica.verified):
             if expected.base_offset >= end:
                 return

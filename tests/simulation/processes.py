@@ -115,7 +115,7 @@ class ProcessClock:
         return self._scheduler.now_ms() + self._process.clock_offset_ms
 
     def monotonic_ms(self) -> int:
-        return self._scheduler.monotonic_ms() + self._process.monotonic_origin_ms
+        return self._scheduler.now_us // 1000 + self._process.monotonic_origin_ms
 
 
 class World:
@@ -176,10 +176,10 @@ class World:
         assert life.process is not None, "only a broker has an Env"
         return life.process.env(life)
 
-    def step(self) -> tuple[bool, list[Process]]:
+    def step(self) -> tuple[bool, Sequence[Process]]:
         """Run the next event: whether there was one, and which processes have died in it, in a system call."""
         try:
-            return self.scheduler.step(), []
+            return self.scheduler.step(), ()
         except ProcessDied:
             return True, [process for process in self.processes if process.disk.has_died_in_call]
 

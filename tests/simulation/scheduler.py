@@ -123,13 +123,11 @@ class Scheduler(asyncio.AbstractEventLoop):
 
     def after(self, delay_us: int, life: Life | None, callback: Callable[..., Any], *args: Any) -> Event:
         """Run at a point in time."""
-        event = Event(self.now_us + delay_us if delay_us > 0 else self.now_us, callback, args, life)
-        self._push(event)
-        return event
-
-    def _push(self, event: Event) -> None:
+        when_us = self.now_us + delay_us if delay_us > 0 else self.now_us
+        event = Event(when_us, callback, args, life)
         self._count += 1
-        heappush(self._due, (event.when_us, self._count, event))
+        heappush(self._due, (when_us, self._count, event))
+        return event
 
     def timer_delay_us(self, delay_ms: float) -> int:
         """How long a timer takes that was set for ``delay_ms``."""
@@ -137,32 +135,6 @@ class Scheduler(asyncio.AbstractEventLoop):
 
     def step(self) -> bool:
         """Run the next event; False when there is none."""
-        event = self._next()
-        if event is None:
-            return False
-        self.steps += 1
-        callback, args = event.callback, event.args
-        assert callback is not None
-        self.life = self.last_life = event.life
-        try:
-            if event.context is not None:
-                event.context.run(callback, *args)
-            else:
-                callback(*args)
-        finally:
-            self.life = None
-        return True
-
-    @contextmanager
-    def within(self, life: Life | None) -> Iterator[None]:
-        """What runs meanwhile is a life's, whoever called."""
-        before, self.life = self.life, life
-        try:
-            yield
-        finally:
-            self.life = before
-
-    def _next(self) -> Event | None:
         ready, due = self._ready, self._due
         while True:
             if ready and (
@@ -175,13 +147,32 @@ class Scheduler(asyncio.AbstractEventLoop):
                 if when_us > self.now_us:  # noqa: PLR1730  # twice as fast
                     self.now_us = when_us
             else:
-                return None
-            life = event.life
-            if event.callback is None or (life is not None and life.ended):
+                return False
+            callback, life = event.callback, event.life
+            if callback is None or (life is not None and life.ended):
                 continue
             if life is None or life.paused_us is None:
-                return event
+                break
             life.held.append(event)
+        self.steps += 1
+        self.life = self.last_life = life
+        try:
+            if event.context is not None:
+                event.context.run(callback, *event.args)
+            else:
+                callback(*event.args)
+        finally:
+            self.life = None
+        return True
+
+    @contextmanager
+    def within(self, life: Life | None) -> Iterator[None]:
+        """What runs meanwhile is a life's, whoever called."""
+        before, self.life = self.life, life
+        try:
+            yield
+        finally:
+            self.life = before
 
     def pause(self, life: Life) -> None:
         """Stop a process (SIGSTOP): what is due for it from now on is held, while time goes on."""
@@ -229,8 +220,10 @@ class Scheduler(asyncio.AbstractEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        event = Event(max(int(when * 1e6), self.now_us), callback, args, self.life, context)
-        self._push(event)
+        when_us = max(int(when * 1e6), self.now_us)
+        event = Event(when_us, callback, args, self.life, context)
+        self._count += 1
+        heappush(self._due, (when_us, self._count, event))
         return event
 
     def create_task(self, coroutine: Coroutine[Any, Any, Any], **_options: Any) -> asyncio.Task[Any]:  # type: ignore[override]

@@ -66,7 +66,7 @@ class TransactionCoordinatorShard:
         self._settings = settings
         self._effects = effects
         self.transactions: dict[str, TransactionMetadata] = {}
-        self._open: set[str] = set()
+        self._open: dict[str, None] = {}  # in the order of their beginnings
         # The latest value that was made, with what it says: it comes back to be replayed, and is not read again then.
         self._writing: tuple[bytes, TransactionMetadata] | None = None
         self._looks_for_timeouts = False
@@ -87,16 +87,16 @@ class TransactionCoordinatorShard:
             return
         if value is None:
             self.transactions.pop(transactional_id, None)
-            self._open.discard(transactional_id)
+            self._open.pop(transactional_id, None)
             return
         self._replay(read_transaction(transactional_id, value))
 
     def _replay(self, txn: TransactionMetadata) -> None:
         self.transactions[txn.transactional_id] = txn
         if txn.state == TransactionState.ONGOING:
-            self._open.add(txn.transactional_id)
+            self._open[txn.transactional_id] = None
         else:
-            self._open.discard(txn.transactional_id)
+            self._open.pop(txn.transactional_id, None)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         """See ``CoordinatorShard.replay_end_transaction``: nobody writes here inside a transaction."""
@@ -287,7 +287,7 @@ class TransactionCoordinatorShard:
     def _abort_timed_out(self, now_ms: int) -> Result:
         """Have transactions aborted that are open for too long, some at a time."""
         if not self._timeout_queue:
-            self._timeout_queue = list(self._open)
+            self._timeout_queue = list(reversed(self._open))
         result = Result()
         for _ in range(min(len(self._timeout_queue), limits.EXPIRY_IDS_PER_OPERATION)):
             txn = self.transactions.get(self._timeout_queue.pop())
