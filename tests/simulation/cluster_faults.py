@@ -41,6 +41,7 @@ FAULTS = {
     "store cut off": 2,
     "slow store": 2,
     "silent store": 2,
+    "late news": 2,
     "session lost": 1,
     "store forgets": 1,
 }
@@ -108,6 +109,7 @@ class ClusterFaults:
             "silent store": lambda: self._for_a_while(
                 lambda on: setattr(self._ensemble, "silent_share", 0.3 if on else 0.0)
             ),
+            "late news": lambda: self._keep_uninformed(process),
             "session lost": lambda: self._lose_session(process),
             "store forgets": self._forget_history,
         }
@@ -317,6 +319,14 @@ class ClusterFaults:
 
     def _lose_session(self, process: Process) -> str | None:
         return process.name if self._ensemble.expire_session_of(process) else None
+
+    def _keep_uninformed(self, process: Process) -> str | None:
+        """A broker hears of no change for a while, as at a server of ZooKeeper's that lags behind the others."""
+        uninformed = self._ensemble.uninformed
+        if process.host in uninformed:
+            return None
+        uninformed.add(process.host)
+        return f"to {process.name} for {self._later(lambda: uninformed.discard(process.host), 1_000, 10_000)} ms"
 
     def _forget_history(self) -> str:
         self._ensemble.forget_history()

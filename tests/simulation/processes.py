@@ -19,6 +19,7 @@ from unittest.mock import patch
 from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
+from pybroker.net import gate as gate_module
 from pybroker.net import long_requests as long_requests_module
 from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
@@ -153,7 +154,7 @@ class World:
                 stack.enter_context(disk.installed(self._disk_in_use))
                 stack.enter_context(patch.object(server_module, "loop_env", self._env))
                 stack.enter_context(patch.object(ScramMechanism, "salted", _salted_quickly))
-                for module in (turns_module, long_requests_module):
+                for module in (turns_module, long_requests_module, gate_module):
                     stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
                 stack.callback(self._end)
                 yield

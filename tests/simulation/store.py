@@ -7,7 +7,8 @@ The model is ZooKeeper's ensemble seen from outside, as the port has it (``clust
 requests arrive in order, and are applied there whether or not the broker still lives to hear of it.  Where its way to
 the store is cut, or the store is away, all that is on its way fails after a while, applied or not.  A session ends when
 the store has heard nothing of its process for ``session_timeout_ms``: it is dead, stopped, or cut off.  While the store
-is away no session ends.
+is away no session ends.  A host may be kept ``uninformed``, as by a server of the ensemble that lags behind: the
+sessions of its processes live, their requests are answered, and news reach them late.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Ensemble:
         self.is_away = False
         self.is_slow = False
         self.silent_share = 0.0  # of transactions whose outcome nobody is told
+        self.uninformed: set[str] = set()  # hosts that are told no news for a while
         self.tears_snapshots = True  # a snapshot is read key by key: some of them show later transactions
         self.entries: dict[str, Entry] = {}
         self.owners: dict[str, _Session] = {}  # ephemeral key -> whose it is
@@ -141,6 +143,11 @@ class Ensemble:
         assert life.process is not None
         host = life.process.host
         return not (self.is_away or self.network.is_cut(host, HOST) or self.network.is_cut(HOST, host))
+
+    def tells_news_to(self, life: Life) -> bool:
+        """Whether a process is told now of what has changed."""
+        assert life.process is not None
+        return life.process.host not in self.uninformed and self.is_reached_by(life)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -371,7 +378,7 @@ class SimulatedStore:
 
     def _tell(self) -> None:
         self._is_telling = False
-        if not self._ensemble.is_reached_by(self.life):
+        if not self._ensemble.tells_news_to(self.life):
             if not self._is_closed:
                 self._is_telling = True
                 self._scheduler.after(AGAIN_US, self.life, self._tell)

@@ -135,6 +135,19 @@ def test_followers_hear_every_change_in_order_whoever_made_it(seed: int) -> None
         assert revisions[i] == sorted(set(revisions[i]))
 
 
+def test_who_is_kept_uninformed_is_answered_and_hears_the_news_later(brokers: Brokers, store: SimulatedStore) -> None:
+    heard: list[Changes] = []
+    store.follow(0, heard.append, fail)
+    brokers.ensemble.uninformed.add("10.0.1.1")
+    store.on_session_lost = fail
+    assert brokers.commit(store, Transaction(puts={"/a": b""})).revision == 1
+    brokers.run(20_000)
+    assert not heard
+    brokers.ensemble.uninformed.clear()
+    brokers.run()
+    assert [changes.revision for changes in heard] == [1]
+
+
 def test_who_is_behind_what_is_forgotten_hears_of_a_gap_once(brokers: Brokers, store: SimulatedStore) -> None:
     brokers.commit(store, Transaction(puts={"/a": b""}))
     brokers.ensemble.forget_history()
