@@ -1,15 +1,17 @@
 """What a group has read: the last result wins, and the end is known."""
 
 import json
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import pytest
-from kafka import TopicPartition
+from kafka import OffsetAndMetadata, TopicPartition
+from kafka.errors import RebalanceInProgressError
 from rich.console import Console
 
 from pybroker.pipeline.flights import results as results_module
 from pybroker.pipeline.flights.delays import Delays, cell_from_json
-from pybroker.pipeline.flights.results import LatestResults, ResultsStalled
+from pybroker.pipeline.flights.results import LatestResults, ResultsStalled, commit_ends
 from pybroker.pipeline.flights.table import delay_table
 
 PARTITION = TopicPartition("flight-delays", 0)
@@ -71,3 +73,28 @@ def test_the_table_fits_a_plain_terminal_and_divides_by_no_zero() -> None:
         )
     united = next(line for line in capture.get().splitlines() if line.startswith("United"))
     assert united.split() == ["United", "Air", "Lines…", "EWR", "3", "100.0%"]
+
+
+class Member:
+    """Of a group that another member joins, so that one of two partitions goes to that one."""
+
+    def __init__(self) -> None:
+        self._has = {PARTITION, EMPTY_PARTITION}
+        self.committed: Mapping[TopicPartition, OffsetAndMetadata] = {}
+
+    def assignment(self) -> set[TopicPartition]:
+        return self._has
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if len(self._has) > 1:
+            raise RebalanceInProgressError
+        self.committed = offsets
+
+    def poll(self, timeout_ms: int) -> None:
+        self._has = {PARTITION}
+
+
+def test_a_member_that_another_joins_at_the_end_commits_what_it_has_after_that() -> None:
+    member = Member()
+    commit_ends(cast(Any, member), {PARTITION: 7, EMPTY_PARTITION: 3})
+    assert member.committed == {PARTITION: OffsetAndMetadata(7)}

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from pybroker.pipeline.flights.delays import Cell, Delays, Results, cell_from_json, delays_from_json
 
@@ -87,13 +88,15 @@ def read_results(
     latest = LatestResults(ends, on_progress)
     topics = {partition.topic for partition in ends}
     with ThreadPoolExecutor(members, thread_name_prefix=group_id) as pool:
-        runs = [pool.submit(_read_as_member, bootstrap, topics, group_id, latest) for _ in range(members)]
+        runs = [pool.submit(_read_as_member, bootstrap, topics, group_id, latest, ends) for _ in range(members)]
     for run in runs:
         run.result()
     return latest
 
 
-def _read_as_member(bootstrap: str, topics: set[str], group_id: str, latest: LatestResults) -> None:
+def _read_as_member(
+    bootstrap: str, topics: set[str], group_id: str, latest: LatestResults, ends: Mapping[TopicPartition, int]
+) -> None:
     consumer = KafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap,
@@ -106,6 +109,24 @@ def _read_as_member(bootstrap: str, topics: set[str], group_id: str, latest: Lat
         while not latest.complete():
             for partition, records in consumer.poll(timeout_ms=POLL_TIMEOUT_MS, max_records=5_000).items():
                 latest.add(partition, records)
-        consumer.commit()
+        commit_ends(consumer, ends)
     finally:
         consumer.close()
+
+
+def commit_ends(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> None:
+    """Commits the ends of the partitions that this member has, which the group has read up to there.
+
+    While another member joins or leaves nothing can be committed: this one takes part in that, and commits for what it
+    has then. Raises what the last try did after a minute of that.
+    """
+    gives_up_at = monotonic() + STALLED_AFTER_SECONDS
+    while True:
+        owned = consumer.assignment() & ends.keys()
+        try:
+            consumer.commit({partition: OffsetAndMetadata(ends[partition]) for partition in owned})
+            return
+        except (RebalanceInProgressError, CommitFailedError):
+            if monotonic() > gives_up_at:
+                raise
+        consumer.poll(timeout_ms=POLL_TIMEOUT_MS)
