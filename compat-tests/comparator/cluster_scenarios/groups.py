@@ -72,6 +72,23 @@ def list_everywhere(cluster: Cluster, note: str, group: str) -> None:
             cluster.note(f"{note}, listed by {broker_id}, v{version}", {"groups": own})
 
 
+def commit(
+    member: consumer_groups.Member, version: int, topic: str, topic_id: bytes, offset: int, *indexes: int
+) -> None:
+    """A member of a consumer group commits for partitions, with its epoch."""
+    offsets = committed_offsets(topic, topic_id, offset, *indexes)
+    fields = {"generation_id_or_member_epoch": member.epoch, "member_id": member.name}
+    member.broker.call("OffsetCommit", version, f"of {member.name}", group_id=member.group, topics=offsets, **fields)
+
+
+def go_on_as_two(leader: classic_groups.Member, follower: classic_groups.Member) -> None:
+    """Who is left joins anew, the follower last, and shares the partitions."""
+    rejoining = leader.begin_join()
+    follower.join()
+    leader.joined(rejoining)
+    classic_groups.share(leader, follower)
+
+
 @contextmanager
 def another_coordinator(cluster: Cluster) -> Iterator[Broker]:
     """The broker that coordinates what ``ABSENT`` did, while that is stopped; at the end all is as before."""
@@ -106,10 +123,7 @@ def classic_groups_at_their_coordinators(cluster: Cluster) -> None:
         fetch_offsets(coordinator, "three members", group, topic, topic_id)
         third.leave()
         second.heartbeat("hears that one left")
-        rejoining = first.begin_join()
-        second.join()
-        first.joined(rejoining)
-        classic_groups.share(first, second)
+        go_on_as_two(first, second)
         for member in (first, second):
             member.heartbeat("of the next generation")
             member.commit(topic, 7)
@@ -142,10 +156,7 @@ def consumer_groups_at_their_coordinators(cluster: Cluster) -> None:
         for member in (first, second, third):
             indexes = [index for each in member.owned for index in each["partitions"]]
             for version in (9, 10):
-                offsets = committed_offsets(topic, topic_id, 10 * version, *indexes)
-                fields = {"generation_id_or_member_epoch": member.epoch, "member_id": member.name}
-                note = f"of {member.name}"
-                coordinator.call("OffsetCommit", version, note, group_id=group, topics=offsets, **fields)
+                commit(member, version, topic, topic_id, 10 * version, *indexes)
             who = {"member_id": member.name, "member_epoch": member.epoch}
             fetch_offsets(coordinator, f"for {member.name}", group, topic, topic_id, **who)
         third.leave()
@@ -193,10 +204,7 @@ def classic_groups_outlive_their_coordinator(cluster: Cluster) -> None:
         second.leave()
         for member in (first, third):
             member.heartbeat("hears that one left")
-        rejoining = first.begin_join()
-        third.join()
-        first.joined(rejoining)
-        classic_groups.share(first, third)
+        go_on_as_two(first, third)
         first.commit(topic, 7)
     found_from_each(cluster, group)
     for member in (first, third):
@@ -218,13 +226,7 @@ def consumer_groups_outlive_their_coordinator(cluster: Cluster) -> None:
     first.join()
     second.join()
     consumer_groups.settle(first, second)
-
-    def commit(member: consumer_groups.Member, offset: int) -> None:
-        offsets = committed_offsets(topic, topic_id, offset, 0)
-        fields = {"generation_id_or_member_epoch": member.epoch, "member_id": member.name}
-        member.broker.call("OffsetCommit", 10, f"of {member.name}", group_id=group, topics=offsets, **fields)
-
-    commit(first, 5)
+    commit(first, 10, topic, topic_id, 5, 0)
     with another_coordinator(cluster) as coordinator:
         found_from_each(cluster, group)
         for member in (first, second, third):
@@ -235,7 +237,7 @@ def consumer_groups_outlive_their_coordinator(cluster: Cluster) -> None:
             member.beat("goes on")
             who = {"member_id": member.name, "member_epoch": member.epoch}
             fetch_offsets(coordinator, f"for {member.name}", group, topic, topic_id, **who)
-            commit(member, 6)
+            commit(member, 10, topic, topic_id, 6, 0)
         third.join()
         consumer_groups.settle(first, second, third)
         consumer_groups.describe(coordinator, group, "one has come")
