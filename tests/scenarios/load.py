@@ -24,6 +24,7 @@ from kafka import KafkaConsumer, KafkaProducer
 TOPIC = "t"
 PARTITIONS = 6
 PATIENCE_S = 30
+START_PATIENCE_S = 120  # seven clients of three libraries begin at once, beside three brokers on one machine
 _PAUSE_S = 0.01
 _PER_TRANSACTION = 3
 
@@ -49,7 +50,7 @@ class Load:
         for thread in (*self._consumers, *self._producers):
             thread.start()
         try:
-            self.wait_for_progress()
+            self.wait_for_progress(START_PATIENCE_S)
         except BaseException:
             self._end()
             raise
@@ -74,7 +75,7 @@ class Load:
             thread.join(2 * PATIENCE_S)  # longer than it waits for the rest
         self._errors += [TimeoutError(f"{each.name} did not end") for each in self._consumers if each.is_alive()]
 
-    def wait_for_progress(self) -> None:
+    def wait_for_progress(self, patience_s: float = PATIENCE_S) -> None:
         """Until each client has done something that it had not done when this was called."""
         before = self._done()
 
@@ -83,7 +84,7 @@ class Load:
             now = self._done()
             return len(now) == 7 and all(now[name] > before.get(name, 0) for name in now)
 
-        wait_until(progress, "every client to go on", PATIENCE_S)
+        wait_until(progress, "every client to go on", patience_s)
 
     def longest_gap_s(self) -> dict[str, float]:
         """By producer, the longest time without an acknowledgement."""

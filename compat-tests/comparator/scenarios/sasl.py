@@ -125,3 +125,12 @@ def boundaries_of_users_of_scram(broker: Broker) -> None:
 
     vary(broker, "AlterUserScramCredentials", altered, narrow=in_order)
     vary(broker, "DescribeUserScramCredentials", lambda _version, name: {"users": [{"name": name}]}, narrow=in_order)
+    delete_everybody(broker)
+
+
+def delete_everybody(broker: Broker) -> None:
+    """Scenarios come in any order, and others wait until nobody is left."""
+    found = broker.quietly("DescribeUserScramCredentials", 0, users=None)["results"]
+    deletions = [deletion(each["user"], info["mechanism"]) for each in found for info in each["credential_infos"]]
+    broker.quietly("AlterUserScramCredentials", 0, deletions=deletions, upsertions=[])
+    await_mechanisms_gone(broker)
