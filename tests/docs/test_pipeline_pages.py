@@ -18,9 +18,13 @@ from tests.source_tree import ROOT
 
 __all__ = ["spark"]
 
-# The tour's page needs a database, and has its test there (tests/pipeline/tour).
+# The tour's page needs a database and has its test there (tests/pipeline/tour); that of clusters needs one
+# (tests/pipeline/test_on_a_spark_cluster.py).
+ELSEWHERE = {"tour", "cluster"}
 PAGES = sorted(
-    path for path in (ROOT / "docs" / "pipeline").glob("*.md") if path.stem != "tour" and examples("python", path)
+    path
+    for path in (ROOT / "docs" / "pipeline").glob("*.md")
+    if path.stem not in ELSEWHERE and examples("python", path)
 )
 
 pytestmark = pytest.mark.jvm(needs="spark")

@@ -17,8 +17,10 @@ from harness.spark_cluster import EXECUTOR_SETTINGS, SparkCluster
 from harness.spark_sessions import SparkSessions
 
 from pybroker.testing import Broker
+from tests.docs.pages import ADDRESS, examples
 from tests.pipeline.topics.tables import Tables
 from tests.pipeline.tour.test_uses import sessions_of, told_sessions
+from tests.source_tree import ROOT
 
 # By one process: they share the cluster.
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(300)]
@@ -68,6 +70,16 @@ def test_a_use_runs_on_a_cluster_by_its_command(cluster: SparkCluster, tmp_path:
         samples = [value for value in tables.committed(SAMPLES) if value]
         told = [json.loads(value)["samples"] for value in tables.committed(BY_SECOND)]
     assert sum(told) == len(samples) > 0
+
+
+def test_the_page_on_clusters_prints_what_it_says(cluster: SparkCluster) -> None:
+    (example,) = examples("python", ROOT / "docs" / "pipeline" / "cluster.md")
+    with Broker() as broker:
+        code = example.code.replace("spark://127.0.0.1:7077", cluster.url).replace(ADDRESS, broker.bootstrap)
+        done = process_tree.run(
+            [sys.executable, "-c", code], timeout=200, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    assert done.stdout == example.prints, done.stderr[-3_000:]
 
 
 def test_sessions_of_clicks_on_a_cluster_are_those_that_a_fold_finds(on_cluster: Any, tmp_path: Path) -> None:

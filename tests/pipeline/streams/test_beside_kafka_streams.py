@@ -4,6 +4,8 @@ What is compared is what a reader of the output ends with, per key; windows that
 output alone, and left out.  Needs what `scripts/spark-setup` installs, and Kafka Streams, which is built here.
 """
 
+import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,8 +20,20 @@ from harness.child_process import ChildProcess
 from harness.waiting import wait_until
 
 from pybroker.testing import Broker
+from tests.source_tree import ROOT
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(400)]
+
+PAGE = ROOT / "docs" / "pipeline" / "streams-operators.md"
+_DSL = "org.apache.kafka.streams.kstream."
+# What has operators: a stream, a table, and what stands between two operators.
+OPERATORS_OF = [
+    "org.apache.kafka.streams.StreamsBuilder",
+    *(f"{_DSL}{name}" for name in ("KStream", "BranchedKStream", "KGroupedStream", "CogroupedKStream")),
+    *(f"{_DSL}{name}" for name in ("TimeWindowedKStream", "SessionWindowedKStream")),
+    *(f"{_DSL}{name}" for name in ("TimeWindowedCogroupedKStream", "SessionWindowedCogroupedKStream")),
+    *(f"{_DSL}{name}" for name in ("KTable", "GlobalKTable", "KGroupedTable", "Suppressed")),
+]
 
 START_MS = 1_767_225_600_000
 MINUTE_MS = 60_000
@@ -207,3 +221,16 @@ def test_the_same_topologies_end_with_the_same_tables(
     with suppress(TimeoutError):
         wait_until(lambda: found() == expected, "equal tables", PATIENCE_S)
     assert found() == expected
+
+
+def test_the_page_of_operators_names_each_that_kafka_streams_has(kafka_streams: list[str]) -> None:
+    """The methods that an application finds by hand in its editor, read from the jar of Kafka Streams."""
+    classpath = kafka_streams[kafka_streams.index("-cp") + 1]
+    shown = subprocess.run(
+        ["javap", "-public", "-cp", classpath, *OPERATORS_OF], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    methods = set(re.findall(r"(\w+)\(", shown))
+    assert {"mapValues", "leftJoin", "suppress", "cogroup", "defaultBranch", "globalTable"} <= methods
+    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", " ".join(rows)))
+    assert not methods - named - {"StreamsBuilder"}  # which is a constructor
