@@ -321,6 +321,18 @@ def _security() -> list[Bar]:
             )
             for shape in SHAPES
         ),
+        *(
+            Bar(f"quotas, {what} in a minute", "quotas", f"{what}, of the quota", kind, limit)
+            for what in ("produced", "fetched")
+            for kind, limit in ((Kind.AT_LEAST, 95), (Kind.AT_MOST, 105))
+        ),
+        Bar(
+            "quotas, another client's p99, × of that alone",
+            "quotas",
+            "p99 of another client, beside them by alone",
+            Kind.AT_MOST,
+            1.2,
+        ),
     ]
 
 

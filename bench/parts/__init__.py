@@ -23,6 +23,7 @@ PARTS = {
     "group_memory": "10,000 groups of 10 committed partitions: memory, and loading them after kill -9",
     "tls": "large batches, tiny requests and full handshakes over TLS",
     "authorizer": "tiny requests with 1,000 ACLs, and without an authorizer",
+    "quotas": "what a producer and a consumer get of their quotas in a minute, and what another client notices",
     "cluster_produce": "three replicas, acks=all: large batches, tiny requests, a fixed rate; CPU and memory",
     "cluster_catch_up": "a broker that was away takes 2 GB from the others, beside their clients",
     "cluster_rest": "1,000 partitions of three replicas at rest: processor time and memory of all brokers",
@@ -34,7 +35,7 @@ PARTS = {
     "growth": "memory over five minutes of mixed load",
 }
 FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "growth")
-# Those of clusters, of security, and of Spark's sources and sinks: their figures have sections of their own.
+# Those of clusters, of security and quotas, and of Spark's sources and sinks: their figures have sections of their own.
 CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
-SECURITY_PARTS = frozenset({"tls", "authorizer"})
+SECURITY_PARTS = frozenset({"tls", "authorizer", "quotas"})
 SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark_"))

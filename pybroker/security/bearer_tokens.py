@@ -62,7 +62,7 @@ class BearerTokenValidator:
             if key is None:
                 raise InvalidToken("no key fits it")
             claims = self._claims(token, key, algorithm)
-            expires_at_ms = int(claims["exp"] * 1_000)
+            expires_at_ms = self._expires_at_ms(claims)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidToken(type(error).__name__) from error
         if expires_at_ms > _TIMESTAMP_MAX:
@@ -81,9 +81,23 @@ class BearerTokenValidator:
             audience=expected.expected_audience or None,
             issuer=expected.expected_issuer,
             leeway=expected.clock_skew_seconds,
-            options={"require": ["exp", "iat"], "verify_aud": bool(expected.expected_audience), "verify_sub": False},
+            options={
+                "require": ["exp", "iat"],
+                "verify_aud": bool(expected.expected_audience),
+                "verify_iat": False,  # Kafka takes one that lies ahead
+                "verify_sub": False,
+            },
         )
         return claims
+
+    def _expires_at_ms(self, claims: dict[str, Any]) -> int:
+        """The end, which lies behind the beginning; OverflowError and ValueError for what is no time."""
+        end, *begins = (claims[name] for name in ("exp", "iat", "nbf") if name in claims)
+        if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in (end, *begins)):
+            raise InvalidToken("one of its times is no number")
+        if any(end < begin for begin in begins):
+            raise InvalidToken("it expires before it begins")
+        return int(end * 1_000)
 
     def _user(self, claims: dict[str, Any]) -> str:
         user = claims.get(self._expected.sub_claim_name)
@@ -94,7 +108,9 @@ class BearerTokenValidator:
         return user.strip()
 
     def _check_scope(self, scope: Any) -> None:
-        """Scopes permit nothing here; what is none is a mistake all the same."""
-        named = scope.split() if isinstance(scope, str) else [] if scope is None else scope
-        if not isinstance(named, list) or not all(isinstance(each, str) and each.strip() for each in named):
+        """Scopes permit nothing here; a list of what are none is a mistake all the same.  A text is one scope."""
+        named = [scope] if isinstance(scope, str) else scope if isinstance(scope, list) else []
+        if not all(isinstance(each, str) and each.strip() for each in named):
             raise InvalidToken(f"its {self._expected.scope_claim_name} is no list of scopes")
+        if len({each.strip() for each in named}) < len(named):
+            raise InvalidToken(f"its {self._expected.scope_claim_name} names one twice")

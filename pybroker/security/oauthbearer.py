@@ -38,7 +38,10 @@ class InvalidToken(Exception):
 
 
 class Message(NamedTuple):
-    """What the client says first; an empty authorization id says nothing."""
+    """What the client says first; an empty authorization id says nothing.
+
+    The id is as it was sent: Kafka does not turn `=2C` and `=3D` of RFC 5801 back into a comma and an equals sign.
+    """
 
     token: str
     authorization_id: str
@@ -54,14 +57,13 @@ def parse(data: bytes) -> Message:
     found: dict[bytes, bytes] = {}
     for pair in pairs[:-2]:
         parts = _PAIR.fullmatch(pair)
-        if parts is None or parts[1] in found:
+        if parts is None:
             raise SaslError("a message is not as it has to be")
         found[parts[1]] = parts[2]
     bearer = _BEARER.fullmatch(found.get(b"auth", b""))
     if bearer is None:
         raise SaslError("there is no bearer token in the message")
-    name = (match[1] or b"").replace(b"=2C", b",").replace(b"=3D", b"=")
-    return Message(bearer[1].decode(), name.decode())
+    return Message(bearer[1].decode(), (match[1] or b"").decode())
 
 
 class OAuthBearerServer:
@@ -100,8 +102,8 @@ class OAuthBearerServer:
             return checked
         if message.authorization_id not in ("", checked.user):
             raise SaslRefused(
-                "Authentication failed: Client requested an authorization id that is different from the token's "
-                "principal name"
+                f"Authentication failed: Client requested an authorization id ({message.authorization_id}) that is "
+                f"different from the token's principal name ({checked.user})"
             )
         self._accepted, self.user = checked, checked.user
         return b""
