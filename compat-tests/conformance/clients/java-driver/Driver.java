@@ -85,7 +85,7 @@ public final class Driver {
         } catch (Throwable error) {
             Map<String, Object> told = new HashMap<>();
             told.put("code", code(error));
-            told.put("message", String.valueOf(error));
+            told.put("message", inWords(error));
             reply.put("error", told);
         }
         try {
@@ -133,6 +133,15 @@ public final class Driver {
         return Errors.forException(cause).code();
     }
 
+    /** An error with what it was caused by, which alone says what is wrong with a setting. */
+    static String inWords(Throwable error) {
+        StringBuilder words = new StringBuilder(String.valueOf(error));
+        for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
+            words.append(", by ").append(cause);
+        }
+        return words.toString();
+    }
+
     static IllegalArgumentException unknown(JsonNode request) {
         return new IllegalArgumentException("unknown operation " + request.get("op"));
     }
@@ -176,7 +185,12 @@ public final class Driver {
         settings.put("security.protocol", security.get("protocol").asText());
         settings.put("ssl.truststore.type", "PEM");
         settings.put("ssl.truststore.location", security.get("ca").asText());
-        if (has(security, "certificate")) {
+        if (has(security, "certificate") && AppInfoParser.getVersion().startsWith("2.")) { // no PEM without a password
+            settings.put("ssl.keystore.type", "PKCS12");
+            settings.put("ssl.keystore.location", security.get("key_store").asText());
+            settings.put("ssl.keystore.password", security.get("key_store_password").asText());
+            settings.put("ssl.key.password", security.get("key_store_password").asText());
+        } else if (has(security, "certificate")) {
             settings.put("ssl.keystore.type", "PEM");
             settings.put("ssl.keystore.location", security.get("certificate").asText());
         }
