@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.broker_probe import host_and_port
 from harness.waiting import wait_until
 
 from conformance.adapter import (
@@ -14,6 +15,7 @@ from conformance.adapter import (
 )
 from conformance.broker_under_test import BrokerUnderTest
 from conformance.conftest import EveryBroker, MakeTopic
+from conformance.security import client_address
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10
@@ -188,7 +190,8 @@ def test_log_dirs_tell_what_a_partition_takes(client: Client, kafka_topic: str) 
 
 def test_cluster_is_described(client: Client, broker: BrokerUnderTest) -> None:
     described = client.admin().describe_cluster()
-    assert sorted((host, port) for _, host, port in described.brokers) == sorted(broker.addresses)
+    addresses = [host_and_port(each) for each in client_address(broker.bootstrap).split(",")]
+    assert sorted((host, port) for _, host, port in described.brokers) == sorted(addresses)
     ids = {broker_id for broker_id, _, _ in described.brokers}
     assert len(ids) == len(broker.addresses)
     assert described.controller_id in ids

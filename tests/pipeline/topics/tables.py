@@ -1,5 +1,6 @@
 """Topics of one test, written and read with and without Spark."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -43,11 +44,31 @@ class Tables:
             producer.produce(topic, value, key=f"k{i}", partition=i % 2, timestamp=1_000 * (i + 1), **given)
         assert producer.flush(30) == 0
 
-    def read(self, form: str, topic: str, **options: str) -> Any:
-        return self._options(self.spark.read.format(form), {"subscribe": topic, **options}).load()
+    def write_in_transactions(self, topic: str, parts: dict[str, list[bytes]]) -> None:
+        """Each part in a transaction, which ends as the first word of the part's name says."""
+        from confluent_kafka import Producer
 
-    def read_stream(self, form: str, topic: str, **options: str) -> Any:
-        given = {"subscribe": topic, "startingOffsets": "earliest", **options}
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": topic})
+        producer.init_transactions(30)
+        for end, values in parts.items():
+            producer.begin_transaction()
+            for value in values:
+                producer.produce(topic, value)
+            producer.flush(30)
+            if end.split()[0] == "abort":
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+
+    def read(self, form: str, topic: str | None, **options: str) -> Any:
+        """None where an option chooses the topics."""
+        given = {} if topic is None else {"subscribe": topic}
+        return self._options(self.spark.read.format(form), {**given, **options}).load()
+
+    def read_stream(self, form: str, topic: str | None, **options: str) -> Any:
+        """From the beginning, unless an option says otherwise."""
+        subscribed = {} if topic is None else {"subscribe": topic}
+        given = {**subscribed, "startingOffsets": "earliest", **options}
         return self._options(self.spark.readStream.format(form), given).load()
 
     def save(self, rows: Any, form: str = "pybroker", **options: str) -> None:
@@ -63,7 +84,7 @@ class Tables:
         writer = rows.writeStream.format("pybroker").option("checkpointLocation", path)
         return self._options(writer, options).trigger(processingTime="0 seconds").start()
 
-    def wait_for(self, topic: str, values: list[bytes | None]) -> None:
+    def wait_for(self, topic: str, values: Sequence[bytes | None]) -> None:
         """Until a topic has just these values."""
         expected = sorted(value or b"" for value in values)
         wait_until(lambda: sorted(self.committed(topic)) == expected, f"{len(values)} records", 60)

@@ -35,6 +35,41 @@ def test_rows_are_those_of_sparks_connector(tables: Tables, options: dict[str, s
     assert ours.orderBy(*order).collect() == theirs.orderBy(*order).collect()
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_partitions_and_patterns_choose_what_is_read(tables: Tables, form: str) -> None:
+    first, second = tables.topic(), tables.topic()
+    tables.fill(first, [b"a0", b"a1"])
+    tables.fill(second, [b"b0", b"b1"])
+    wanted = {"assign": f'{{"{first}": [1], "{second}": [0]}}'}
+    assert sorted(row.value for row in tables.read(form, None, **wanted).collect()) == [b"a1", b"b0"]
+    pattern = {"subscribePattern": f"({first}|{second[:-4]}.*)"}
+    found = tables.read(form, None, **pattern).collect()
+    assert sorted(row.value for row in found) == [b"a0", b"a1", b"b0", b"b1"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_aborted_records_are_seen_by_who_does_not_ask_for_committed_ones(tables: Tables, form: str) -> None:
+    topic = tables.topic()
+    tables.write_in_transactions(topic, {"commit": [b"a", b"b"], "abort": [b"x"], "commit again": [b"c"]})
+    seen = [
+        sorted(row.value for row in tables.read(form, topic, **{"kafka.isolation.level": level}).collect())
+        for level in ("read_committed", "read_uncommitted")
+    ]
+    assert seen == [[b"a", b"b", b"c"], [b"a", b"b", b"c", b"x"]]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_stream_of_a_pattern_takes_up_a_topic_that_comes_later(tables: Tables, form: str) -> None:
+    prefix = f"p-{uuid4()}"
+    target = tables.topic()
+    rows = tables.read_stream(form, None, subscribePattern=f"{prefix}.*").select("value")
+    for name, values in ((f"{prefix}-1", [b"a", b"b"]), (f"{prefix}-2", [b"c"])):
+        tables.create(name)
+        tables.fill(name, values)
+        assert tables.start(rows, f"pattern-{form}", topic=target).awaitTermination(100)
+    assert tables.values(target) == ["a", "b", "c"]
+
+
 def test_offsets_bound_a_batch(tables: Tables) -> None:
     topic = tables.topic()
     tables.fill(topic, [str(i).encode() for i in range(10)])
@@ -103,6 +138,27 @@ def test_a_stream_moves_on_by_limited_batches(tables: Tables) -> None:
     assert query.awaitTermination(100)
     assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [4, 4, 2]
     assert tables.values(target) == [str(i) for i in range(10)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_stream_waits_for_so_many_records_or_so_long(tables: Tables, form: str) -> None:
+    source, target = tables.topic(), tables.topic()
+    tables.fill(source, [b"0", b"1"])
+    limits = {"minOffsetsPerTrigger": "4", "maxTriggerDelay": "1h"}
+    query = tables.start_running(tables.read_stream(form, source, **limits).select("value"), topic=target)
+    tables.wait_for(target, [b"0", b"1"])  # the first micro-batch waits for nothing
+    tables.fill(source, [b"2"])
+    tables.fill(source, [b"3", b"4", b"5"])
+    tables.wait_for(target, [b"%d" % i for i in range(6)])
+    query.stop()
+    sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    assert sizes == [2, 4]
+    soon = {**limits, "maxTriggerDelay": "1s"}
+    query = tables.start_running(tables.read_stream(form, source, **soon).select("value"), topic=target)
+    tables.wait_for(target, 2 * [b"%d" % i for i in range(6)])
+    tables.fill(source, [b"6"])
+    tables.wait_for(target, [*(2 * [b"%d" % i for i in range(6)]), b"6"])
+    query.stop()
 
 
 def test_a_query_goes_on_where_it_stopped(tables: Tables) -> None:
