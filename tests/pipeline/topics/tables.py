@@ -36,7 +36,7 @@ class Tables:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.delete_topics([name])[name].result(30)
 
-    def fill(self, topic: str, values: list[bytes | None], **given: Any) -> None:
+    def fill(self, topic: str, values: Sequence[bytes | None], **given: Any) -> None:
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.bootstrap})
