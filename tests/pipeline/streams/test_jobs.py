@@ -51,6 +51,47 @@ def test_changes_are_written_once_though_their_batch_runs_again(
     assert written == [(b"a", b"2"), (b"a", b"3"), (b"b", b"1"), *unchanged]
 
 
+def test_a_changelog_that_was_compacted_is_the_table_and_the_querys_state_is_asked_from_outside(
+    spark: Any, tmp_path: Path
+) -> None:
+    from harness.waiting import wait_until
+
+    from pybroker.pipeline import BrokerTopics, Output, latest, start
+
+    def job(topics: Any) -> Any:
+        counts = topics.stream("clicks").groupBy("key").count()
+        value = "if(count >= 3, null, string(count))"  # who has enough is taken out
+        return {"counts": Output(counts.selectExpr("key", f"{value} as value"), "update")}
+
+    # Each batch is a segment, and whatever is behind the last one may be cleaned.
+    configs: dict[str, str | int] = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 1}
+    with Broker({"log.cleaner.backoff.ms": 50, "log.segment.delete.delay.ms": 0}) as broker:
+        broker.create_topic("clicks", partitions=1)
+        broker.create_topic("counts", partitions=1, configs={**configs, "delete.retention.ms": 0})
+        topics = BrokerTopics(spark, broker.bootstrap)
+        for keys in ("aab", "abc", "d"):
+            send(broker.bootstrap, "clicks", *keys)
+            for query in start(job, topics, tmp_path, until_done=True):
+                assert query.awaitTermination(100)
+
+        def told() -> list[tuple[bytes, bytes | None]]:
+            return sorted((row.key, row.value or b"") for row in topics.batch("counts").collect())
+
+        # Five changes and a tombstone were written; of each key but the last one's segment one stays.
+        wait_until(lambda: len(told()) <= 4, "the log cleaner", 60)
+        table = {row.key: row.value for row in latest(topics.batch("counts")).collect()}
+        assert table == {b"b": b"2", b"c": b"1", b"d": b"1"}
+        state = spark.read.format("statestore").load(str(tmp_path / "counts"))
+        assert {bytes(row.key.key): row.value["count"] for row in state.collect()} == {
+            b"a": 3,
+            b"b": 2,
+            b"c": 1,
+            b"d": 1,
+        }
+        before = spark.read.format("statestore").option("batchId", 0).load(str(tmp_path / "counts"))
+        assert {bytes(row.key.key): row.value["count"] for row in before.collect()} == {b"a": 2, b"b": 1}
+
+
 def committed(bootstrap: str, group: str) -> dict[int, int]:
     """A group's offsets of the only topic that it reads."""
     from confluent_kafka import ConsumerGroupTopicPartitions
