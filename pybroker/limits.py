@@ -64,6 +64,9 @@ FRAME_PATIENCE_MS = 20_000
 HALF_OPEN_MAX = 5_000
 HALF_OPEN_MS = 30_000
 
+# What all of them together hold of requests that have not come to their end.
+HALF_OPEN_BYTES_MAX = 64 << 20
+
 # What is read at once of a connection that is not authenticated: a login's requests have some hundred bytes.
 LOGIN_READ_BYTES = 16 << 10
 

@@ -47,11 +47,13 @@ def certs(
     Keys lie in the clear, in files that only their owner may read.
     """
     try:
-        from pybroker.security.certificate_authority import CertificatesRefused, write_certificates
+        from pybroker.security.certificate_authority import CA_KEY_FILE, CertificatesRefused, write_certificates
     except ModuleNotFoundError:
         raise CommandFailed("certificates need the extra: pip install 'pybroker[tls]'") from None
     if only_clients and not clients:
         raise typer.BadParameter("--only-clients wants a --client")
+    if only_clients and not (directory / CA_KEY_FILE).exists():
+        raise CommandFailed(f"{directory} has no authority ({CA_KEY_FILE}), whose certificates the brokers know")
     own = dict.fromkeys((*_LOOPBACK, socket.gethostname(), canonical_host_name(), *hosts))
     try:
         written = write_certificates(

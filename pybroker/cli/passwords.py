@@ -19,6 +19,10 @@ def read_password(what: str) -> str:
             raise CommandFailed("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
+    try:
+        password.encode()
+    except UnicodeEncodeError:
+        raise CommandFailed("a password must be UTF-8") from None
     if not password:
         raise CommandFailed("a password must not be empty")
     return password

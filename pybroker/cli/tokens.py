@@ -32,6 +32,16 @@ _BROKERS_PERIOD, _AT_ONCE = -1, -1
 _INT64_MAX = 2**63 - 1
 
 
+def _user(text: str) -> str:
+    """The name of ``NAME`` or ``User:NAME``, as Kafka's own tool wants it; wrong use for another kind of principal."""
+    kind, colon, name = text.partition(":")
+    if not colon:
+        return text
+    if kind != _USER or not name:
+        raise typer.BadParameter(f"{text!r} is no user: NAME or {_USER}:NAME")
+    return name
+
+
 def _period(text: str | None, option: str) -> int:
     """Milliseconds; without a text the brokers decide."""
     return _BROKERS_PERIOD if text is None else min(duration_ms(text, option, "ms"), _INT64_MAX)
@@ -52,8 +62,8 @@ def create_token(
 
     request = CreateDelegationTokenRequest(
         owner_principal_type=_USER if owner else "",
-        owner_principal_name=owner,
-        renewers=[CreatableRenewers(principal_type=_USER, principal_name=renewer) for renewer in renewers],
+        owner_principal_name=_user(owner),
+        renewers=[CreatableRenewers(principal_type=_USER, principal_name=_user(renewer)) for renewer in renewers],
         max_lifetime_ms=_period(lifetime, "--lifetime"),
     )
     with session.client() as client:
@@ -151,7 +161,7 @@ def _described(client: Any, owners: list[str]) -> list[Any]:
         DescribeDelegationTokenRequest,
     )
 
-    named = [DescribeDelegationTokenOwner(principal_type=_USER, principal_name=owner) for owner in owners]
+    named = [DescribeDelegationTokenOwner(principal_type=_USER, principal_name=_user(owner)) for owner in owners]
     described = retried(lambda: ask(client, DescribeDelegationTokenRequest(owners=named or None), min_version=1))
     _raise(described.error_code)
     return sorted(described.tokens, key=lambda token: (token.principal_name, token.token_id))

@@ -88,7 +88,7 @@ class Door:
         mechanisms = self.mechanisms
         if mechanisms is None:
             return Connection(processor, self.name, None, principal or limits.ANONYMOUS)
-        login = Login(lambda: self.mechanisms or mechanisms, processor.clock)
+        login = Login(lambda: self.mechanisms or mechanisms, processor.clock, self._receive_bytes_max)
         if self._asks:
             return LoginConnection(processor, self.name, login, self._receive_bytes_max)
         return Connection(processor, self.name, login, principal or limits.ANONYMOUS)

@@ -1,8 +1,8 @@
 """Connections that are not authenticated yet, or whose TLS handshake is not over: how many, and for how long.
 
 Owns: their order and their one timer.  The rule: over ``limits.HALF_OPEN_MAX`` the oldest is closed, not the newcomer,
-so that strangers who only hold their places keep nobody honest out, whose login takes milliseconds; and after
-``limits.HALF_OPEN_MS`` each is closed.
+so that strangers who only hold their places keep nobody honest out, whose login takes milliseconds; so it is where they
+hold more than ``limits.HALF_OPEN_BYTES_MAX`` of unfinished requests; and after ``limits.HALF_OPEN_MS`` each is closed.
 
 Kafka counterpart: none; there they stay for ``connections.max.idle.ms``, up to ``max.connections``.
 """
@@ -28,11 +28,13 @@ class HalfOpenConnection(Protocol):
 class HalfOpen:
     """See the module's docstring."""
 
-    __slots__ = ("_env", "_since_ms", "_timer")
+    __slots__ = ("_bytes", "_env", "_held", "_since_ms", "_timer")
 
     def __init__(self, env: Env) -> None:
         self._env = env
         self._since_ms: dict[HalfOpenConnection, int] = {}  # the oldest first
+        self._held: dict[HalfOpenConnection, int] = {}  # bytes of those that hold any
+        self._bytes = 0
         self._timer: Cancellable | None = None
 
     def __len__(self) -> int:
@@ -46,9 +48,20 @@ class HalfOpen:
         if self._timer is None:
             self._timer = self._env.timers.call_later(limits.HALF_OPEN_MS, self._look)
 
+    def hold(self, connection: HalfOpenConnection, nbytes: int) -> None:
+        """It holds so many bytes now that it has received and not served."""
+        if nbytes == 0:  # the ordinary case
+            self._bytes -= self._held.pop(connection, 0)
+        elif connection in self._since_ms:
+            self._bytes += nbytes - self._held.get(connection, 0)
+            self._held[connection] = nbytes  # who has held some stays where it is in their order
+            while self._bytes > limits.HALF_OPEN_BYTES_MAX:
+                self._end_oldest_of(self._held, "half open connections hold too much, and it is the oldest that does")
+
     def discard(self, connection: HalfOpenConnection) -> None:
         """It is open now, or gone."""
         self._since_ms.pop(connection, None)
+        self._bytes -= self._held.pop(connection, 0)
 
     def close(self) -> None:
         """Nobody comes any more."""
@@ -66,6 +79,9 @@ class HalfOpen:
             self._timer = self._env.timers.call_later(wait_ms, self._look)
 
     def _end_oldest(self, reason: str) -> None:
-        oldest = next(iter(self._since_ms))
-        del self._since_ms[oldest]
+        self._end_oldest_of(self._since_ms, reason)
+
+    def _end_oldest_of(self, connections: dict[HalfOpenConnection, int], reason: str) -> None:
+        oldest = next(iter(connections))
+        self.discard(oldest)
         oldest.give_up(reason)

@@ -118,6 +118,7 @@ class LoginConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._received += self._processor.logins.scratch[:nbytes]
         self._serve()
+        self._processor.logins.half_open.hold(self, len(self._received))
         if len(self._received) > self._framing.frame_bytes_max + LENGTH_BYTES and not self.closed:
             self.refuse(f"{len(self._received)} bytes before authentication")
 

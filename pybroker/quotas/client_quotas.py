@@ -128,7 +128,7 @@ class ClientShare:
         if fetch is None:
             return limits.FETCH_REPLY_BYTES
         of_window: float = fetch.bound * (samples - 1) * sample_ms / 1000
-        return int(min(of_window, limits.FETCH_REPLY_BYTES))
+        return int(min(limits.FETCH_REPLY_BYTES, of_window))  # in this order: a bound may be no number (NaN)
 
 
 class MutationQuota:

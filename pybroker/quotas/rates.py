@@ -4,7 +4,7 @@ Owns: ``Rate``, what went by per second over a sliding window, and ``TokenBucket
 clock and no bound.
 
 Invariants: time only goes on; a rate keeps one sample more than the window has, and a bucket holds no more than what
-its bound lets through in a window.
+its bound lets through in a window; no rest is longer than a reply can tell, which is an int32 of ms, or 24 days.
 
 A rate counts the window as if it had always been there: what comes first may take most of a window's worth at once, and
 then rests.  That is Kafka's, too.
@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from math import floor
 from typing import NamedTuple
+
+_THROTTLE_MS_MAX = 2**31 - 1
 
 
 class Window(NamedTuple):
@@ -71,7 +73,7 @@ class Rate:
         rate = self.per_second(now_ms)
         if not rate > bound:
             return 0
-        return floor((rate - bound) / bound * self._elapsed_ms(now_ms) + 0.5)
+        return _rest_ms((rate - bound) / bound * self._elapsed_ms(now_ms))
 
     def _elapsed_ms(self, now_ms: int) -> int:
         """How long the window is now: whole samples but one at least, and what there is of the present one."""
@@ -113,4 +115,8 @@ class TokenBucket:
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """How long until it is no longer exhausted; 0 if it is not."""
         tokens = self.tokens(bound, now_ms)
-        return floor(-tokens / bound * 1000 + 0.5) if tokens < 0 else 0
+        return _rest_ms(-tokens / bound * 1000) if tokens < 0 else 0
+
+
+def _rest_ms(exact_ms: float) -> int:
+    return floor(min(exact_ms, _THROTTLE_MS_MAX) + 0.5)

@@ -85,12 +85,26 @@ class Clock(Protocol):
 
 
 class Login:
-    """The logins of one connection.  ``mechanisms()`` is what its listener has at that moment."""
+    """The logins of one connection.  ``mechanisms()`` is what its listener has at that moment.
 
-    __slots__ = ("_begun_ms", "_clock", "_mechanism", "_mechanisms", "_started", "has_bare_tokens", "session", "step")
+    A longer token than ``token_bytes_max`` fails, in a login anew as well (``sasl.server.max.receive.size``).
+    """
 
-    def __init__(self, mechanisms: Callable[[], Mechanisms], clock: Clock) -> None:
+    __slots__ = (
+        "_begun_ms",
+        "_clock",
+        "_mechanism",
+        "_mechanisms",
+        "_started",
+        "_token_bytes_max",
+        "has_bare_tokens",
+        "session",
+        "step",
+    )
+
+    def __init__(self, mechanisms: Callable[[], Mechanisms], clock: Clock, token_bytes_max: int) -> None:
         self._mechanisms = mechanisms
+        self._token_bytes_max = token_bytes_max
         self._clock = clock
         self._mechanism = ""
         self._started: Started | None = None
@@ -150,6 +164,8 @@ class Login:
                     f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication "
                     f"of mechanism '{before.mechanism}'"
                 )
+            if len(token) > self._token_bytes_max:
+                raise SaslError(f"a message of {len(token)} bytes")
             answer = started.server.evaluate(token)
             if not isinstance(answer, NotYet) and started.server.user is not None:
                 self._complete(started, started.server.user, before)

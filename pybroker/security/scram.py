@@ -31,6 +31,8 @@ SALT_BYTES: Final = 16
 USER_SALT_BYTES: Final = 26  # of users who are made here: as many as Kafka's own tools give them
 NONCE_BYTES: Final = 18
 _NO_CHANNEL_BINDING: Final = b"n,"
+# What is kept of strangers until they prove who they are.  Clients send a nonce of some thirty bytes.
+_FIRST_BYTES_MAX: Final = 4096
 
 
 class ScramMechanism(NamedTuple):
@@ -223,6 +225,8 @@ class ScramServer:
         return self._final(token, self._identity)
 
     def _first(self, message: bytes) -> bytes | NotYet:
+        if len(message) > _FIRST_BYTES_MAX:
+            raise SaslError("a message is longer than any name")
         parts = message.split(b",", 2)
         if len(parts) != 3 or parts[0] != b"n":
             raise SaslError("channel bindings are not served")

@@ -137,6 +137,7 @@ def test_nothing_is_replaced_unless_that_is_asked_for_and_never_the_authority(di
         (("--client", "ca"), 1),
         (("--host", "ü.example"), 1),
         (("--only-clients",), 2),
+        (("--only-clients", "--client", "bob"), 1),
         (("--days", "0"), 2),
     ],
 )

@@ -68,6 +68,7 @@ def test_a_token_is_created_described_renewed_and_ended(broker: Broker, admin: C
 def test_a_token_of_another_user_is_asked_for(broker: Broker, admin: CommandLine) -> None:
     created = admin.json("tokens", "create", "--owner", "bob")
     assert created["owner"] == "User:bob"
+    assert admin.json("tokens", "create", "--owner", "User:bob", "--renewer", "User:carol")["owner"] == "User:bob"
     failed = admin.run("tokens", "renew", created["id"])
     assert (failed.returncode, failed.stdout) == (1, b"")
     assert b"DELEGATION_TOKEN_OWNER_MISMATCH" in failed.stderr
@@ -78,6 +79,8 @@ def test_what_cannot_be_is_told_in_a_line(admin: CommandLine) -> None:
         (("renew", "no-such-token"), 1),
         (("expire", "no-such-token"), 1),
         (("create", "--lifetime", "soon"), 2),
+        (("create", "--owner", "Group:bob"), 2),
+        (("create", "--renewer", "User:"), 2),
         (("renew", "x", "--period", "-5"), 2),
     ):
         failed = admin.run("tokens", *arguments)

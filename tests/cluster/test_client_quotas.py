@@ -52,6 +52,8 @@ def test_quotas_are_merged_into_those_of_their_entity_and_the_last_removal_remov
     ("entity", "quota", "says"),
     [
         (USER, ("producer_byte_rate", -1.0), "Quota producer_byte_rate must be greater than 0"),
+        (USER, ("producer_byte_rate", float("nan")), "Quota producer_byte_rate must be greater than 0"),
+        (USER, ("request_percentage", float("nan")), "Quota request_percentage must be greater than 0"),
         (USER, ("producer_byte_rate", 1.5), "producer_byte_rate cannot be a fractional value."),
         (USER, ("consumer_byte_rate", 1e19), "Proposed value for consumer_byte_rate is too large for a LONG."),
         (ADDRESS, ("connection_creation_rate", 2.0**31), "Proposed value for connection_creation_rate is too large"),

@@ -57,6 +57,29 @@ def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
     assert guest.end is None
 
 
+def test_the_oldest_that_holds_anything_goes_when_all_of_them_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 100)
+    half_open = HalfOpen(FakeWorld().env)
+    _, first, second, third = strangers = [Stranger() for _ in range(4)]
+    for stranger in strangers:
+        half_open.add(stranger)
+    half_open.hold(first, 40)
+    half_open.hold(second, 40)
+    half_open.hold(first, 60)
+    assert [stranger.end for stranger in strangers] == [None] * 4
+    half_open.hold(second, 0)
+    half_open.hold(third, 40)
+    assert [stranger.end for stranger in strangers] == [None] * 4
+    half_open.hold(second, 1)
+    assert [each.end is None for each in strangers] == [True, False, True, True]
+    half_open.discard(third)
+    half_open.hold(third, 1_000)  # who is in is no longer counted
+    half_open.hold(second, 99)
+    assert [each.end is None for each in strangers] == [True, False, True, True]
+    half_open.hold(second, 101)
+    assert [each.end is None for each in strangers] == [True, False, False, True]
+
+
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     monkeypatch.setattr(limits, "HALF_OPEN_MAX", 20)
@@ -81,3 +104,20 @@ def test_a_crowd_that_never_says_who_it_is_keeps_nobody_out(broker: Broker) -> N
                 assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2).error_code == 0
         assert crowd[0].receive_payload() is None, "the oldest was closed"
         assert guest.ask(SaslAuthenticateRequest(auth_bytes=b""), 2).error_code, "who is in stays in"
+
+
+def test_strangers_hold_no_more_than_their_bound_of_unfinished_requests(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 1 << 20)
+    address = (broker.host, broker.port)
+    unfinished = (500_000).to_bytes(4, "big") + bytes(400_000)
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(WireClient(address)) for _ in range(6)]
+        for stranger in crowd:
+            stranger.send_raw(unfinished)
+        for stranger in crowd[:3]:
+            assert stranger.receive_payload() is None, "the oldest is closed"
+        with WireClient(address) as client:
+            assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+            assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2).error_code == 0

@@ -120,3 +120,11 @@ def test_bucket_follows_a_bound_that_changes() -> None:
     bucket.take(66, 5, 0)
     assert bucket.throttle_ms(5, 0) == 2_200
     assert bucket.throttle_ms(11, 0) == 1_000
+
+
+@pytest.mark.parametrize("bound", [1e-7, 1e-320, 5e-324])
+def test_no_rest_is_longer_than_a_reply_can_tell(bound: float) -> None:
+    rate, bucket = Rate(WINDOW), TokenBucket(WINDOW)
+    rate.record(1e9, 0)
+    bucket.take(1e9, bound, 0)
+    assert rate.throttle_ms(bound, 0) == bucket.throttle_ms(bound, 0) == 2**31 - 1

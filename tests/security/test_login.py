@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker.security.login import Login, Started
+import pytest
+
+from pybroker.security.login import Login, LoginFailed, Started
 from pybroker.security.plain import PlainServer
 
 TOKEN = b"\0alice\0secret"
@@ -21,6 +23,9 @@ class Clock:
         return self.ms
 
 
+TOKEN_BYTES_MAX = 100
+
+
 class Mechanisms:
     names: Sequence[str] = ("PLAIN",)
 
@@ -30,7 +35,7 @@ class Mechanisms:
 
 def logged_in(clock: Clock) -> Login:
     mechanisms = Mechanisms()
-    login = Login(lambda: mechanisms, clock)
+    login = Login(lambda: mechanisms, clock, TOKEN_BYTES_MAX)
     log_in(login)
     return login
 
@@ -57,3 +62,13 @@ def test_a_login_anew_begins_at_most_once_a_second() -> None:
     assert not login.may_begin()
     clock.ms += 1
     log_in(login)
+
+
+def test_a_long_token_fails_in_a_login_anew_as_in_the_first() -> None:
+    mechanisms = Mechanisms()
+    fresh = Login(lambda: mechanisms, Clock(), TOKEN_BYTES_MAX)
+    for login in (fresh, logged_in(Clock())):
+        login.begin("PLAIN", 1)
+        with pytest.raises(LoginFailed, match="invalid credentials"):
+            login.go_on(TOKEN + b"x" * TOKEN_BYTES_MAX)
+        assert not login.is_done()

@@ -139,7 +139,8 @@ def test_who_wants_to_be_somebody_else_is_told_so() -> None:
 @pytest.mark.parametrize(
     "message",
     [b"", b"n,,", b"y,,n=u,r=x", b"p=tls-unique,,n=u,r=x", b"n,,r=x,n=u", b"n,,n=u", b"n,,n=,r=x", b"n,,n=u,r=",
-     b"n,,n=a=b,r=x", b"n,,n=a=3Z,r=x", b"n,x,n=u,r=x", b"\xff" * 10, b"n,,n=\xff,r=x", b"," * 100_000],
+     b"n,,n=a=b,r=x", b"n,,n=a=3Z,r=x", b"n,x,n=u,r=x", b"\xff" * 10, b"n,,n=\xff,r=x", b"," * 100_000,
+     b"n,,n=u,r=" + b"x" * 4096],
 )  # fmt: skip
 def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:
     with pytest.raises(SaslError):

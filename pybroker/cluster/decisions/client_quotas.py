@@ -104,7 +104,7 @@ def _refusal_of_value(types: Mapping[str, str], name: str, value: float) -> str 
     kind = types.get(name)
     if kind is None:
         return f"Invalid configuration key {name}"
-    if value <= 0:
+    if not value > 0:  # not a number is none, either, where Kafka would have it
         return f"Quota {name} must be greater than 0"
     if kind == "DOUBLE":
         return None
