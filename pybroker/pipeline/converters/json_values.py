@@ -14,6 +14,8 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder
 
 _CORRUPT = "_corrupt"
+# Spark's parsers stop behind the first value.  Where this comes next in an array with the value, there is no other one.
+_NEXT = "9b6f0a5e-next"
 _WITH_VALUES = (ArrayType, MapType, StructType)
 
 
@@ -68,7 +70,7 @@ def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
     return (
         F.when(said.isNull(), None)
         .when(~F.is_valid_utf8(said), F.lit("is no UTF-8"))
-        .when(F.try_parse_json(said).isNull(), F.lit("is no JSON"))
+        .when(~_is_one_value(said), F.lit("is no JSON"))
         .when(read.isNull() | ~F.startswith(F.trim(said), F.lit("{")), F.lit("is no JSON object"))
         .when(
             read.getField(_CORRUPT).isNotNull(),
@@ -76,6 +78,11 @@ def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
         )
         .when(F.concat_ws("", *missing) != "", F.concat_ws(", ", *missing))
     )
+
+
+def _is_one_value(said: Column) -> Column:
+    array = F.try_parse_json(F.concat(F.lit("["), said, F.lit(f',"{_NEXT}"]')))
+    return F.try_variant_get(array, "$[1]", "string").eqNullSafe(F.lit(_NEXT))
 
 
 def _misfits(said: Column, read: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:

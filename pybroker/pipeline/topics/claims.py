@@ -56,6 +56,7 @@ _REFUSALS = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
     KafkaError.TOPIC_EXCEPTION,
+    KafkaError._INVALID_ARG,  # a setting that librdkafka does not know, or not beside others
 )
 
 
@@ -68,24 +69,28 @@ class Overtaken(RuntimeError):
 
 
 class Mark(NamedTuple):
-    """What a task has committed last: the epoch, how many rows, a checksum of their keys, and in which run."""
+    """What a task has committed last: the epoch, how many rows, a checksum of their keys, and in which run.
+
+    ``save`` tells the writes of one micro-batch apart, where there may be several (``foreachBatch``).
+    """
 
     epoch: int
     rows: int
     keys: int
     run: str
     query: str
+    save: str = ""
 
     @classmethod
     def read(cls, found: Committed) -> "Mark":
         """The mark that an offset and its metadata are."""
-        rows, keys, run, query = json.loads(found.metadata)
-        return cls(found.offset, rows, keys, run, query)
+        return cls(found.offset, *json.loads(found.metadata))
 
     @property
     def committed(self) -> Committed:
         """The offset and its metadata."""
-        return Committed(self.epoch, json.dumps([self.rows, self.keys, self.run, self.query]))
+        said = [self.rows, self.keys, self.run, self.query]
+        return Committed(self.epoch, json.dumps([*said, self.save] if self.save else said))
 
 
 NO_MARK = Mark(NO_EPOCH, 0, 0, "", "")

@@ -24,6 +24,7 @@ _RENAMED = {
 _WITHOUT_COUNTERPART = frozenset(
     {
         "default.api.timeout.ms",
+        "max.block.ms",
         "max.poll.records",
         "metadata.recovery.strategy",
         "ssl.keystore.type",

@@ -12,10 +12,17 @@ from pybroker.pipeline.topics.source_options import includes_headers, read_sourc
 
 NAME = "pybroker"
 
-_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-_HEADERS = "headers array<struct<key string, value binary>>"
+# Names and types, as Spark's types say themselves.
+_COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+_HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
 
 
 class TopicDataSource(DataSource):
@@ -28,19 +35,27 @@ class TopicDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of Spark's Kafka connector."""
-        return f"{_COLUMNS}, {_HEADERS}" if includes_headers(self.options) else _COLUMNS
+        return ", ".join(f"{name} {kind}" for name, kind in self._columns().items())
 
     def reader(self, schema: StructType):  # type: ignore[no-untyped-def]
         """Reads what is there."""
         from pybroker.pipeline.topics.readers import BatchReader
 
+        self._check(schema)
         return BatchReader(read_source_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType):  # type: ignore[no-untyped-def]
-        """Reads on."""
-        from pybroker.pipeline.topics.readers import StreamReader
+        """Reads on.
 
-        return StreamReader(read_source_options(self.options, streaming=True), schema)
+        Spark loses what is raised here (it stops a reader that it does not have), so that the reader raises it.
+        """
+        from pybroker.pipeline.topics.readers import RefusedStream, StreamReader
+
+        try:
+            self._check(schema)
+            return StreamReader(read_source_options(self.options, streaming=True), schema)
+        except ValueError as error:
+            return RefusedStream(str(error))
 
     def writer(self, schema: StructType, overwrite: bool):  # type: ignore[no-untyped-def]
         """Writes a DataFrame."""
@@ -54,6 +69,14 @@ class TopicDataSource(DataSource):
         from pybroker.pipeline.topics.writers import StreamWriter
 
         return StreamWriter(read_sink_options(self.options), schema)
+
+    def _check(self, schema: StructType) -> None:
+        """Raise ValueError for columns that the user has named otherwise."""
+        if {field.name: field.dataType.simpleString() for field in schema.fields} != self._columns():
+            raise ValueError(f"a topic's columns are {self.schema()}; a read cannot be given others by schema()")
+
+    def _columns(self) -> dict[str, str]:
+        return _COLUMNS | (_HEADERS if includes_headers(self.options) else {})
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

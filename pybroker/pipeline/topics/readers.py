@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from pybroker.pipeline.topics.admission import available, limited
 from pybroker.pipeline.topics.ranges import OffsetRange, divide
-from pybroker.pipeline.topics.source_options import SourceOptions
+from pybroker.pipeline.topics.source_options import ByOffset, SourceOptions
 from pybroker.pipeline.topics.topic_partitions import (
     Offsets,
     OffsetTree,
@@ -104,6 +104,7 @@ class BatchReader(DataSourceReader):
         topic_partitions = directory.partitions()
         starts = directory.starts(topic_partitions, options.starting)
         ends = directory.ends(topic_partitions, options.ending)
+        _check_order(starts, ends)
         tasks = self._tasks.divided(OffsetRange(at, starts[at], ends[at]) for at in sorted(topic_partitions))
         return tasks or [RangePartition(OffsetRange(TopicPartition("", 0), 0, 0))]
 
@@ -138,6 +139,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query starts."""
         directory = self._directory
         starts = directory.starts(directory.partitions(), self._tasks.options.starting)
+        if isinstance(self._tasks.options.starting, ByOffset):
+            _check_order(starts, directory.latest(starts))
         return tree_of_offsets(starts, directory.topic_ids({at.topic for at in starts}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -244,6 +247,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tell_loss(self, what: str) -> None:
         self._tasks.reading().tell_loss(what)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says, whatever it is asked first, why its query cannot be."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> OffsetTree:
+        """Raises ValueError, as do the others."""
+        raise ValueError(self._reason)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise ValueError(self._reason)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetTree:
+        raise ValueError(self._reason)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise ValueError(self._reason)
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        raise ValueError(self._reason)
+
+
+def _check_order(starts: Offsets, ends: Offsets) -> None:
+    """Raise ValueError where a partition would be read from behind its end."""
+    for at in sorted(starts.keys() & ends.keys()):
+        if starts[at] > ends[at]:
+            raise ValueError(f"{at} would be read from offset {starts[at]}, which is behind {ends[at]}, where it ends")
 
 
 def made_anew(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:

@@ -22,6 +22,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "partition": (IntegerType,),
     "headers": (ArrayType,),
 }
+_HEADERS = "array<struct<key:string,value:binary>>"
 
 # A partition that the producer's partitioner chooses, by the key.
 ANY_PARTITION = -1
@@ -45,6 +46,8 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         if not isinstance(field.dataType, _TYPES[field.name]):
             wanted = " or ".join(kind.typeName() for kind in _TYPES[field.name])
             raise ValueError(f"column {field.name} must be {wanted}, is {field.dataType.simpleString()}")
+        if isinstance(field.dataType, ArrayType) and not _are_headers(field.dataType.elementType):
+            raise ValueError(f"column {field.name} must be {_HEADERS}, is {field.dataType.simpleString()}")
     if "value" not in schema.names:
         raise ValueError("there is no column value")
     if topic is None and "topic" not in schema.names:
@@ -52,12 +55,12 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def records(batch: "pa.RecordBatch", topic: str | None) -> Iterator[ProducerRecord]:
-    """The records that the rows of ``batch`` are; raises ValueError for a row without a topic."""
+    """The records that the rows of ``batch`` are; raises ValueError for a row that is none."""
     count = batch.num_rows
     topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()
     if None in topics:
         raise ValueError("a row has no topic: its column is null, and the option topic is not set")
-    partitions = [ANY_PARTITION if at is None else at for at in _column(batch, "partition")]
+    partitions = [ANY_PARTITION if at is None else _partition(at) for at in _column(batch, "partition")]
     headers = [_headers(found) for found in _column(batch, "headers")]
     return map(ProducerRecord, topics, _bytes(batch, "value"), _bytes(batch, "key"), partitions, headers)
 
@@ -74,5 +77,24 @@ def _bytes(batch: "pa.RecordBatch", name: str) -> list[bytes | None]:
     return found
 
 
-def _headers(found: list[dict[str, Any]] | None) -> Headers | None:
-    return [(header["key"], header["value"]) for header in found] if found else None
+def _partition(at: int) -> int:
+    if at < 0:
+        raise ValueError(f"a row has partition {at}; null lets the producer choose one")
+    return at
+
+
+def _are_headers(element: DataType) -> bool:
+    if not isinstance(element, StructType) or element.names != ["key", "value"]:
+        return False
+    key, value = (field.dataType for field in element.fields)
+    return isinstance(key, StringType) and isinstance(value, _TEXT_OR_BYTES)
+
+
+def _headers(found: list[dict[str, Any] | None] | None) -> Headers | None:
+    return [_header(header) for header in found] if found else None
+
+
+def _header(found: dict[str, Any] | None) -> tuple[str, str | bytes | None]:
+    if found is None or found["key"] is None:
+        raise ValueError("a header has no key")
+    return found["key"], found["value"]

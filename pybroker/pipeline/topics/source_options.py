@@ -4,6 +4,7 @@ Owns names, defaults and contradictions, which are those of Spark's Kafka connec
 owns nothing that asks the cluster.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -157,10 +158,18 @@ def _subscription(values: OptionValues) -> Subscription:
     elif name == "subscribe":
         found = Subscription(topics=tuple(topic for part in text.split(",") if (topic := part.strip())))
     else:
-        found = Subscription(pattern=text)
+        found = Subscription(pattern=values.parsed(name, _pattern) or "")
     if found == Subscription():
         raise ValueError(f"option {name} names nothing: {text!r}")
     return found
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
 
 
 def _bound(values: OptionValues, side: str, default: Edge) -> Bound:

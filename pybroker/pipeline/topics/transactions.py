@@ -86,6 +86,10 @@ class RowsChanged(RuntimeError):
     """A micro-batch that was written again was divided into tasks in another way, or had other rows."""
 
 
+class SecondWrite(RuntimeError):
+    """A micro-batch has two writes of one name, of which the second would be taken for the first, tried again."""
+
+
 class NotDelivered(RuntimeError):
     """A record was refused; its transaction was aborted."""
 
@@ -98,7 +102,8 @@ class Write(NamedTuple):
     """What all tasks of a write have in common.
 
     ``is_single`` says that there is no other run: a write of a name that nobody has had or will have;
-    ``outlives_task``, that this process does not end with its task, so that rows may be held back.
+    ``outlives_task``, that this process does not end with its task, so that rows may be held back.  ``save`` names one
+    of several writes that a micro-batch may have.
     """
 
     client: Mapping[str, str]
@@ -107,13 +112,14 @@ class Write(NamedTuple):
     is_deterministic: bool = True
     is_single: bool = False
     outlives_task: bool = True
+    save: str = ""
 
 
 def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of ``batches`` unless they are there.
 
-    Raises `RowsChanged`, `NameTaken`, `Overtaken`, `NotDelivered`, `TransactionTimedOut`, `NoAnswer`, ValueError for a
-    row that is no record, and librdkafka's `KafkaException`.
+    Raises `RowsChanged`, `SecondWrite`, `NameTaken`, `Overtaken`, `NotDelivered`, `TransactionTimedOut`, `NoAnswer`,
+    ValueError for a row that is no record, and librdkafka's `KafkaException`.
     """
     key = (*sorted(write.client.items()), write.writer, task)
     slot = _idle.pop(key, None)
@@ -292,6 +298,11 @@ class SlotWriter:
             for record in records(batch, self._write.topic):
                 count.add(record)
         mark = self._mark
+        if (mark.run, bool(mark.save)) == (self._write.writer.run, True) and mark.save != self._write.save:
+            raise SecondWrite(
+                f"micro-batch {epoch} is written a second time by the name {self._write.writer.group}: each write of a "
+                "micro-batch needs a transactionGroup of its own"
+            )
         if self._write.is_deterministic and (mark.rows, mark.keys) != (count.rows, count.keys):
             other = "other keys" if mark.rows == count.rows else f"had committed {mark.rows}"
             raise RowsChanged(
@@ -312,7 +323,7 @@ class SlotWriter:
                 if not count.rows % _RECORDS_BETWEEN_POLLS:
                     self._look()
         writer = self._write.writer
-        mark = Mark(epoch, count.rows, count.keys, writer.run, writer.query)
+        mark = Mark(epoch, count.rows, count.keys, writer.run, writer.query, self._write.save)
         send_offset(self._producer, self._group_metadata, self._topic, mark.committed)
         return mark
 

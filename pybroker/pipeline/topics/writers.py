@@ -91,7 +91,7 @@ class BatchWriter(DataSourceArrowWriter):
         """What tasks had committed stays, as with every write to Kafka that fails."""
 
     def _of(self, query: str, run: str) -> "Write":
-        return _of(self._options, self._group, query, run)
+        return _of(self._options, self._group, query, run, "" if self._options.epoch is None else self._name)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -123,7 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Nothing: the micro-batch runs again, and tasks that have committed find that."""
 
 
-def _of(options: SinkOptions, group: str, query: str, run: str) -> "Write":
+def _of(options: SinkOptions, group: str, query: str, run: str, save: str = "") -> "Write":
     from pybroker.pipeline.topics.transactions import Write
 
     return Write(
@@ -133,6 +133,7 @@ def _of(options: SinkOptions, group: str, query: str, run: str) -> "Write":
         is_deterministic=options.is_deterministic,
         is_single=query == _NO_QUERY and options.epoch is None,
         outlives_task=bool(os.environ.get(_REUSED)),
+        save=save,
     )
 
 

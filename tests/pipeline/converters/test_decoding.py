@@ -72,6 +72,10 @@ def test_json_is_read_or_told(spark: Any) -> None:
         None,
         "{not JSON",
         "",
+        '{"id": 1} x',
+        '{"id": 1}{"id": 2}',
+        '{"id": 1}, {"id": 2}',
+        '{"id": 1}] [{"id": 2}',
         "[1, 2]",
         "7",
         '{"id": "three"}',
@@ -87,10 +91,9 @@ def test_json_is_read_or_told(spark: Any) -> None:
         None,
     ]
     assert [error for _, error in found[:4]] == [None] * 4
-    assert [value for value, _ in found[4:]] == [None] * 8
+    assert [value for value, _ in found[4:]] == [None] * 12
     assert [error for _, error in found[4:]] == [
-        "value: is no JSON",
-        "value: is no JSON",
+        *6 * ["value: is no JSON"],
         "value: is no JSON object",
         "value: is no JSON object",
         "value: does not fit the schema: id is no bigint",

@@ -3,6 +3,7 @@
 Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -127,6 +128,103 @@ def test_a_column_that_no_record_has_is_refused(tables: Tables) -> None:
     rows = tables.spark.createDataFrame([(1,)], "value int")
     with pytest.raises(Exception, match="column value must be string or binary, is int"):
         tables.save(rows, topic="t")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("array(struct(string(null) key, binary('b') value)) headers", "a header has no key"),
+        ("cast(array(null) as array<struct<key string, value binary>>) headers", "a header has no key"),
+        ("array('a') headers", "column headers must be array<struct<key:string,value:binary>>"),
+        ("array(struct('a' name, binary('b') value)) headers", "column headers must be array<struct"),
+        ("-1 partition", "a row has partition -1; null lets the producer choose one"),
+    ],
+)
+def test_a_row_that_is_no_record_is_refused(tables: Tables, row: str, reason: str) -> None:
+    topic = tables.topic()
+    with pytest.raises(Exception, match=re.escape(reason)):
+        tables.save(tables.spark.range(1).selectExpr("'v' value", row), topic=topic)
+    assert tables.committed(topic) == []
+
+
+def test_a_batch_that_begins_behind_its_end_is_refused(tables: Tables) -> None:
+    topic = tables.topic()
+    tables.fill(topic, [b"a", b"b", b"c"])
+    far, second, first = (f'{{"{topic}": {{"0": {offset}, "1": 1}}}}' for offset in (100, 2, 1))
+    for bounds in ({"startingOffsets": far}, {"startingOffsets": second, "endingOffsets": first}):
+        with pytest.raises(Exception, match=rf"{topic}-0 would be read from offset \d+, which is behind \d"):
+            tables.read("pybroker", topic, **bounds).count()
+
+
+def test_columns_of_the_users_own_are_refused(tables: Tables) -> None:
+    reader = tables.spark.read.format("pybroker").schema("value string")
+    with pytest.raises(Exception, match=r"a topic's columns are key binary, .*; a read cannot be given others"):
+        reader.options(**{"kafka.bootstrap.servers": tables.bootstrap, "subscribe": tables.topic()}).load().count()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"startingOffset": "latest"}, "did you mean startingOffsets?"),
+        ({"maxOffsetsPerTrigger": "x"}, "option maxOffsetsPerTrigger"),
+        ({"endingOffsets": "latest"}, "option endingOffsets is not valid in streaming queries"),
+        ({"assign": '{"t": [0]}'}, "exactly one of the options"),
+        ({"startingOffsets": '{"TOPIC": {"0": 9, "1": 0}}'}, "TOPIC-0 would be read from offset 9, which is behind 1"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_streams_options_is_told_in_its_one_line(
+    tables: Tables, options: dict[str, str], reason: str
+) -> None:
+    from pybroker.pipeline import what_ended
+
+    topic = tables.topic()
+    tables.fill(topic, [b"a"])
+    given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
+    query = tables.start(tables.read_stream("pybroker", topic, **given).select("value"), "wrong", topic=topic)
+    with pytest.raises(Exception, match=r"STREAM_FAILED|PYTHON"):
+        query.awaitTermination(100)
+    told = what_ended(query)
+    assert told is not None
+    assert reason.replace("TOPIC", topic) in told
+
+
+def test_a_setting_that_producers_do_not_know_ends_a_query_at_once(tables: Tables) -> None:
+    from pybroker.pipeline import what_ended
+
+    source, target = tables.topic(), tables.topic()
+    tables.fill(source, [b"a"])
+    rows = tables.read_stream("pybroker", source).select("value")
+    query = tables.start(rows, "unknown", topic=target, **{"kafka.no.such.setting": "1"})
+    with pytest.raises(Exception, match=r"no\.such\.setting"):
+        query.awaitTermination(60)
+    assert "No such configuration property" in (what_ended(query) or "")
+
+
+def test_a_micro_batch_that_is_written_twice_by_one_name_is_refused(tables: Tables) -> None:
+    """The second write would pass for the first one that is tried again, and its rows would be missing."""
+    source, target = tables.topic(), tables.topic()
+    tables.fill(source, [b"a", b"b"])
+
+    def twice(rows: Any, epoch: int) -> None:
+        for name in ("left", "right"):
+            written = rows.selectExpr(f"concat('{name} ', string(value)) value", f"'{target}' topic")
+            tables.save(written, transactionGroup=f"twice-{target}", epoch=str(epoch))
+
+    def apart(rows: Any, epoch: int) -> None:
+        for name in ("left", "right"):
+            written = rows.selectExpr(f"concat('{name} ', string(value)) value", f"'{target}' topic")
+            tables.save(written, transactionGroup=f"{name}-{target}", epoch=str(epoch))
+
+    def run(write: Any, name: str) -> None:
+        rows = tables.read_stream("pybroker", source).coalesce(1)
+        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tables.checkpoint(name)))
+        assert writer.trigger(availableNow=True).start().awaitTermination(100)
+
+    with pytest.raises(Exception, match="each write of a micro-batch needs a transactionGroup of its own"):
+        run(twice, "twice")
+    run(apart, "apart")
+    assert sorted(tables.committed(target)) == [b"left a", b"left a", b"left b", b"left b", b"right a", b"right b"]
 
 
 def test_a_stream_moves_on_by_limited_batches(tables: Tables) -> None:
