@@ -45,6 +45,7 @@ class JobDriver:
         self._read: dict[str, int] = {}
         self._queries: dict[str, SteppedQuery] = {}
         self._names_topics = False
+        self._is_closed = False
         try:
             for topic, output in outputs_of(job, self._topics).items():
                 check_columns(output.rows.schema, topic)
@@ -65,7 +66,8 @@ class JobDriver:
         self.close()
 
     def close(self) -> None:
-        """End the job and forget its state."""
+        """End the job and forget its state; nothing can be asked of it any more."""
+        self._is_closed = True
         for query in self._queries.values():
             query.stop()
         self._folder.cleanup()
@@ -143,7 +145,9 @@ class JobDriver:
             self._topics.add(again, self._time.now_ms)
 
     def _collect(self) -> dict[str, list[Record]]:
-        """What was written since the last look, by topic; `read` gives it later."""
+        """What was written since the last look, by topic; `read` gives it later.  RuntimeError once it is closed."""
+        if self._is_closed:
+            raise RuntimeError("the driver is closed")
         found: dict[str, list[Record]] = {}
         for output, query in self._queries.items():
             for row in query.rows():

@@ -230,3 +230,10 @@ def test_rows_go_to_the_topics_that_they_name(drive: Any) -> None:
     found = {topic: [record.text for record in driver.read(topic)] for topic in ("a", "b", "others", "shown")}
     assert found == {"a": ["apple"], "b": ["berry"], "others": ["cherry"], "shown": ["APPLE"]}
     assert driver.read("nowhere") == []
+
+
+def test_a_driver_that_is_closed_says_so(drive: Any) -> None:
+    driver = drive(lambda topics: {"out": topics.stream("in").select("key", "value")})
+    driver.close()
+    with pytest.raises(RuntimeError, match="the driver is closed"):
+        driver.read("out")
