@@ -32,6 +32,7 @@ TRUST_STORE_FILE: Final = "truststore.p12"
 PASSWORD_FILE: Final = "store.password"
 
 _PEM: Final = serialization.Encoding.PEM
+_HOST: Final = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _NAME: Final = re.compile(r"[\w@][\w.@-]{0,60}")
 _TAKEN: Final = frozenset({"ca", "truststore", "store"})
 # Clocks of two machines differ.
@@ -197,10 +198,9 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError as error:
-        raise CertificatesRefused(f"{host!r} is neither a host's name nor an address") from error
+    if not _HOST.fullmatch(host):
+        raise CertificatesRefused(f"{host!r} is neither a host's name nor an address")
+    return x509.DNSName(host)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -136,6 +136,8 @@ def test_nothing_is_replaced_unless_that_is_asked_for_and_never_the_authority(di
         (("--client", "../alice"), 1),
         (("--client", "ca"), 1),
         (("--host", "ü.example"), 1),
+        (("--host", ""), 1),
+        (("--host", "a b;c"), 1),
         (("--only-clients",), 2),
         (("--only-clients", "--client", "bob"), 1),
         (("--days", "0"), 2),
