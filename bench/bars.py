@@ -322,9 +322,9 @@ def _security() -> list[Bar]:
             for shape in SHAPES
         ),
         *(
-            Bar(f"quotas, {what} in a minute", "quotas", f"{what}, of the quota", kind, limit)
+            Bar(f"quotas, {what} in a minute, {bound}", "quotas", f"{what}, of the quota", kind, limit)
             for what in ("produced", "fetched")
-            for kind, limit in ((Kind.AT_LEAST, 95), (Kind.AT_MOST, 105))
+            for bound, kind, limit in (("not less", Kind.AT_LEAST, 95), ("not more", Kind.AT_MOST, 105))
         ),
         Bar(
             "quotas, another client's p99, × of that alone",

@@ -111,6 +111,7 @@ _USER, _PASSWORD, _SALT = "alice", b"secret", b"salt" * 4
 _CREDENTIAL = credential_of(SHA_256, _PASSWORD, _SALT)
 _SALTED = SHA_256.salted(_PASSWORD, _SALT, 4096)
 _TOKEN = b"\0alice\0secret"
+_TOKEN_BYTES_MAX = 200  # within a fuzzer's reach
 
 
 class _Clock:
@@ -142,7 +143,7 @@ def logins(data: bytes) -> None:
     its bytes), or what an honest client would say next, with a byte of it changed or not.
     """
     mechanisms = _Mechanisms()
-    login, client, answer, honest = Login(lambda: mechanisms, _Clock()), _honest_client(), b"", False
+    login, client, answer, honest = Login(lambda: mechanisms, _Clock(), _TOKEN_BYTES_MAX), _honest_client(), b"", False
     pos = 0
     while pos < len(data):
         step, argument = data[pos] % 9, data[pos + 1] if pos + 1 < len(data) else 0
