@@ -56,7 +56,7 @@ SECTIONS = (
             "TLS 1.3 by the same certificate (EC, P-256) on both brokers, to a generator that uses OpenSSL; what a",
             "load takes of a core is said where it was nearly all. The authorizer's rows compare pybroker with itself:",
             "1,000 ACLs of which one grants, and no authorizer. Quotas are of 1 MiB/s, and a producer and a consumer",
-            "take what they get. Written by the command below.",
+            "take what they get, of pybroker alone. Written by the command below.",
         ),
         "1 GB heap",
     ),

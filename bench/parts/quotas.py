@@ -13,8 +13,9 @@ from functools import partial
 from harness.batches import batch
 from harness.wire import Client
 
-from bench.contestants import Contestant, topic
-from bench.context import Context
+from bench import contestants
+from bench.contestants import PYBROKER, Contestant, topic
+from bench.context import LONG_SESSIONS, Context
 from pybroker_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -24,7 +25,7 @@ from pybroker_protocol.messages.alter_client_quotas import (
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-ROUNDS = 1  # which take two minutes a broker
+ROUNDS = 1  # which takes two minutes
 QUOTA = 1 << 20
 BATCH_BYTES = 16 << 10
 WARM_UP_S, MEASURED_S, ALONE_S = 24.0, 60.0, 20.0
@@ -33,8 +34,8 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 
 
 def run(context: Context) -> None:
-    """Each broker alone on the machine while it is measured."""
-    with context.running() as brokers:
+    """pybroker alone: what is judged are shares of its own quotas."""
+    with contestants.running([PYBROKER], context.root, LONG_SESSIONS) as brokers:
         context.alternate(brokers, partial(_measure, context), rounds=ROUNDS)
 
 
