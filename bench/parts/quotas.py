@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 
 from harness.batches import batch
 from harness.wire import Client
 
-from bench import contestants
 from bench.contestants import PYBROKER, Contestant, topic
-from bench.context import LONG_SESSIONS, Context
+from bench.context import Context
 from pybroker_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -25,7 +23,6 @@ from pybroker_protocol.messages.alter_client_quotas import (
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-ROUNDS = 1  # which takes two minutes
 QUOTA = 1 << 20
 BATCH_BYTES = 16 << 10
 WARM_UP_S, MEASURED_S, ALONE_S = 24.0, 60.0, 20.0
@@ -34,12 +31,12 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 
 
 def run(context: Context) -> None:
-    """pybroker alone: what is judged are shares of its own quotas."""
-    with contestants.running([PYBROKER], context.root, LONG_SESSIONS) as brokers:
-        context.alternate(brokers, partial(_measure, context), rounds=ROUNDS)
+    """pybroker alone, in one round of two minutes: what is judged are shares of its own quotas."""
+    with context.running_one(PYBROKER) as broker:
+        _measure(context, broker)
 
 
-def _measure(context: Context, name: str, broker: Contestant) -> None:
+def _measure(context: Context, broker: Contestant) -> None:
     address = broker.host, broker.port
     with topic(broker, 1) as topic_name:
         with Client(address, client_id="admin") as admin:
@@ -54,10 +51,10 @@ def _measure(context: Context, name: str, broker: Contestant) -> None:
         for taker in takers:
             taker.join()
     for what, taker in zip(("produced", "fetched"), takers, strict=True):
-        context.add(f"{what}, of the quota", "%", name, 100 * taker.share())
-    context.add("p99 of another client, alone", "ms", name, alone_ms)
-    context.add("p99 of another client, beside them", "ms", name, beside_ms)
-    context.add("p99 of another client, beside them by alone", "×", name, beside_ms / alone_ms)
+        context.add(f"{what}, of the quota", "%", PYBROKER, 100 * taker.share())
+    context.add("p99 of another client, alone", "ms", PYBROKER, alone_ms)
+    context.add("p99 of another client, beside them", "ms", PYBROKER, beside_ms)
+    context.add("p99 of another client, beside them by alone", "×", PYBROKER, beside_ms / alone_ms)
 
 
 class _Taker(threading.Thread):

@@ -17,14 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import pkcs12
 from harness.broker_probe import free_port
 from harness.client_access import access_from_json, access_to_json
 from harness.pybroker_process import COMMAND, serving
 
+from pybroker.security.certificate_authority import PASSWORD_FILE, write_certificates
 from pybroker.security.client_access import ClientAccess
 from pybroker.testing.security import Security
 
@@ -67,22 +64,14 @@ def driver_fields(access: ClientAccess) -> dict[str, Any] | None:
     names = {name: name for name in ("protocol", "ca", "mechanism", "user", "password")} | {"certificate": "key"}
     fields = {name: given.get(field) or None for name, field in names.items()}
     if access.key is not None:
-        fields |= {"key_store": str(_key_store_of(access.key)), "key_store_password": PASSWORD}
+        password = access.key.with_name(PASSWORD_FILE).read_text().strip()
+        fields |= {"key_store": str(access.key.with_suffix(".p12")), "key_store_password": password}
     return fields
 
 
-def _key_store_of(pem: Path) -> Path:
-    """Where the same key and certificate lie as PKCS#12: Java's clients below 3.0 take no PEM without a password."""
-    return pem.with_suffix(".p12")
-
-
-def _write_key_store(pem: Path) -> None:
-    key = serialization.load_pem_private_key(pem.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    certificate, *authorities = x509.load_pem_x509_certificates(pem.read_bytes())
-    encryption = serialization.BestAvailableEncryption(PASSWORD.encode())
-    data = pkcs12.serialize_key_and_certificates(b"key", key, certificate, authorities, encryption)
-    _key_store_of(pem).write_bytes(data)
+def _java_stores(certificates: Path) -> None:
+    """The user's certificate anew, as PKCS#12 as well: Java's clients below 3.0 take no PEM without a password."""
+    write_certificates(certificates, servers={}, clients=[USER], days=1, for_java=True, replace=True)
 
 
 def _secured() -> ClientAccess | None:
@@ -98,7 +87,7 @@ def secured_broker(directory: Path, security: str) -> Iterator[Secured]:
     settings = asked.prepare(directory)
     access = asked.access(f"{_LOOPBACK}:{free_port()}", directory, USER, MECHANISM if by_scram else None)
     if access.key is not None:
-        _write_key_store(access.key)
+        _java_stores(access.key.parent)
     options = [each for name, text in settings.items() for each in ("--set", f"{name}={text}")]
     listen = ["--listen", f"{_LOOPBACK}:0", "--listen", f"{asked.protocol}://{access.bootstrap}"]
     with serving([COMMAND, "serve", "--data-dir", directory / "data", *listen, *options]) as broker:

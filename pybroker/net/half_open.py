@@ -44,7 +44,7 @@ class HalfOpen:
         """It has just come."""
         self._since_ms[connection] = self._env.clock.monotonic_ms()
         if len(self._since_ms) > limits.HALF_OPEN_MAX:
-            self._end_oldest("too many connections are half open, and it is the oldest")
+            self._end_oldest(self._since_ms, "too many connections are half open, and it is the oldest")
         if self._timer is None:
             self._timer = self._env.timers.call_later(limits.HALF_OPEN_MS, self._look)
 
@@ -56,7 +56,7 @@ class HalfOpen:
             self._bytes += nbytes - self._held.get(connection, 0)
             self._held[connection] = nbytes  # who has held some stays where it is in their order
             while self._bytes > limits.HALF_OPEN_BYTES_MAX:
-                self._end_oldest_of(self._held, "half open connections hold too much, and it is the oldest that does")
+                self._end_oldest(self._held, "half open connections hold too much, and it is the oldest that does")
 
     def discard(self, connection: HalfOpenConnection) -> None:
         """It is open now, or gone."""
@@ -73,15 +73,12 @@ class HalfOpen:
         self._timer = None
         overdue_ms = self._env.clock.monotonic_ms() - limits.HALF_OPEN_MS
         while self._since_ms and next(iter(self._since_ms.values())) <= overdue_ms:
-            self._end_oldest("it was not authenticated in time")
+            self._end_oldest(self._since_ms, "it was not authenticated in time")
         if self._since_ms:
             wait_ms = next(iter(self._since_ms.values())) - overdue_ms
             self._timer = self._env.timers.call_later(wait_ms, self._look)
 
-    def _end_oldest(self, reason: str) -> None:
-        self._end_oldest_of(self._since_ms, reason)
-
-    def _end_oldest_of(self, connections: dict[HalfOpenConnection, int], reason: str) -> None:
+    def _end_oldest(self, connections: dict[HalfOpenConnection, int], reason: str) -> None:
         oldest = next(iter(connections))
         self.discard(oldest)
         oldest.give_up(reason)

@@ -18,7 +18,7 @@ from collections import deque
 from math import floor
 from typing import NamedTuple
 
-_THROTTLE_MS_MAX = 2**31 - 1
+from pybroker.config.schema import INT_MAX
 
 
 class Window(NamedTuple):
@@ -119,4 +119,4 @@ class TokenBucket:
 
 
 def _rest_ms(exact_ms: float) -> int:
-    return floor(min(exact_ms, _THROTTLE_MS_MAX) + 0.5)
+    return floor(min(exact_ms, INT_MAX) + 0.5)

@@ -7,6 +7,7 @@ source of Python's.
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from pybroker.pipeline.topics.rows import HEADERS_TYPE
 from pybroker.pipeline.topics.sink_options import read_sink_options
 from pybroker.pipeline.topics.source_options import includes_headers, read_source_options
 
@@ -22,7 +23,7 @@ _COLUMNS = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
-_HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
+_HEADERS = {"headers": HEADERS_TYPE}
 
 
 class TopicDataSource(DataSource):

@@ -22,7 +22,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "partition": (IntegerType,),
     "headers": (ArrayType,),
 }
-_HEADERS = "array<struct<key:string,value:binary>>"
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 # A partition that the producer's partitioner chooses, by the key.
 ANY_PARTITION = -1
@@ -47,7 +47,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             wanted = " or ".join(kind.typeName() for kind in _TYPES[field.name])
             raise ValueError(f"column {field.name} must be {wanted}, is {field.dataType.simpleString()}")
         if isinstance(field.dataType, ArrayType) and not _are_headers(field.dataType.elementType):
-            raise ValueError(f"column {field.name} must be {_HEADERS}, is {field.dataType.simpleString()}")
+            raise ValueError(f"column {field.name} must be {HEADERS_TYPE}, is {field.dataType.simpleString()}")
     if "value" not in schema.names:
         raise ValueError("there is no column value")
     if topic is None and "topic" not in schema.names:

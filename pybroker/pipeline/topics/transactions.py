@@ -298,7 +298,7 @@ class SlotWriter:
             for record in records(batch, self._write.topic):
                 count.add(record)
         mark = self._mark
-        if (mark.run, bool(mark.save)) == (self._write.writer.run, True) and mark.save != self._write.save:
+        if mark.save and mark.run == self._write.writer.run and mark.save != self._write.save:
             raise SecondWrite(
                 f"micro-batch {epoch} is written a second time by the name {self._write.writer.group}: each write of a "
                 "micro-batch needs a transactionGroup of its own"

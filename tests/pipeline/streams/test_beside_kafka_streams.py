@@ -25,14 +25,24 @@ from tests.source_tree import ROOT
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(400)]
 
 PAGE = ROOT / "docs" / "pipeline" / "streams-operators.md"
-_DSL = "org.apache.kafka.streams.kstream."
 # What has operators: a stream, a table, and what stands between two operators.
 OPERATORS_OF = [
-    "org.apache.kafka.streams.StreamsBuilder",
-    *(f"{_DSL}{name}" for name in ("KStream", "BranchedKStream", "KGroupedStream", "CogroupedKStream")),
-    *(f"{_DSL}{name}" for name in ("TimeWindowedKStream", "SessionWindowedKStream")),
-    *(f"{_DSL}{name}" for name in ("TimeWindowedCogroupedKStream", "SessionWindowedCogroupedKStream")),
-    *(f"{_DSL}{name}" for name in ("KTable", "GlobalKTable", "KGroupedTable", "Suppressed")),
+    f"org.apache.kafka.streams.{name}"
+    for name in (
+        "StreamsBuilder",
+        "kstream.KStream",
+        "kstream.BranchedKStream",
+        "kstream.KGroupedStream",
+        "kstream.CogroupedKStream",
+        "kstream.TimeWindowedKStream",
+        "kstream.SessionWindowedKStream",
+        "kstream.TimeWindowedCogroupedKStream",
+        "kstream.SessionWindowedCogroupedKStream",
+        "kstream.KTable",
+        "kstream.GlobalKTable",
+        "kstream.KGroupedTable",
+        "kstream.Suppressed",
+    )
 ]
 
 START_MS = 1_767_225_600_000

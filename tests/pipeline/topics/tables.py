@@ -44,21 +44,18 @@ class Tables:
             producer.produce(topic, value, key=f"k{i}", partition=i % 2, timestamp=1_000 * (i + 1), **given)
         assert producer.flush(30) == 0
 
-    def write_in_transactions(self, topic: str, parts: dict[str, list[bytes]]) -> None:
-        """Each part in a transaction, which ends as the first word of the part's name says."""
+    def write_in_transactions(self, topic: str, *parts: tuple[str, list[bytes]]) -> None:
+        """Each part's values in a transaction, which ends as it says: commit or abort."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": topic})
         producer.init_transactions(30)
-        for end, values in parts.items():
+        for end, values in parts:
             producer.begin_transaction()
             for value in values:
                 producer.produce(topic, value)
             producer.flush(30)
-            if end.split()[0] == "abort":
-                producer.abort_transaction(30)
-            else:
-                producer.commit_transaction(30)
+            (producer.abort_transaction if end == "abort" else producer.commit_transaction)(30)
 
     def read(self, form: str, topic: str | None, **options: str) -> Any:
         """None where an option chooses the topics."""

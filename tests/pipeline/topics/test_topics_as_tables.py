@@ -51,7 +51,7 @@ def test_partitions_and_patterns_choose_what_is_read(tables: Tables, form: str) 
 @pytest.mark.parametrize("form", FORMATS)
 def test_aborted_records_are_seen_by_who_does_not_ask_for_committed_ones(tables: Tables, form: str) -> None:
     topic = tables.topic()
-    tables.write_in_transactions(topic, {"commit": [b"a", b"b"], "abort": [b"x"], "commit again": [b"c"]})
+    tables.write_in_transactions(topic, ("commit", [b"a", b"b"]), ("abort", [b"x"]), ("commit", [b"c"]))
     seen = [
         sorted(row.value for row in tables.read(form, topic, **{"kafka.isolation.level": level}).collect())
         for level in ("read_committed", "read_uncommitted")
@@ -206,24 +206,21 @@ def test_a_micro_batch_that_is_written_twice_by_one_name_is_refused(tables: Tabl
     source, target = tables.topic(), tables.topic()
     tables.fill(source, [b"a", b"b"])
 
-    def twice(rows: Any, epoch: int) -> None:
-        for name in ("left", "right"):
-            written = rows.selectExpr(f"concat('{name} ', string(value)) value", f"'{target}' topic")
-            tables.save(written, transactionGroup=f"twice-{target}", epoch=str(epoch))
+    def run(name: str, group: str) -> None:
+        """Write each micro-batch twice, each time by the group of which ``{}`` is the write's own name."""
 
-    def apart(rows: Any, epoch: int) -> None:
-        for name in ("left", "right"):
-            written = rows.selectExpr(f"concat('{name} ', string(value)) value", f"'{target}' topic")
-            tables.save(written, transactionGroup=f"{name}-{target}", epoch=str(epoch))
+        def write(rows: Any, epoch: int) -> None:
+            for part in ("left", "right"):
+                written = rows.selectExpr(f"concat('{part} ', string(value)) value", f"'{target}' topic")
+                tables.save(written, transactionGroup=group.format(part), epoch=str(epoch))
 
-    def run(write: Any, name: str) -> None:
         rows = tables.read_stream("pybroker", source).coalesce(1)
         writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tables.checkpoint(name)))
         assert writer.trigger(availableNow=True).start().awaitTermination(100)
 
     with pytest.raises(Exception, match="each write of a micro-batch needs a transactionGroup of its own"):
-        run(twice, "twice")
-    run(apart, "apart")
+        run("twice", f"twice-{target}")
+    run("apart", f"{{}}-{target}")
     assert sorted(tables.committed(target)) == [b"left a", b"left a", b"left b", b"left b", b"right a", b"right b"]
 
 
