@@ -9,8 +9,9 @@ COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY pybroker pybroker
 COPY pyspark_pybroker pyspark_pybroker
-# With the client commands, for `docker exec`.  A virtual environment is copied whole into the final image, and pip's cache and the sources stay behind.
-RUN python -m venv /opt/pybroker && /opt/pybroker/bin/pip install --no-cache-dir ".[cli]"
+# With the client commands, for `docker exec`, and the client of ZooKeeper, for a cluster of several machines.
+# A virtual environment is copied whole into the final image, and pip's cache and the sources stay behind.
+RUN python -m venv /opt/pybroker && /opt/pybroker/bin/pip install --no-cache-dir ".[cli,zookeeper]"
 
 FROM python:3.12-slim
 ENV PATH=/opt/pybroker/bin:$PATH PYTHONUNBUFFERED=1
@@ -22,6 +23,8 @@ RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin pybr
 USER 10001
 VOLUME /data
 EXPOSE 9092
+# Brokers of one cluster send each other datagrams.
+EXPOSE 9092/udp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "/opt/pybroker/healthcheck.py", "127.0.0.1", "9092"]
 # A wildcard is never advertised: without advertised.listeners, clients are told the container's own name.

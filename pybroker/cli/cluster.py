@@ -29,7 +29,7 @@ from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
 from pybroker.cli.supervisor import Member
-from pybroker.cli.workers import COMMAND, METADATA_FILE
+from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS
 from pybroker.config.broker import internal_topic_factors
 
 app = typer.Typer(help="Run several brokers on this machine as one cluster.", no_args_is_help=True)
@@ -62,10 +62,10 @@ def up(
     ],
 ) -> None:
     """Start brokers and show their logs until Ctrl-C, which stops them all."""
+    pairs = _pairs(settings)
     directory = data_dir.absolute()
     directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
     _refuse_second(directory)
-    pairs = _pairs(settings)
     url = dict(pairs).get("pybroker.metadata", f"sqlite://{directory / METADATA_FILE}")
     timeout_ms = dict(pairs).get("pybroker.metadata.session.timeout.ms", str(SESSION_TIMEOUT_MS))
     if not timeout_ms.isdecimal():
@@ -83,9 +83,13 @@ def up(
 
 def _pairs(settings: list[str]) -> list[tuple[str, str]]:
     try:
-        return [parse_setting(text) for text in settings]
+        pairs = [parse_setting(text) for text in settings]
     except ArgumentTypeError as error:
         raise typer.BadParameter(str(error)) from None
+    own = sorted({name for name, _ in pairs} & OWN_SETTINGS)
+    if own:
+        raise CommandFailed(f"--set is for all brokers; each has its own {', '.join(own)}, by --port and --data-dir")
+    return pairs
 
 
 def _refuse_second(directory: Path) -> None:
@@ -220,6 +224,16 @@ def kill(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     """End a broker as kill -9 does; it stays dead until it is restarted."""
     state = read_state(data_dir.absolute())
     state.broker(name).signal(signal.SIGKILL)
+    _wait_for(state, name, lambda broker: not broker.runs)
+
+
+@app.command("stop")
+def stop(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
+    """Stop a broker cleanly: others lead in its place first; it stays down until it is restarted."""
+    state = read_state(data_dir.absolute())
+    broker = state.broker(name)
+    broker.signal(signal.SIGTERM)
+    broker.signal(signal.SIGCONT)  # one that is paused heeds nothing else
     _wait_for(state, name, lambda broker: not broker.runs)
 
 

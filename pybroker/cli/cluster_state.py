@@ -1,4 +1,4 @@
-"""The file by which ``pybroker cluster status|kill|pause|resume|restart`` find the brokers of a ``cluster up``.
+"""The file by which ``pybroker cluster status|kill|stop|pause|resume|restart`` find the brokers of a ``cluster up``.
 
 Owns: ``cluster.json`` in the data directory, and what a command asks of the supervisor by it: a file of its own, and a
 signal.  Invariant: nobody is signalled by a pid alone, but by pid and start time.

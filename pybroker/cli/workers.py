@@ -22,13 +22,11 @@ from pybroker.config.schema import ConfigError
 METADATA_FILE: Final = "metadata.db"
 COMMAND: Final = (sys.executable, "-m", "pybroker", "serve")
 
-# What is different for each worker.
-_OWN: Final = frozenset(
-    {
-        *("node.id", "broker.id", "log.dir", "log.dirs", "metadata.log.dir"),
-        *("listeners", "advertised.listeners", "pybroker.metadata"),
-    }
+# What is different for each broker of one machine.
+OWN_SETTINGS: Final = frozenset(
+    {"node.id", "broker.id", "log.dir", "log.dirs", "metadata.log.dir", "listeners", "advertised.listeners"}
 )
+_METADATA: Final = "pybroker.metadata"
 _PORT: Final = re.compile(r"(?<=:)\d+$")
 
 
@@ -53,11 +51,12 @@ def run_workers(
         print(f"pybroker: {error}", file=sys.stderr)
         return 1
     common = [*COMMAND, *(("--config", config_file) if config_file else ()), *(("--dev",) if dev else ())]
-    common += [word for name, value in settings if name not in _OWN for word in ("--set", f"{name}={value}")]
+    of_all = [(name, value) for name, value in settings if name not in {*OWN_SETTINGS, _METADATA}]
+    common += [word for name, value in of_all for word in ("--set", f"{name}={value}")]
     common += [word for user in add_scram for word in ("--add-scram", user)]
     factors = {name: value for name, value in internal_topic_factors(count).items() if not config.is_set(name)}
     common += [word for name, value in factors.items() for word in ("--set", f"{name}={value}")]
-    common += ["--set", f"pybroker.metadata={url}"]
+    common += ["--set", f"{_METADATA}={url}"]
     members = [Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)]) for i in range(count)]
 
     async def serve() -> int:
@@ -72,8 +71,8 @@ def _shared_metadata(config: BrokerConfig) -> str:
     for directory in config.log_dirs:
         if (Path(directory) / "meta.properties").exists():
             raise ConfigError(f"{directory} holds the data of a single broker: workers need a directory of their own")
-    if config["pybroker.metadata"] is not None:
-        return config.get_str("pybroker.metadata")
+    if config[_METADATA] is not None:
+        return config.get_str(_METADATA)
     place = Path(config.log_dirs[0]).absolute()
     place.mkdir(parents=True, exist_ok=True)
     return f"sqlite://{place / METADATA_FILE}"

@@ -74,6 +74,21 @@ def test_brokers_are_killed_paused_resumed_and_restarted_by_name(tmp_path: Path,
     admin.close()
 
 
+@pytest.mark.parametrize("was_paused", [False, True], ids=["running", "paused"])
+def test_stopped_broker_ends_cleanly_and_stays_down_until_it_is_restarted(
+    tmp_path: Path, cluster: Serving, was_paused: bool
+) -> None:
+    if was_paused:
+        control(tmp_path, "pause", "2")
+    control(tmp_path, "stop", "broker-2")
+    assert (tmp_path / "broker-2" / ".kafka_cleanshutdown").exists()
+    assert states(tmp_path) == {"broker-1": "serving", "broker-2": "dead", "broker-3": "serving"}
+    refused = CLI.run("cluster", "stop", "2", "--data-dir", str(tmp_path))
+    assert (refused.returncode, refused.stderr) == (1, b"pybroker: broker-2 is not running\n")
+    control(tmp_path, "restart", "2")
+    assert states(tmp_path) == dict.fromkeys(("broker-1", "broker-2", "broker-3"), "serving")
+
+
 def test_groups_work_in_a_cluster_of_fewer_brokers_than_internal_topics_have_replicas_by_default(
     tmp_path: Path,
 ) -> None:
@@ -144,6 +159,16 @@ def test_pid_that_another_process_has_now_is_not_signalled(tmp_path: Path) -> No
     (tmp_path / "cluster.json").write_text(json.dumps({"brokers": 3}))
     with pytest.raises(CommandFailed, match="no cluster runs"):
         read_state(tmp_path)
+
+
+@pytest.mark.parametrize("setting", ["advertised.listeners", "listeners", "log.dirs", "metadata.log.dir", "node.id"])
+def test_setting_that_is_each_brokers_own_is_refused_for_all(tmp_path: Path, setting: str) -> None:
+    directory = tmp_path / "cluster"
+    refused = CLI.run("cluster", "up", "--port", "0", "--data-dir", str(directory), "--set", f"{setting}=any")
+    assert refused.returncode == 1
+    said = f"pybroker: --set is for all brokers; each has its own {setting}, by --port and --data-dir\n"
+    assert refused.stderr.decode() == said
+    assert not directory.exists()
 
 
 def test_setting_without_a_value_is_misuse(tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from harness.pybroker_process import COMMAND, serving
+from kafka import KafkaConsumer, KafkaProducer
 
 from tests.docs.pages import Example, examples
 from tests.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "cluster.md"
 BIN = Path(sys.executable).parent
+DATA_DIR = re.compile(r"--data-dir (\S+)")
 
 
 def test_the_pages_test_passes(tmp_path: Path) -> None:
@@ -44,14 +46,48 @@ def test_the_pages_commands_print_what_it_says(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("example", examples("sh", PAGE), ids=str)
-def test_what_the_page_tells_to_start_serves(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On ports that are free here; the lines of one block run at the same time."""
+def test_what_the_page_tells_to_start_serves_groups(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a shell, as the page has it but for ports, which are free ones; the lines of one block run at a time."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
     code = re.sub(r"--listen 127.0.0.1:\d+", "--listen 127.0.0.1:0", example.code)
-    code = code.replace("/var/lib/pybroker", str(tmp_path)).replace("cluster up", "cluster up --port 0")
+    code = code.replace("cluster up", "cluster up --port 0")
     with ExitStack() as stack:
         for line in code.splitlines():
-            name, *arguments = line.split()
-            assert name == "pybroker"
-            served = stack.enter_context(serving([COMMAND, *arguments]))
+            assert line.startswith("pybroker ")
+            served = stack.enter_context(serving(["bash", "-c", f"exec {line}"]))
             stack.callback(served.stop)
+        assert greeted(served.bootstrap) == b"hello"
+
+
+def greeted(bootstrap: str) -> bytes:
+    """What a member of a group reads that was written before."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    producer.send("greetings", b"hello").get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        "greetings",
+        bootstrap_servers=bootstrap,
+        group_id="readers",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=30_000,
+    )
+    value: bytes = next(consumer).value
+    consumer.close()
+    return value
+
+
+def test_the_page_starts_nothing_on_a_directory_that_the_guide_has_filled() -> None:
+    """Workers refuse a directory with the data of a single broker."""
+    guide = "".join(example.code for example in examples("sh", PAGE.parent / "guide.md"))
+    page = "".join(example.code for example in examples("sh", PAGE))
+    assert "data" in DATA_DIR.findall(guide)
+    assert not set(DATA_DIR.findall(page)) & set(DATA_DIR.findall(guide))
+
+
+def test_the_image_has_what_a_broker_of_several_machines_needs() -> None:
+    image = (ROOT / "Dockerfile").read_text()
+    assert 'pip install --no-cache-dir ".[cli,zookeeper]"' in image
+    assert {"EXPOSE 9092", "EXPOSE 9092/udp"} <= set(image.splitlines())
