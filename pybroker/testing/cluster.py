@@ -141,8 +141,14 @@ class Cluster:
         return None if node is None else node.broker_id
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads the partition; None while nobody does.  KeyError where there is no such partition."""
-        found = self._latest_image().partition(topic, partition)
+        """The broker that leads the partition; None while nobody does, as while none is running that is not paused.
+
+        KeyError where there is no such partition.
+        """
+        image = self._latest_image()
+        if image is None:
+            return None
+        found = image.partition(topic, partition)
         if found is None:
             raise KeyError(f"{topic}-{partition}")
         return found.leader if found.leader >= 0 else None
@@ -170,8 +176,15 @@ class Cluster:
         self._wait_for_images(lambda image: name in image.topics_by_name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic without a client; one that does not exist is no error."""
-        self._at_the_controller(partial(_delete, name))
+        """Delete a topic without a client; returns when no broker that runs knows it.
+
+        One that does not exist is no error.  Raises ValueError with Kafka's reason when the controller refuses.
+        """
+        from pybroker_protocol.errors import ErrorCode
+
+        result = self._at_the_controller(partial(_delete, name))
+        if result.error_code not in {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+            raise ValueError(f"topic {name} was not deleted: {result.error_message or result.error_code}")
         self._wait_for_images(lambda image: name not in image.topics_by_name)
 
     # --- brokers that come and go ----------------------------------------------------------------------------------
@@ -185,7 +198,10 @@ class Cluster:
         return broker_id
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly: others lead in its place first.  ``restart`` starts it again."""
+        """Stop a broker cleanly: others lead in its place first.  ``restart`` starts it again.
+
+        One that is paused is killed.
+        """
         self.brokers[broker_id].stop()
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -203,7 +219,10 @@ class Cluster:
         self.brokers[broker_id].resume()
 
     def restart(self, broker_id: int) -> None:
-        """Stop a broker, cleanly if it runs, and start it again on its data and port; returns when all know of it."""
+        """Stop a broker, cleanly if it runs, and start it again on its data and port; returns when all know of it.
+
+        One that is paused is killed.
+        """
         node = self.brokers[broker_id]
         node.stop()
         node.start()
@@ -231,8 +250,8 @@ class Cluster:
     def _controller_among(nodes: Iterable[ClusterNode]) -> ClusterNode | None:
         return next((node for node in nodes if node.is_controller()), None)
 
-    def _latest_image(self) -> ClusterImage:
-        return max((node.image() for node in self._awake()), key=lambda image: image.epoch)
+    def _latest_image(self) -> ClusterImage | None:
+        return max((node.image() for node in self._awake()), key=lambda image: image.epoch, default=None)
 
     def _wait_for_members(self) -> None:
         """Until every broker that runs knows all that run, and who the controller is."""

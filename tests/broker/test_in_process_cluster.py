@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -22,8 +22,10 @@ from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage
+from pybroker.cluster.operations import TopicDeletion
 from pybroker.config.schema import ConfigError
 from pybroker.testing import Cluster
+from pybroker.testing.cluster_node import ClusterNode
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -125,6 +127,30 @@ def test_internal_topic_is_refused_by_every_broker_whoever_leads_it(kafka_cluste
 def _note_offset(offsets: list[int | None], error: KafkaError | None, message: Message) -> None:
     assert error is None
     offsets.append(message.offset())
+
+
+def test_nobody_leads_while_nobody_runs_who_is_not_paused() -> None:
+    with Cluster(brokers=2) as cluster:
+        cluster.create_topic("t")
+        cluster.kill(1)
+        cluster.pause(2)
+        assert cluster.leader("t") is None
+
+
+def test_topic_that_the_controller_does_not_delete_is_told_with_its_reason(
+    kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_cluster.create_topic("t")
+
+    def refuse(node: ClusterNode, names: Sequence[str]) -> Sequence[TopicDeletion]:
+        return [TopicDeletion(name, bytes(16), ErrorCode.REQUEST_TIMED_OUT, "the store is away") for name in names]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterNode, "delete", refuse)
+        with pytest.raises(ValueError, match="topic t was not deleted: the store is away"):
+            kafka_cluster.delete_topic("t")
+    kafka_cluster.delete_topic("t")
+    kafka_cluster.delete_topic("t")
 
 
 def test_killed_broker_that_is_started_again_has_what_it_acknowledged(kafka_cluster: Cluster) -> None:
