@@ -58,13 +58,6 @@ class Leadership(NamedTuple):
     preferred: int
 
 
-class LogTimes(NamedTuple):
-    """When the logs first speak of it, in seconds of the wall clock; None where none does."""
-
-    fencing_s: float | None
-    controller_s: float | None
-
-
 class Brokers:
     """The processes, by their ids, which are 1 and up."""
 
@@ -156,16 +149,15 @@ class Brokers:
 
     # --- logs --------------------------------------------------------------------------------------------------------
 
-    def told_since(self, positions: Mapping[int, int]) -> LogTimes:
-        """What the logs of those alive say behind these positions."""
-        fencing, active = [], []
-        for broker_id in self.alive:
-            for line in self._log_lines(broker_id, positions[broker_id]):
-                if found := _FENCING.match(line):
-                    fencing.append(_seconds(found["at"]))
-                elif found := _ACTIVE.match(line):
-                    active.append(_seconds(found["at"]))
-        return LogTimes(min(fencing, default=None), min(active, default=None))
+    def fencing_since(self, positions: Mapping[int, int]) -> float | None:
+        """When a log of those alive first says, behind these positions, that somebody is given up: wall clock, s."""
+        found = [
+            _seconds(fencing["at"])
+            for broker_id in self.alive
+            for line in self._log_lines(broker_id, positions[broker_id])
+            if (fencing := _FENCING.match(line))
+        ]
+        return min(found, default=None)
 
     def log_positions(self) -> dict[int, int]:
         return {broker_id: each.log_path.stat().st_size for broker_id, each in self.processes.items()}
@@ -218,8 +210,8 @@ class ApacheBrokers(Brokers):
             answer = client.ask(DescribeQuorumRequest(topics=[topic]), _QUORUM_VERSION)
         return int(answer.topics[0].partitions[0].leader_id)
 
-    def told_since(self, positions: Mapping[int, int]) -> LogTimes:
-        return LogTimes(None, None)
+    def fencing_since(self, positions: Mapping[int, int]) -> float | None:
+        return None
 
 
 @contextmanager

@@ -39,8 +39,8 @@ class Kill(NamedTuple):
 
     ``acknowledgements``, ``reading``: the longest gap on the partition that the dead broker led; ``elsewhere``: the
     longest gap of acknowledgements on the other partitions; ``commits``: of the group's commits.  ``fencing``: until
-    a broker's log says that the dead one is given up; ``controller``: that it is the new controller.  ``metadata``:
-    until every living broker's Metadata named a new leader; ``first_metadata``: the first one's.
+    a broker's log says that the dead one is given up.  ``metadata``: until every living broker's Metadata named a new
+    leader; ``first_metadata``: the first one's.
     """
 
     was_controller: bool
@@ -49,7 +49,6 @@ class Kill(NamedTuple):
     reading: float
     elsewhere: float
     commits: float
-    controller: float
     fencing: float
     first_metadata: float
     metadata: float
@@ -183,7 +182,7 @@ class Run:
             for watch in watches:
                 watch.stop()
         end_ns = time.monotonic_ns()
-        told = self.brokers.told_since(positions)
+        fencing_s = self.brokers.fencing_since(positions)
         self.clients.read()
         gap_ms = self._gaps(killed_ns, end_ns)
         kill = Kill(
@@ -193,8 +192,7 @@ class Run:
             reading=gap_ms("read", READ, index),
             elsewhere=max(gap_ms("write", ACKNOWLEDGED, each) for _, each in leaderships if each != index),
             commits=gap_ms("read", COMMITTED, -1),
-            controller=_since(killed_s, told.controller_s),
-            fencing=_since(killed_s, told.fencing_s),
+            fencing=_since(killed_s, fencing_s),
             first_metadata=(min(changed) - killed_ns) / 1e6,
             metadata=(max(changed) - killed_ns) / 1e6,
         )

@@ -22,6 +22,8 @@ from histories.hosts import CLIENTS, why_no_namespaces
 from histories.nemesis import Fault, Mend, client_faults
 
 SESSION_S = SESSION_MS / 1000
+# A broker that is stopped is given up after three times ``pybroker.liveness.timeout.ms``, which is 1.5 s.
+PAUSE_S_MAX = 1.3
 FAULT_EVERY_S = 8.0
 # A new client takes half a second of a processor to start, which brokers need in a cluster.
 CLIENT_FAULT_EVERY_S = 12.0
@@ -46,7 +48,7 @@ KINDS = {
     "kill": Kind("kill -9 of a broker, which starts again on its data", (0, 6), 4),
     "kill-all": Kind("kill -9 of all brokers at once", (0, 2), 1),
     "forget": Kind("a broker is stopped, cleanly or not, and unregistered; it starts again on its data", (0, 6), 2),
-    "pause": Kind("SIGSTOP of a broker for less than its session", (0.1, 0.7 * SESSION_S), 2),
+    "pause": Kind("SIGSTOP of a broker for less time than it is given up after", (0.1, PAUSE_S_MAX), 2),
     "freeze": Kind("SIGSTOP of a broker for longer than its session", (1.3 * SESSION_S, 3 * SESSION_S), 2),
     "partition": Kind("a broker and the other brokers lose what they send each other", (1, 12), 3, "links"),
     "one-way": Kind("one broker loses what it sends to another", (1, 12), 3, "links"),

@@ -10,14 +10,14 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import CommitFailedError
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -64,7 +64,7 @@ class Load:
             self._end()
         assert not self._errors, self._errors
         if kind is None:
-            self._check_the_log()
+            check_log(self._bootstrap, self._values)
 
     def _end(self) -> None:
         self._stopping.set()
@@ -73,7 +73,8 @@ class Load:
         self._all_written.set()
         for thread in self._consumers:
             thread.join(2 * PATIENCE_S)  # longer than it waits for the rest
-        self._errors += [TimeoutError(f"{each.name} did not end") for each in self._consumers if each.is_alive()]
+        clients = (*self._producers, *self._consumers)
+        self._errors += [TimeoutError(f"{each.name} did not end") for each in clients if each.is_alive()]
 
     def wait_for_progress(self, patience_s: float = PATIENCE_S) -> None:
         """Until each client has done something that it had not done when this was called."""
@@ -228,20 +229,52 @@ class Load:
 
         asyncio.run(run())
 
-    def _check_the_log(self) -> None:
-        """Each record that was acknowledged lies there once, and nothing else does."""
-        consumer = Consumer(_reading(self._bootstrap, "check"))
-        consumer.subscribe([TOPIC])
-        found: Counter[bytes] = Counter()
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._values <= set(found) and time.monotonic() < deadline:
-            message = consumer.poll(1)
-            if message is not None and message.error() is None:
-                found[message.value() or b""] += 1
-        consumer.close()
-        assert not self._values - set(found), "lost"
-        assert not set(found) - self._values, "nobody wrote it"
-        assert not [value for value, count in found.items() if count > 1], "doubled"
+
+def check_log(bootstrap: str, written: Set[bytes]) -> None:
+    """Each record that was acknowledged lies there once, and nothing else does."""
+    found = read_log(bootstrap)
+    assert not written - set(found), "lost"
+    assert not set(found) - written, "nobody wrote it"
+    assert not [value for value, count in found.items() if count > 1], "doubled"
+
+
+def read_log(bootstrap: str) -> Counter[bytes]:
+    """Every committed value, and how often it is there; each partition is read to its end, which nobody moves."""
+    partitions = [TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)]
+    consumer = Consumer({**_reading(bootstrap, "check"), "enable.partition.eof": True, "enable.auto.commit": False})
+    consumer.assign(partitions)
+    ends = _ends(bootstrap, partitions)
+    found: Counter[bytes] = Counter()
+    deadline = time.monotonic() + PATIENCE_S
+    while ends:
+        assert time.monotonic() < deadline, f"partitions could not be read to their ends: {ends}"
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            found[message.value() or b""] += 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            offset, partition = message.offset(), message.partition()
+            assert offset is not None
+            assert partition is not None
+            # Earlier than the end where a transaction is still open: its marker comes, and then the end anew.
+            if partition in ends and offset >= ends[partition]:
+                del ends[partition]
+    consumer.close()
+    return found
+
+
+def _ends(bootstrap: str, partitions: list[TopicPartition]) -> dict[int, int]:
+    """By partition, the offset behind its last record, committed or not."""
+    consumer = Consumer({**_reading(bootstrap, "check"), "isolation.level": "read_uncommitted"})
+    ends = {}
+    for each in partitions:
+        watermarks = consumer.get_watermark_offsets(each, PATIENCE_S)
+        assert watermarks is not None
+        ends[each.partition] = watermarks[1]
+    consumer.close()
+    return ends
 
 
 class _Deadline:

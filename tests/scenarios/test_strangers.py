@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count, permutations
+from typing import Final
 
 import pytest
 from harness.waiting import wait_until
 
+from pybroker.cluster.image import BrokerRegistration
 from pybroker.cluster.liveness import Report, encode
 from pybroker.testing import Cluster
 from pybroker_protocol.errors import ErrorCode
@@ -19,6 +21,9 @@ from pybroker_protocol.schema import Request
 from tests.broker.wire_client import WireClient
 
 from .running_cluster import IDS, TOPIC, InProcess, Partition
+
+# Many times the 1.5 s that a broker has whose machine takes connections for it.
+GIVEN_UP_WITHIN_S: Final = 15
 
 
 @pytest.fixture
@@ -90,47 +95,119 @@ def test_stranger_that_speaks_for_a_broker_loses_its_connection_to_each(
     assert not any(broker.fenced for broker in kafka_cluster.brokers[1].image().brokers.values())
 
 
-def forged(cluster: Cluster, broker_id: int, number: int, secret: bytes) -> bytes:
-    """What a broker would say that hears nobody, in its present registration."""
-    epoch = cluster.brokers[1].image().brokers[broker_id].epoch
-    return encode(Report(broker_id, epoch, number, 0, frozenset()), secret)
+class Impostor:
+    """Speaks as two brokers in their present registrations: as one that lives, and as one that stands still.
+
+    The first it has speak later than it ever will, so that whatever that one says itself was said before.  The second
+    it has go on speaking, and say that the first is silent.  ``said`` makes the bytes of a report.
+    """
+
+    def __init__(self, cluster: Cluster, living: int, dead: int, said: Callable[[Report], bytes]) -> None:
+        self._living, self._dead, self._said = living, dead, said
+        self._epochs = epochs_of(cluster)
+        self._addresses = [(node.host, node.port) for node in cluster.brokers.values()]
+        self._numbers = count(1 << 40)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def __enter__(self) -> Impostor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def outdo_the_living(self) -> None:
+        self._speak(self._living, frozenset())
+
+    def keep_the_dead(self) -> None:
+        self._speak(self._dead, frozenset({self._living}))
+
+    def _speak(self, broker_id: int, silent: frozenset[int]) -> None:
+        data = self._said(Report(broker_id, self._epochs[broker_id], next(self._numbers), 0, silent))
+        for address in self._addresses:
+            self._socket.sendto(data, address)
+
+
+def registered(cluster: Cluster, broker_id: int) -> BrokerRegistration:
+    """A broker as the controller knows it."""
+    controller_id = cluster.controller_id
+    assert controller_id is not None
+    return cluster.brokers[controller_id].image().brokers[broker_id]
 
 
 def epochs_of(cluster: Cluster) -> dict[int, int]:
-    return {broker_id: broker.epoch for broker_id, broker in cluster.brokers[1].image().brokers.items()}
+    return {broker_id: registered(cluster, broker_id).epoch for broker_id in IDS}
+
+
+def secret_of(cluster: Cluster) -> bytes:
+    """What proves to a broker of the cluster that another one speaks."""
+    secret = cluster.brokers[1]._running().services.cluster_secret
+    assert secret
+    return secret
+
+
+@pytest.fixture
+def patient_cluster() -> Iterator[Cluster]:
+    """Three brokers whose sessions outlast a test: who is given up was silent in datagrams, after all had heard it."""
+    with Cluster(settings={"pybroker.metadata.session.timeout.ms": 3 * GIVEN_UP_WITHIN_S * 1_000}) as cluster:
+        wait_until(lambda: all(hears(cluster, *pair) for pair in permutations(IDS, 2)), "each hears each")
+        yield cluster
+
+
+def hears(cluster: Cluster, broker_id: int, other_id: int) -> bool:
+    """Whether a broker has heard another one in its present registration; else it does not judge it."""
+    liveness = cluster.brokers[broker_id]._running().services.liveness
+    assert liveness is not None
+    return liveness.progress(other_id) is not None
+
+
+def others(cluster: Cluster) -> tuple[int, int]:
+    """The two that are not the controller, which is to decide."""
+    first, second = (broker_id for broker_id in IDS if broker_id != cluster.controller_id)
+    return first, second
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        lambda cluster, broker_id, number: forged(cluster, broker_id, number, b"of another cluster"),
-        lambda cluster, broker_id, number: forged(cluster, broker_id, number, b"x")[:-1],
-        lambda cluster, broker_id, number: bytes(number % 1500),
+        lambda report, secret: encode(report, b"of another cluster"),
+        lambda report, secret: encode(report, secret)[:-1],
+        lambda report, secret: bytes(len(encode(report, secret))),
     ],
     ids=["another_secret", "cut_off", "zeros"],
 )
 def test_datagrams_of_strangers_neither_fence_the_living_nor_keep_the_dead(
-    kafka_cluster: Cluster, said: Callable[[Cluster, int, int], bytes]
+    patient_cluster: Cluster, said: Callable[[Report, bytes], bytes]
 ) -> None:
-    victim = next(broker_id for broker_id in (2, 3) if broker_id != kafka_cluster.controller_id)
-    addresses = [(node.host, node.port) for node in kafka_cluster.brokers.values()]
-    epochs = epochs_of(kafka_cluster)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-
-        def speak(number: int) -> None:
-            for broker_id in IDS:
-                for address in addresses:
-                    stranger.sendto(said(kafka_cluster, broker_id, 1 << 40 | number), address)
-
-        for number in range(60):
-            speak(number)
-            time.sleep(0.01)
-        assert epochs_of(kafka_cluster) == epochs, "a broker that is taken for dead registers anew"
-        kafka_cluster.kill(victim)
-        numbers = iter(range(100, 1_000_000))
+    living, dead = others(patient_cluster)
+    epochs, secret = epochs_of(patient_cluster), secret_of(patient_cluster)
+    with Impostor(patient_cluster, living, dead, lambda report: said(report, secret)) as stranger:
+        stranger.outdo_the_living()
+        patient_cluster.pause(dead)
 
         def is_fenced() -> bool:
-            speak(next(numbers))
-            return kafka_cluster.brokers[1].image().brokers[victim].fenced
+            stranger.keep_the_dead()
+            return registered(patient_cluster, dead).fenced
 
-        wait_until(is_fenced, "the dead broker is fenced")
+        wait_until(is_fenced, "who stands still is given up", GIVEN_UP_WITHIN_S)
+    # Its time would have been over before that of the other one.
+    alive = registered(patient_cluster, living)
+    assert (alive.epoch, alive.fenced) == (epochs[living], False), "who is given up registers anew"
+
+
+def test_the_same_datagrams_with_the_clusters_secret_fence_the_living_and_keep_the_dead(
+    patient_cluster: Cluster,
+) -> None:
+    """They arrive where they are to: else nothing would follow from nothing following of those of strangers."""
+    living, dead = others(patient_cluster)
+    epochs, secret = epochs_of(patient_cluster), secret_of(patient_cluster)
+    with Impostor(patient_cluster, living, dead, lambda report: encode(report, secret)) as insider:
+        patient_cluster.pause(dead)
+        insider.outdo_the_living()
+
+        def registers_anew() -> bool:
+            insider.keep_the_dead()
+            return registered(patient_cluster, living).epoch != epochs[living]
+
+        wait_until(registers_anew, "who lives is given up", GIVEN_UP_WITHIN_S)
+    kept = registered(patient_cluster, dead)
+    assert (kept.epoch, kept.fenced) == (epochs[dead], False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -10,7 +11,8 @@ from failover.brokers import pybrokers
 from failover.kills import at_work
 from failover.load import stall_in_turn, watched
 
-# Many times what it takes, and a fraction of a session or of the time-out of datagrams: a kill is known at once.
+# Ten times what it takes, and less than the 500 ms of silence after which datagrams would tell: a kill is known because
+# connections to the dead broker are refused.
 NEW_LEADER_MS = 400
 
 
@@ -22,6 +24,7 @@ def test_a_killed_leader_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None
         accounted, given_up = run.finish()
     assert steady.failures == 0
     assert [kill.was_controller for kill in kills] == [False, True, False]
-    assert min(kill.metadata for kill in kills) < NEW_LEADER_MS
+    # One kill of the three may fall into a busy moment of the machine; two of them do not by chance.
+    assert median(kill.metadata for kill in kills) < NEW_LEADER_MS
     assert (accounted.lost, accounted.repeated, given_up) == (0, 0, 0)
     assert accounted.acknowledged > 500

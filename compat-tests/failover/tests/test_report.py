@@ -9,7 +9,7 @@ from failover.report import page, summary
 
 
 def run(client: str, *gaps: float, **others: Any) -> dict[str, Any]:
-    kills = [Kill(False, gap > 100, gap, gap, 1, gap, -1, 5, 6, 7)._asdict() for gap in gaps]
+    kills = [Kill(False, gap > 100, gap, gap, 1, gap, 5, 6, 7)._asdict() for gap in gaps]
     found = {"acknowledged": 1_000, "lost": 0, "repeated": 0, "given_up": 0, "load": 1.0}
     where = {"broker": "pybroker", "metadata": "sqlite", "client": client, "at": "then", "machine": "a machine"}
     return {**where, **found, "kills": kills, **others}

@@ -18,7 +18,7 @@ from mutants.mutant import check_applicable
 
 from histories.aiokafka_clients import see_errors_of_groups
 from histories.checker import check
-from histories.cluster import Cluster
+from histories.cluster import Cluster, properties_of_a_cluster
 from histories.cluster_nemesis import KINDS, ClusterNemesis, missing
 from histories.cluster_run import SQLITE, ClusterPlan, started
 from histories.history import Journal, read_events
@@ -35,6 +35,8 @@ from histories.mistakes import MISTAKES
 from histories.nemesis import CLIENT_KINDS, Fault
 from histories.stores import SqliteFile
 from histories.workload import CAST, Workload
+from pybroker.cluster_limits import LIVENESS_PATIENCE
+from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.security.client_access import ClientAccess
 
 NO_NAMESPACES = why_no_namespaces()
@@ -136,6 +138,12 @@ def test_faults_of_a_cluster_are_mended_before_the_end(
     faults = [fault for fault in nemesis.plan(Random(seed), seconds) if fault.kind not in CLIENT_KINDS]
     assert len(faults) == round(0.4 * seconds)
     assert all(fault.at_s + fault.lasts_s <= 0.92 * seconds + 1e-6 for fault in faults)
+
+
+def test_a_broker_is_paused_for_less_time_than_the_others_wait_for_it() -> None:
+    timeout_ms: int = BROKER_SETTINGS["pybroker.liveness.timeout.ms"].default
+    assert "pybroker.liveness.timeout.ms" not in properties_of_a_cluster({})
+    assert 1_000 * KINDS["pause"].lasts_s[1] < timeout_ms * LIVENESS_PATIENCE
 
 
 def test_what_cannot_fail_here_is_said(tmp_path: Path) -> None:
