@@ -8,6 +8,7 @@ from mutants.catalogue import (
     fetch,
     groups,
     list_offsets,
+    membership,
     permissions,
     produce,
     quotas,
@@ -29,6 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *settings.MUTANTS,
     *quotas.MUTANTS,
     *permissions.MUTANTS,
+    *membership.MUTANTS,
 )
 
 _BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
