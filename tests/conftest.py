@@ -8,6 +8,14 @@ import pytest
 
 from pybroker.testing import Broker
 from pybroker.testing.broker import Setting
+from tests.cli.command import end_forked_commands
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_commands_end() -> Iterator[None]:
+    """The process that client commands are forked from ends with the tests."""
+    yield
+    end_forked_commands()
 
 
 @pytest.fixture(scope="module")

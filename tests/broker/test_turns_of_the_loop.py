@@ -104,6 +104,7 @@ def test_a_long_array_is_served_in_short_turns(timed: TimedBroker, arrays: list[
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("arrays", by_api(OLDER))
 def test_in_every_older_version(timed: TimedBroker, arrays: list[LongArray]) -> None:
     """With fewer elements: the versions of a request share its handler, whose turns the newest one is judged by."""
@@ -111,6 +112,7 @@ def test_in_every_older_version(timed: TimedBroker, arrays: list[LongArray]) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("arrays", by_api(NEWEST))
 def test_a_very_long_array_of_any_kind(timed: TimedBroker, arrays: list[LongArray]) -> None:
     judge(timed, arrays, 100_000, KINDS)

@@ -7,11 +7,27 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.cli.forked_commands import ForkedCommands
+
 COMMAND = str(Path(sys.executable).parent / "pybroker")
 TIMEOUT_S = 60
+
+
+@cache
+def forked_commands() -> ForkedCommands:
+    """This process's, from its first command on."""
+    return ForkedCommands()
+
+
+def end_forked_commands() -> None:
+    """End the process that forks, if there is one."""
+    if forked_commands.cache_info().currsize:
+        forked_commands().close()
+        forked_commands.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -21,20 +37,17 @@ class CommandLine:
     bootstrap: str
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """A running command with its three streams on pipes."""
+        """A running command with its three streams on pipes, started from nothing."""
         pipe = subprocess.PIPE
-        environment = {**os.environ, "PYBROKER_BOOTSTRAP": self.bootstrap}
-        return subprocess.Popen([COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        return subprocess.Popen([COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment())
+
+    def environment(self) -> dict[str, str]:
+        """What a command has in its environment."""
+        return {**os.environ, "PYBROKER_BOOTSTRAP": self.bootstrap}
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """The command, run to its end whatever its exit code."""
-        with self.start(*arguments) as process:
-            try:
-                stdout, stderr = process.communicate(stdin, TIMEOUT_S)
-            except BaseException:
-                process.kill()
-                raise
-        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+        return forked_commands().run(arguments, self.environment(), stdin, TIMEOUT_S)
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Stdout of a command that must succeed."""

@@ -11,6 +11,7 @@ from tests.source_tree import ROOT
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_two_tenants_cannot_see_stop_or_starve_each_other() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "tenants.py"), "--seconds", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)

@@ -26,7 +26,7 @@ HONEST_REQUESTS = 20
 # Copies on their way, outgrown buffers, and what the allocator keeps in fragments.
 MARGIN_BYTES = 96 * MB
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pybroker import limits
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.certificates import Authority
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(230)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(230)]
 
 STRANGERS = 10_000
 # What one may cost: OpenSSL keeps a session and two buffers, and Python what is around them.

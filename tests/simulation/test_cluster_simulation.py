@@ -75,6 +75,7 @@ def test_the_trace_of_a_cluster_tells_of_brokers_faults_and_the_store() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(1_800)
 def test_many_seeds_of_a_cluster_violate_no_invariant() -> None:
     # A process of its own: the pool of several leaves a tracker of resources behind in the one that made it.

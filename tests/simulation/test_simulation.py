@@ -67,6 +67,7 @@ def test_the_trace_tells_of_requests_faults_and_lives() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_many_seeds_violate_no_invariant() -> None:
     # A process of its own: the pool of several leaves a tracker of resources behind in the one that made it.

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from pybroker.storage.files import os_file
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
+
+
+@pytest.fixture(autouse=True)
+def pages_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No read waits for the disk but where a test says so: a machine short of memory drops pages at any time."""
+    monkeypatch.setattr(os_file, "is_resident", lambda address, start, end: True)
 
 
 @pytest.fixture

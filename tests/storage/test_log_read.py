@@ -11,6 +11,7 @@ import pytest
 from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.files import segment_file as segment_module
+from pybroker.storage.files.os_file import is_resident  # the kernel's word, whatever the fixtures say
 from pybroker.storage.log import log_reader
 from pybroker.storage.log.cold_read import ColdRead
 from pybroker.storage.results import (
@@ -237,16 +238,16 @@ def test_kernel_tells_what_is_in_the_page_cache(tmp_path: Path) -> None:
         mapped = os_file.map_for_reading(fd, 1 << 20, 1 << 30)
         assert (tmp_path / "file").stat().st_size == 1 << 20
         address = os_file.map_address(mapped)
-        assert os_file.is_resident(address, 0, 1 << 20)
-        assert os_file.is_resident(address, 4095, 4097)
+        assert is_resident(address, 0, 1 << 20)
+        assert is_resident(address, 4095, 4097)
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        gone = not os_file.is_resident(address, 0, 1 << 20)
+        gone = not is_resident(address, 0, 1 << 20)
         if gone:  # Some file systems, tmpfs among them, keep everything.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             os.pread(fd, 10, 500_000)
-            assert os_file.is_resident(address, 500_000, 500_010)
-            assert not os_file.is_resident(address, 0, 1 << 20)
+            assert is_resident(address, 500_000, 500_010)
+            assert not is_resident(address, 0, 1 << 20)
         mapped.close()
     finally:
         os.close(fd)
@@ -259,14 +260,14 @@ def test_range_of_many_pages_is_resident_only_if_each_of_them_is(tmp_path: Path)
         os_file.write_fully(fd, os.urandom(size), 0)
         mapped = os_file.map_for_reading(fd, size, 1 << 30)
         address = os_file.map_address(mapped)
-        assert os_file.is_resident(address, 3, size - 3)
+        assert is_resident(address, 3, size - 3)
         os.fsync(fd)
         for missing in (size - mmap.PAGESIZE, (2 << 20) + mmap.PAGESIZE):
             os.posix_fadvise(fd, missing, mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
-            if not os_file.is_resident(address, missing, missing + 1):  # tmpfs keeps everything
-                assert not os_file.is_resident(address, 0, size)
-                assert os_file.is_resident(address, 0, missing)
-                assert os_file.is_resident(address, missing - mmap.PAGESIZE - 1, missing - mmap.PAGESIZE + 1)
+            if not is_resident(address, missing, missing + 1):  # tmpfs keeps everything
+                assert not is_resident(address, 0, size)
+                assert is_resident(address, 0, missing)
+                assert is_resident(address, missing - mmap.PAGESIZE - 1, missing - mmap.PAGESIZE + 1)
         mapped.close()
     finally:
         os.close(fd)

@@ -17,6 +17,7 @@ NEW_LEADER_MS = 400
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_killed_leader_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     with pybrokers(tmp_path, "sqlite") as brokers, at_work(tmp_path, brokers, "kafka-python", seed=1) as run:
         steady = watched(brokers, lambda: stall_in_turn(brokers, 3, lambda _: None))

@@ -207,6 +207,7 @@ def test_a_broker_that_is_forgotten_comes_back_as_a_new_one(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_history_of_a_cluster_with_kills_has_no_anomaly(tmp_path: Path) -> None:
     plan = ClusterPlan(3, SQLITE, 1, ["kill"], every_s=5, mistake=None)
     with started(plan, Loopback(), tmp_path, print) as (brokers, nemesis):

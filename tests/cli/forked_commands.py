@@ -1,0 +1,141 @@
+"""Client commands, forked where all of it is imported: a tenth of a second each in place of a whole one.
+
+`ForkedCommands` is the asker's side; ``python -m tests.cli.forked_commands FD`` is the process that forks.  A command
+has a process, streams, an environment, a working directory and an exit code of its own, and ends as an interpreter
+does.  What the start itself is about (streams that are closed, imports, ``python -m``) starts the console script.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import Final
+
+from tests.source_tree import ROOT
+
+ORDER_MAX: Final = 1 << 20
+STREAMS: Final = 3  # standard input, output and error
+
+
+class ForkedCommands:
+    """The process that forks, and the socket to it; one command at a time."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+
+    def close(self) -> None:
+        """End the process, which ends with its socket."""
+        self._socket.close()
+        self._process.wait()
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes, timeout_s: float
+    ) -> subprocess.CompletedProcess[bytes]:
+        """``pybroker`` with these arguments, run to its end.  Raises ``TimeoutError``; the command is killed then."""
+        with TemporaryFile() as stdout, TemporaryFile() as stderr:
+            writer = self._start(arguments, environment, stdin, stdout.fileno(), stderr.fileno())
+            pid = int(self._socket.recv(ORDER_MAX))
+            self._socket.settimeout(timeout_s)
+            try:
+                exit_code = int(self._socket.recv(ORDER_MAX))
+            except BaseException:
+                os.kill(pid, signal.SIGKILL)
+                self._socket.settimeout(None)
+                self._socket.recv(ORDER_MAX)
+                raise
+            finally:
+                self._socket.settimeout(None)
+                writer.join()
+            written = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (stdout, stderr)]
+        return subprocess.CompletedProcess(arguments, exit_code, *written)
+
+    def _start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes, stdout: int, stderr: int
+    ) -> Thread:
+        """Have the command forked; the thread that writes its standard input."""
+        order = json.dumps({"arguments": list(arguments), "environment": dict(environment), "cwd": os.getcwd()})
+        read, write = os.pipe()
+        try:
+            socket.send_fds(self._socket, [order.encode()], [read, stdout, stderr])
+        finally:
+            os.close(read)
+        writer = Thread(target=_write, args=(write, stdin))
+        writer.start()
+        return writer
+
+
+def _write(fd: int, data: bytes) -> None:
+    try:
+        with open(fd, "wb") as pipe:
+            pipe.write(data)
+    except BrokenPipeError:
+        pass  # The command ended without reading it all.
+
+
+def import_all() -> None:
+    """Import what commands import, some of it when they run only."""
+    import kafka
+    import kafka.admin
+
+    from pybroker.cli.app import run_client
+
+    assert kafka.KafkaConsumer
+    assert kafka.KafkaProducer
+    with redirect_stdout(io.StringIO()):
+        run_client(["topics", "--help"])
+
+
+def serve(asker: socket.socket) -> None:
+    """Fork for each order, and tell the command's pid and then its exit code; returns in the command itself."""
+    while True:
+        order, streams, _, _ = socket.recv_fds(asker, ORDER_MAX, STREAMS)
+        if not order:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            become(json.loads(order), streams)
+            asker.close()
+            return
+        for fd in streams:
+            os.close(fd)
+        asker.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        asker.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def become(order: dict[str, object], streams: Sequence[int]) -> None:
+    """Take the streams, the environment and the arguments of the command that was ordered."""
+    for standard, fd in enumerate(streams):
+        os.dup2(fd, standard)
+        os.close(fd)
+    environment, arguments = order["environment"], order["arguments"]
+    assert isinstance(environment, dict)
+    assert isinstance(arguments, list)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(str(order["cwd"]))
+    sys.argv = ["pybroker", *arguments]
+
+
+if __name__ == "__main__":
+    import_all()
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    from pybroker.cli.main import main
+
+    main()
