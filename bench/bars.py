@@ -350,6 +350,7 @@ def _spark() -> list[Bar]:
         ),
         Bar("Spark from topic to topic, × of the connector", window, f"window, {against}", Kind.AT_LEAST, 0.9),
         Bar("a stopped job of Spark processes again", restart, "restart, pybroker", Kind.AT_MOST, 3),
+        Bar("the tour of a year, from start to end", "spark_tour", "tour", Kind.AT_MOST, 240),
     ]
 
 

@@ -66,7 +66,7 @@ SECTIONS = (
         (
             'Spark on one pybroker, with `format("pybroker")` and with its own Kafka connector in turn. Each query is',
             "timed in a Spark that has run the same query on a little before. Ratios are of rows per second, round by",
-            "round. Written by the command below.",
+            "round. The tour runs once, as `scripts/demo --tour`. Written by the command below.",
         ),
         None,
     ),

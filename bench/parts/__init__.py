@@ -32,9 +32,10 @@ PARTS = {
     "spark_read": '5 million records read by format("pybroker") and by Spark\'s connector, in batch and streaming',
     "spark_window": "5 million JSON events through a keyed window to a topic, exactly once, and by Spark's connector",
     "spark_restart": "a stopped job is started again: from when Spark is up to its first output",
+    "spark_tour": "the tour of a year, from its command's start to its end",
     "growth": "memory over five minutes of mixed load",
 }
-FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "growth")
+FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "spark_tour", "growth")
 # Those of clusters, of security and quotas, and of Spark's sources and sinks: their figures have sections of their own.
 CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
 SECURITY_PARTS = frozenset({"tls", "authorizer", "quotas"})
