@@ -43,7 +43,7 @@ _NOT_AVAILABLE = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-class Replicas(Protocol):
+class FetchSource(Protocol):
     """What a fetch asks of the partitions that are here: ``ReplicaManager``."""
 
     @property
@@ -83,7 +83,7 @@ class FetchOperation:
 
     def __init__(
         self,
-        replicas: Replicas,
+        replicas: FetchSource,
         partitions: list[FetchPartition],
         *,
         min_bytes: int,

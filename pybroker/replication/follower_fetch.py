@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.replication.fetch import FetchOperation, Replicas
+from pybroker.replication.fetch import FetchOperation, FetchSource
 from pybroker.replication.followers import UNKNOWN_OFFSET
 from pybroker_protocol.errors import ErrorCode
 
@@ -42,7 +42,7 @@ class FollowerFetchOperation(FetchOperation):
 
     def __init__(
         self,
-        replicas: Replicas,
+        replicas: FetchSource,
         watch: FollowerWatch,
         *,
         broker_epoch: int,
@@ -65,6 +65,7 @@ class FollowerFetchOperation(FetchOperation):
 
     def try_complete(self, _: object) -> None:
         """The end of a partition's log has moved, or a partition changed its role: complete if that is enough."""
+        # Without a quota whatever wakes the fetch is to be told, a byte or a lost role: nothing has to be counted.
         if not self._finished and (
             (self._min_bytes <= 1 and self._quota is None) or self._has_lost_one() or self._is_enough()
         ):

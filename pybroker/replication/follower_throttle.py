@@ -13,23 +13,13 @@ Kafka counterpart: RemoteLeaderEndPoint.shouldFollowerThrottle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pybroker.config.broker import BrokerConfig
-    from pybroker.env import Cancellable, Env
+    from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
+    from pybroker.replication.ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
-
-
-class Follower(Protocol):
-    """The broker that follows."""
-
-    @property
-    def env(self) -> Env: ...
-
-    @property
-    def config(self) -> BrokerConfig: ...
 
 
 class FollowerThrottle:
@@ -37,12 +27,12 @@ class FollowerThrottle:
 
     def __init__(
         self,
-        follower: Follower,
+        broker: ReplicatingBroker,
         quota: ReplicationQuota,
         hold: Callable[[FollowedPartition], None],
         resume: Callable[[FollowedPartition], None],
     ) -> None:
-        self._follower = follower
+        self._broker = broker
         self._quota = quota
         self._hold = hold
         self._resume = resume
@@ -87,8 +77,8 @@ class FollowerThrottle:
 
     def _look_later(self) -> None:
         if self._held and self._timer is None:
-            pause_ms = min(self._quota.wait_ms(), self._follower.config.get_int("replica.fetch.backoff.ms"))
-            self._timer = self._follower.env.timers.call_later(max(pause_ms, 1), self._look_again)
+            pause_ms = min(self._quota.wait_ms(), self._broker.config.get_int("replica.fetch.backoff.ms"))
+            self._timer = self._broker.env.timers.call_later(max(pause_ms, 1), self._look_again)
 
     def _look_again(self) -> None:
         self._timer = None

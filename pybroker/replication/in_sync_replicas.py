@@ -24,9 +24,10 @@ from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import PartitionImage
+    from pybroker.cluster.operations import InSyncState
     from pybroker.env import Cancellable, Env
     from pybroker.folded_log import FoldedLog
-    from pybroker.replication.ports import AlteredPartition, IsrChanger
+    from pybroker.replication.ports import IsrChanger
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ class InSyncReplicas:
             lambda error_code, altered: self._on_answer(change, error_code, altered),
         )
 
-    def _on_answer(self, change: _Change, error_code: int, altered: AlteredPartition | None) -> None:
+    def _on_answer(self, change: _Change, error_code: int, altered: InSyncState | None) -> None:
         if self._change is not change:
             return  # the image has settled it, or another leader epoch has begun
         if not error_code:

@@ -17,15 +17,14 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits
-from pybroker.cluster.operations import InSyncChange
-from pybroker.replication.ports import AlteredPartition
+from pybroker.cluster.operations import InSyncChange, InSyncState
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.operations import InSyncResult, InSyncResults
     from pybroker.env import Cancellable, Timers
 
-Done = Callable[[int, AlteredPartition | None], None]
+Done = Callable[[int, InSyncState | None], None]
 
 
 class Channel(Protocol):
@@ -86,6 +85,6 @@ class IsrChanges:
                 elif result.error_code or result.state is None:
                     done(result.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, None)
                 else:
-                    done(0, AlteredPartition(*result.state[:4]))
+                    done(0, result.state)
 
         self._channel.alter_partitions([change for change, _ in asked], answered)

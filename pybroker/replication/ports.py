@@ -11,12 +11,13 @@ Counterpart in Kafka: ``AddPartitionsToTxnManager``, ``AlterPartitionManager``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker.storage.results import PartitionErrors, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage
+    from pybroker.cluster.operations import InSyncState
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.folded_log import FoldedLog
@@ -60,15 +61,6 @@ class TransactionPartitions(Protocol):
         ...
 
 
-class AlteredPartition(NamedTuple):
-    """A partition as the controller has it after AlterPartition."""
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    partition_epoch: int
-
-
 class IsrChanger(Protocol):
     """The controller, wherever it is, as far as leaders ask it (AlterPartition)."""
 
@@ -79,14 +71,14 @@ class IsrChanger(Protocol):
         leader_epoch: int,
         partition_epoch: int,
         new_isr: tuple[tuple[int, int], ...],
-        done: Callable[[int, AlteredPartition | None], None],
+        done: Callable[[int, InSyncState | None], None],
     ) -> None:
         """Make ``new_isr`` (broker ids with their epochs, -1 where one is not known) the partition's ISR.
 
         The controller does so if both epochs are those that it has, and every replica may be in an ISR.  ``done`` runs
         exactly once, later on the loop: with 0 and the state that the partition has then, or with one of Kafka's error
         codes and None.  Any code but those that speak of the partition's state is taken for one that may pass, and is
-        tried again: so is NETWORK_EXCEPTION, where nobody knows whether it was done.
+        tried again: so is REQUEST_TIMED_OUT, where nobody knows whether it was done.
         """
         ...
 

@@ -402,6 +402,11 @@ class ReplicaManager:
         """Make a partition that is led here; False if its log cannot be had now."""
         return self.partition(topic.topic_id, index) is not None
 
+    def is_lost(self, topic: TopicImage, index: int) -> bool:
+        """Whether the log dir that the image names for the replica here does not work, which lasts until a restart."""
+        directory = topic.partitions[index].directory(self.broker_id)
+        return directory not in UNCHOSEN_DIRECTORIES and directory not in self._logs.directory_ids()
+
     def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
         """The log of a replica that another broker leads; None if it cannot be had now."""
         return self._open_replica(topic, index, topic.partitions[index])

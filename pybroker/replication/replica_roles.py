@@ -48,7 +48,11 @@ class Replicas(ReplicatingBroker, Protocol):
         ...
 
     def lead(self, topic: TopicImage, index: int) -> bool:
-        """Make the partition, which is led here; whether its log could be had, or will not be had later either."""
+        """Make the partition, which is led here; whether its log could be had."""
+        ...
+
+    def is_lost(self, topic: TopicImage, index: int) -> bool:
+        """Whether the log dir that the image names for the replica does not work: no later try would find its log."""
         ...
 
     def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
@@ -163,9 +167,12 @@ class ReplicaRoles:
         fetcher.add(followed)
 
     def _settle_later(self, topic: TopicImage, index: int) -> None:
-        """Its log cannot be had now, for want of a descriptor perhaps; a directory that failed stays so."""
+        """Its log cannot be had now, for want of a descriptor perhaps.
+
+        In a log dir that failed it cannot before the image names another one, which has the role be taken anew.
+        """
         key = topic.topic_id, index
-        if key not in self._later:
+        if key not in self._later and not self._replicas.is_lost(topic, index):
             pause_ms = self._replicas.config.get_int("replica.fetch.backoff.ms")
             self._later[key] = self._replicas.env.timers.call_later(pause_ms, self._settle_again, key)
 

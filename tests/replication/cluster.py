@@ -13,13 +13,13 @@ from typing import Any, cast
 
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.operations import InSyncState
 from pybroker.cluster.peers import CONTROL, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC
 from pybroker.handlers import delete_records, fetch, list_offsets
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.replication.partition import ACKS_ALL, Partition
-from pybroker.replication.ports import AlteredPartition
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import AppendResult
@@ -144,7 +144,7 @@ class Broker:
         leader_epoch: int,
         partition_epoch: int,
         new_isr: tuple[tuple[int, int], ...],
-        done: Callable[[int, AlteredPartition | None], None],
+        done: Callable[[int, InSyncState | None], None],
     ) -> None:
         self.cluster.alter_partition(self, index, leader_epoch, partition_epoch, new_isr, done)
 
@@ -304,7 +304,7 @@ class Cluster:
         leader_epoch: int,
         partition_epoch: int,
         new_isr: tuple[tuple[int, int], ...],
-        done: Callable[[int, AlteredPartition | None], None],
+        done: Callable[[int, InSyncState | None], None],
     ) -> None:
         def decide() -> None:
             if not self.controller_answers:
@@ -322,7 +322,7 @@ class Cluster:
                 self.set(index, isr=tuple(each for each, _ in new_isr))
                 self.altered.append(self.state(index).isr)
                 state = self.state(index)
-                done(0, AlteredPartition(state.leader, state.leader_epoch, state.isr, state.partition_epoch))
+                done(0, InSyncState(state.leader, state.leader_epoch, state.isr, state.partition_epoch))
                 if self.controller_tells:
                     self.tell()
 

@@ -8,8 +8,7 @@ from typing import Any
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, alter_reassignments
 from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import InSyncChange, Reassignment
-from pybroker.replication.ports import AlteredPartition
+from pybroker.cluster.operations import InSyncChange, InSyncState, Reassignment
 from tests.replication.cluster import LATENCY_MS, NAME, Broker, Cluster
 from tests.steps import end_of
 from tests.storage.logs import TOPIC_ID
@@ -37,7 +36,7 @@ class MovingCluster(Cluster):
         leader_epoch: int,
         partition_epoch: int,
         new_isr: tuple[tuple[int, int], ...],
-        done: Callable[[int, AlteredPartition | None], None],
+        done: Callable[[int, InSyncState | None], None],
     ) -> None:
         change = InSyncChange(TOPIC_ID, index, leader_epoch, partition_epoch, new_isr)
 
@@ -50,7 +49,7 @@ class MovingCluster(Cluster):
                 result.error_code,
                 None
                 if state is None
-                else AlteredPartition(state.leader, state.leader_epoch, state.isr, state.partition_epoch),
+                else InSyncState(state.leader, state.leader_epoch, state.isr, state.partition_epoch),
             )
             self.tell()
 

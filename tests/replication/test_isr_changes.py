@@ -9,7 +9,6 @@ import pytest
 from pybroker import cluster_limits
 from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, InSyncState
 from pybroker.replication.isr_changes import IsrChanges
-from pybroker.replication.ports import AlteredPartition
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID
@@ -43,8 +42,8 @@ def changes(world: FakeWorld, channel: Channel) -> IsrChanges:
     return IsrChanges(world.env.timers, channel)
 
 
-def ask(changes: IsrChanges, index: int) -> list[tuple[int, AlteredPartition | None]]:
-    answers: list[tuple[int, AlteredPartition | None]] = []
+def ask(changes: IsrChanges, index: int) -> list[tuple[int, InSyncState | None]]:
+    answers: list[tuple[int, InSyncState | None]] = []
     changes.alter_partition(TOPIC_ID, index, 5, 7, ISR, lambda *answer: answers.append(answer))
     return answers
 
@@ -60,8 +59,7 @@ def test_what_is_asked_in_one_turn_goes_together_and_what_comes_then_waits(
     assert list(asked) == [InSyncChange(TOPIC_ID, index, 5, 7, ISR) for index in range(3)]
     error = InSyncResult(TOPIC_ID, 1, ErrorCode.INELIGIBLE_REPLICA)
     done(InSyncResults([InSyncResult(TOPIC_ID, 0, 0, STATE), error, InSyncResult(TOPIC_ID, 2, 0, STATE)]))
-    altered = AlteredPartition(1, 5, (1, 2), 8)
-    assert answers == [[(0, altered)], [(ErrorCode.INELIGIBLE_REPLICA, None)], [(0, altered)]]
+    assert answers == [[(0, STATE)], [(ErrorCode.INELIGIBLE_REPLICA, None)], [(0, STATE)]]
     world.advance(0)
     assert len(channel.asked) == 2
     assert later == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,11 @@ from pybroker import cluster_limits
 from pybroker.cluster.image import NO_LEADER
 from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
+from pybroker.storage.log.partition_log import PartitionLog
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest
-from tests.replication.cluster import NAME, Cluster
+from tests.replication.cluster import LAG_MS, NAME, Cluster
 from tests.storage.batches import batch, end_marker
 
 MakeCluster = Callable[..., Cluster]
@@ -304,6 +306,30 @@ def test_a_partition_without_a_leader_is_kept_and_followed_when_it_has_one(clust
     cluster.brokers[2].produce(acks=1)
     cluster.settle()
     assert {broker.offsets() for broker in cluster.brokers.values()} == {(0, 2, 2)}
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_replica_is_not_tried_again_in_a_log_dir_that_failed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, leads: bool
+) -> None:
+    broker = cluster.brokers[1]
+    manager = broker.storage.manager
+    cluster.set(directories=tuple(each.storage.manager.directory_ids()[0] for each in cluster.brokers.values()))
+    cluster.tell()
+    cluster.isolate(1)
+    manager._states[0].directory.fail(OSError("no such device"), "a write")
+    tried: list[int] = []
+    opened = manager.open
+
+    def open_log(topic: str, topic_id: bytes, partition: int, *arguments: Any) -> PartitionLog | None:
+        tried.append(partition)
+        return opened(topic, topic_id, partition, *arguments)
+
+    monkeypatch.setattr(manager, "open", open_log)
+    cluster.elect(1 if leads else 2)
+    cluster.tell()
+    cluster.pass_ms(LAG_MS // 2)
+    assert tried == [0]
 
 
 def test_where_acknowledgements_wait_for_syncs_a_follower_tells_of_nothing_that_it_has_not_synced(
