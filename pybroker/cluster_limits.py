@@ -76,13 +76,13 @@ DEPARTED_NAMED_MS = 2_000
 # has so many times the time-out.
 LIVENESS_PATIENCE = 3
 
-# How long that may take; it is asked of by connecting.
+# How long a broker may take to answer whether it takes connections, which is asked by connecting (a knock).
 LIVENESS_KNOCK_MS = 500
 
-# Until it is asked again, where a datagram came while it refused.
+# Until a broker is asked so again, where a datagram of it came while it refused.
 LIVENESS_KNOCK_AGAIN_MS = 20
 
-# Datagrams that wait to be sent; those of one interval in the largest cluster.
+# Datagrams that wait to be sent: those of three intervals in the largest cluster (``liveness.BROKERS_MAX``).
 DATAGRAMS_WAITING_MAX = 1_000
 
 # How long the address of a broker's host name is taken for known, and until one that was not found is looked for again.

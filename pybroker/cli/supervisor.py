@@ -212,23 +212,8 @@ class Supervisor:
         stopped = {member.pid: member for member in self.members if member.pid is not None and is_stopped(member.pid)}
         if self._database is None or not stopped:
             return None
-        from pybroker.cluster.shared_sqlite_worker import read_writer
+        from pybroker.cluster.shared_sqlite_worker import is_locked, read_writer
 
         writer = read_writer(self._database)
         member = None if writer is None else stopped.get(writer.pid)
-        return member if member is not None and _is_locked(self._database) else None
-
-
-def _is_locked(database: str) -> bool:
-    """Whether anybody is in the middle of a write."""
-    import sqlite3
-
-    connection = sqlite3.connect(database, timeout=0, isolation_level=None)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-    finally:
-        connection.close()
-    return False
+        return member if member is not None and is_locked(self._database) else None

@@ -72,7 +72,7 @@ class AutoTopicCreation:
                     self._env.timers.call_soon(self._begin_some)
 
     def ensure(self, name: str, done: TopicDone) -> None:
-        """Create one of Kafka's own topics unless it exists; ``done(error_code)`` runs when it has a leader."""
+        """Create one of Kafka's own topics unless it exists; ``done(error_code)`` runs when the image has it."""
         assert name in INTERNAL_TOPICS, f"{name} is not internal"
         if name in self._in_flight:
             self._in_flight[name].append(done)

@@ -99,7 +99,7 @@ def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache,
         try:
             from pybroker.cluster.zookeeper_store import ZooKeeperStore
         except ModuleNotFoundError as error:
-            raise StoreError(f"{url} needs the extra: pip install 'pybroker[zookeeper]' ({error})") from error
+            raise StoreError(f"{url} needs the extra: pip install '/path/to/checkout[zookeeper]' ({error})") from error
         return ZooKeeperStore(url, env, timeout_ms=timeout_ms, digest=config["pybroker.metadata.zookeeper.digest"])
     raise StoreError(f"pybroker.metadata: {url} is of no kind of store that brokers share")
 

@@ -51,7 +51,7 @@ class SharedSqliteStore:
         env: Env,
         *,
         fsync: bool = True,
-        timeout_ms: int = 6_000,
+        timeout_ms: int,
         broker_id: int = -1,
         broker_epoch: Callable[[], int] = lambda: -1,
     ) -> None:

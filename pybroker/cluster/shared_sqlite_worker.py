@@ -1,7 +1,7 @@
 """The thread of a ``SharedSqliteStore``: everything that touches the file, and nothing that touches the broker.
 
 Owns: the connection, waiting for the other processes' writes, this process's session, looking for news.  What it finds
-out is handed to the loop, in order, by ``tell``.
+out is handed to the loop, in order, by ``news``.
 
 A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
 writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a
@@ -23,7 +23,7 @@ import queue
 import sqlite3
 import struct
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
@@ -64,22 +64,16 @@ def read_writer(path: str) -> Writer | None:
         return None
 
 
-def stuck_writer(path: str, patience_s: float) -> Writer | None:
-    """Who has kept the lock of the store at ``path`` for as long as that, for whoever may kill it; blocks so long.
-
-    None where the lock is free, or goes from one to the other.
-    """
-    before = read_writer(path)
-    connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=patience_s)
+def is_locked(path: str) -> bool:
+    """Whether anybody is in the middle of a write to the store at ``path``."""
+    uri = f"file:{quote(path)}?mode=rw"
     try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY and read_writer(path) == before:
-            return before
-    finally:
-        connection.close()
-    return None
+        return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    return False
 
 
 class ToldNews(Protocol):

@@ -7,7 +7,7 @@ tells of every change, one on ``/ephemerals`` of every session that ends.  What 
 memory here; now and then whoever commits writes it down as a snapshot, and removes the changes that are long past.
 
 So a transaction may be of any size, a broker that was away reads what it missed and no more, and a commit whose answer
-got lost is found by its id.  What ZooKeeper holds is read with `pybroker`, not by hand.
+got lost is found by its id.  What ZooKeeper holds is not for reading by hand.
 
 Not owned: whose turn it is and waiting for a connection (``zookeeper_strand``), what znodes hold (``zookeeper_codec``),
 what they came to (``zookeeper_contents``), the client (``zookeeper_client``).
@@ -61,7 +61,7 @@ class _Commit:
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
         self.ident = uuid.uuid4().bytes
-        self.revision: int | None = None  # behind which it has been tried
+        self.revision: int | None = None  # behind which a request went out, whose answer may be lost
 
 
 class ZooKeeperStore:
@@ -71,7 +71,7 @@ class ZooKeeperStore:
     Sessions last for about ``timeout_ms``, as far as the servers agree.
     """
 
-    def __init__(self, url: str, env: Env, *, timeout_ms: int = 6_000, digest: str | None = None) -> None:
+    def __init__(self, url: str, env: Env, *, timeout_ms: int, digest: str | None = None) -> None:
         self.on_session_lost: Callable[[], None] = ignore_session_loss
         self._url = url
         self._env = env
@@ -365,9 +365,9 @@ class ZooKeeperStore:
 
     def _commit(self, commit: _Commit) -> Steps:
         """Try until it has committed, or conflicts with what is; begun again where the connection broke."""
-        is_fresh = False
+        is_fresh = False  # what is known here may be behind: a conflict counts once everything was read
         while True:
-            if is_fresh or commit.revision is not None:
+            if is_fresh or commit.revision is not None:  # the latter: it may be there already, by its id
                 yield from self._refresh()
                 if (revision := self._contents.revision_of(commit.ident)) is not None:
                     return CommitResult(revision)

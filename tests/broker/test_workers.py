@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -20,9 +21,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import wait_until
 
+from pybroker.cli.processes import is_stopped
 from pybroker.cli.supervisor import Member, Supervisor
 from pybroker.cli.workers import METADATA_FILE, shifted
-from pybroker.cluster.shared_sqlite_worker import Writer, read_writer, stuck_writer
+from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -34,7 +36,6 @@ from tests.broker.wire_client import WireClient
 TIMEOUT_S = 60
 TOPIC_RESOURCE = 2
 ALTERATIONS_MAX = 3_000
-PATIENCE_S = 0.05  # far longer than a write
 
 
 @contextmanager
@@ -185,7 +186,8 @@ def stopped_while_it_writes(address: tuple[str, int], database: str) -> Writer:
             writer = read_writer(database)
             assert writer is not None
             os.kill(writer.pid, signal.SIGSTOP)
-            if stuck_writer(database, PATIENCE_S) == writer:
+            wait_until(partial(is_stopped, writer.pid), "it has stopped")
+            if is_locked(database) and read_writer(database) == writer:
                 return writer
             os.kill(writer.pid, signal.SIGCONT)
             assert client.receive().responses[0].error_code == 0
