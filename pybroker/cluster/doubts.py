@@ -13,14 +13,18 @@ Counterpart in Kafka: none; a client there asks again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster_limits import DOUBT_HOLD_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.env import Cancellable, Env
+
+log = logging.getLogger(__name__)
 
 
 class Doubts:
@@ -72,5 +76,5 @@ class Doubts:
         if self._timers:
             return  # the next doubt came before those who wait had their turn
         waiting, self._waiting = self._waiting, {}
-        for done in waiting.values():
-            done()
+        for failure in run_each(waiting.values()):
+            log.error("who waited for certainty about a broker could not be told", exc_info=failure)

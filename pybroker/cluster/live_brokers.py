@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pybroker.cluster import store_codec
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_store import ABSENT, CommitResult, MetadataStore, Snapshot, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
 
@@ -49,8 +50,8 @@ class LiveBrokers:
     def _on_ephemerals(self, entries: Mapping[str, bytes]) -> None:
         self.brokers = store_codec.decode_live(entries)
         self.known = True
-        for listener in list(self.listeners):
-            listener()
+        for failure in run_each(self.listeners):
+            log.error("who follows which brokers are alive could not be told", exc_info=failure)
 
     def enter(self, done: Callable[[str | None], None]) -> None:
         """Put this broker's key; ``done(why)`` says why that was not possible, ``done(None)`` that it is there."""

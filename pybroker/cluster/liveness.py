@@ -29,6 +29,7 @@ Counterpart in Kafka: the heartbeats of ``BrokerHeartbeatManager``, which take n
 from __future__ import annotations
 
 import hmac
+import logging
 import struct
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -36,6 +37,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster_limits import (
     LIVENESS_DOUBT_MS,
     LIVENESS_INTERVAL_MS,
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from pybroker.cluster.doubts import Doubts
     from pybroker.cluster.image import ClusterImage
     from pybroker.env import Cancellable, Env
+
+log = logging.getLogger(__name__)
 
 MAGIC: Final = b"pybk"
 VERSION: Final = 3
@@ -138,7 +142,20 @@ def _tag(body: bytes, secret: bytes) -> bytes:
 
 
 class _Heard:
-    """What is known of one broker under one epoch of it."""
+    """What is known of one broker under one epoch of it.
+
+    What it said is in its last datagram; what connecting to it (a knock) showed is in these:
+
+    ===============  ===========================  =============================================================
+    flag             holds                        means
+    ===============  ===========================  =============================================================
+    ``was_there``    for ever                     a knock was taken once: from now on a refusal counts
+    ``is_there``     until it is heard            a knock was taken, and not a word came: it has more time
+    ``refuses``      until it is heard            a knock was refused, and not a word came meanwhile: it is dead
+    ``is_doubted``   until it is heard            ``Doubts`` was told, once for each silence
+    ``is_knocking``  until the knock is answered  no other knock is needed
+    ===============  ===========================  =============================================================
+    """
 
     __slots__ = (
         "at_ms",
@@ -166,7 +183,6 @@ class _Heard:
         self.metadata_epoch = report.metadata_epoch
         self.silent = report.silent
         self.at_ms = at_ms
-        # Since it was heard last: that it refused a connection, took one, and was in doubt at all.
         self.refuses = self.is_there = self.is_doubted = False
 
     def is_silent(self, now_ms: int, timeout_ms: int) -> bool:
@@ -177,8 +193,9 @@ class _Heard:
 class Liveness:
     """See the module's docstring.  ``image()`` is the newest image; ``listener`` is the inter-broker listener's name.
 
-    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent;
-    ``on_behind()`` when somebody's metadata is newer than this broker's.
+    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every
+    ``LIVENESS_INTERVAL_MS`` while anybody is silent; ``on_behind()`` when somebody's metadata is newer than this
+    broker's.
     """
 
     def __init__(
@@ -232,15 +249,15 @@ class Liveness:
         registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
         if broker_id not in self._silent or registered is None or known is None or known.epoch != registered.epoch:
             return False
-        voters = [each.broker_id for each in self._image().brokers.values() if not each.fenced]
+        unfenced = [each.broker_id for each in self._image().brokers.values() if not each.fenced]
         witnesses = 1 + sum(
             1
-            for voter in voters
-            if voter not in (self._broker_id, broker_id, *self._silent)
-            and (heard := self._heard.get(voter)) is not None
+            for other in unfenced
+            if other not in (self._broker_id, broker_id, *self._silent)
+            and (heard := self._heard.get(other)) is not None
             and broker_id in heard.silent
         )
-        return len(voters) <= 2 or 2 * witnesses > len(voters)
+        return len(unfenced) <= 2 or 2 * witnesses > len(unfenced)
 
     def reason(self, broker_id: int) -> str:
         """Why a silent broker is, for the log."""
@@ -273,8 +290,8 @@ class Liveness:
         if silent != self._silent:
             self._silent = silent
             self._speak()
-        for listener in list(self.listeners):
-            listener()
+        for failure in run_each(self.listeners):
+            log.error("who follows which brokers are silent could not be told", exc_info=failure)
 
     # --- hearing -----------------------------------------------------------------------------------------------------
 
@@ -334,7 +351,7 @@ class Liveness:
             self._knocker.knock(host, port, partial(self._on_knocked, broker_id, known, known.number))
 
     def _on_knocked(self, broker_id: int, known: _Heard, number: int, answer: Knock) -> None:
-        """``number``: of the last datagram before."""
+        """``number`` is that of the last datagram before the knock: what was heard since then speaks against it."""
         known.is_knocking = False
         if self._heard.get(broker_id) is not known:
             return

@@ -5,7 +5,8 @@ changes since.  Does not own the store, what keys mean (``store_codec``) or who 
 
 Invariants: images are published with growing epochs, which are revisions of the store, so that two brokers with the
 same epoch have the same image; what a controller of this broker committed itself is published by it and not again;
-nothing is published before ``publish``, since a broker acts on no image that does not know its registration.
+nothing is published before ``publish``, since a broker acts on no image that does not know its registration; a listener
+that fails keeps neither the cache nor another listener from a step.
 
 Counterpart in Kafka: ``MetadataLoader``.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable
 
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, first_delta
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_cache import ImageListener, MetadataCache
 from pybroker.cluster.metadata_store import Changes, MetadataStore, Snapshot, StoreError
 from pybroker.cluster_limits import STORE_RETRY_MS
@@ -76,7 +78,7 @@ class MetadataFollower:
             self._cache.apply(self._image, first_delta(self._image))
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """This broker's controller has committed the image; a listener's failure is raised, and it is applied."""
+        """This broker's controller has committed the image."""
         if image.epoch > self.image.epoch:
             self._env.timers.call_soon(self._moved_to, image.epoch)
             self._advance(image, delta)
@@ -95,29 +97,22 @@ class MetadataFollower:
         builder = ImageBuilder(self.image)
         store_codec.apply_changes(builder, changes)
         if builder.has_changes:
-            self._step(*builder.build(changes.revision))
+            self._advance(*builder.build(changes.revision))
         self._moved_to(changes.revision)
-
-    def _step(self, image: ClusterImage, delta: ImageDelta) -> None:
-        try:
-            self._advance(image, delta)
-        except Exception:
-            # The image has moved: a listener's fault must not keep this broker behind.
-            log.exception("a listener failed on the image of epoch %d", image.epoch)
 
     def _advance(self, image: ClusterImage, delta: ImageDelta) -> None:
         self._image = image
-        for listener in list(self._image_listeners):
-            listener(image, delta)
-        if self._published:
-            self._cache.apply(image, delta)
+        # The image has moved: a listener's fault must not keep the cache, or this broker, behind.
+        listeners = [*self._image_listeners, self._cache.apply] if self._published else self._image_listeners
+        for failure in run_each(listeners, image, delta):
+            log.error("a listener failed on the image of epoch %d", image.epoch, exc_info=failure)
 
     def _moved_to(self, revision: int) -> None:
         self._revision = max(self._revision, revision)
         reached = [then for wanted, then in self._waiting if wanted <= self.revision]
         self._waiting = [(wanted, then) for wanted, then in self._waiting if wanted > self.revision]
-        for call in (*reached, *self.listeners):
-            call()
+        for failure in run_each((*reached, *self.listeners)):
+            log.error("who waited for revision %d could not be told", self._revision, exc_info=failure)
 
     def _on_gap(self) -> None:
         log.warning("the metadata store knows not all changes since revision %d: all is read anew", self.revision)
@@ -140,6 +135,6 @@ class MetadataFollower:
             builder = ImageBuilder(self.image)
             builder.become(store_codec.decode(snapshot.entries))
             if builder.has_changes:
-                self._step(*builder.build(snapshot.revision))
+                self._advance(*builder.build(snapshot.revision))
         self._unfollow = self._store.follow(snapshot.revision, self._on_changes, self._on_gap)
         self._moved_to(snapshot.revision)

@@ -298,6 +298,33 @@ def test_clients_do_not_wait_for_ever_for_what_becomes_of_a_dead_broker() -> Non
     assert ends == [brokers.loop.time_ms]
 
 
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+def test_a_client_that_cannot_be_told_of_certainty_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    loop, told = ManualLoop(), list[int]()
+    doubts = Doubts(fake_env(loop))
+    doubts.begin(1)
+    doubts.wait(fail)
+    doubts.wait(lambda: told.append(1))
+    doubts.end(1)
+    loop.run()
+    assert told == [1]
+    assert "could not be told" in caplog.text
+
+
+def test_who_fails_to_hear_of_silence_keeps_nobody_from_hearing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    brokers, told = Brokers(2), list[bool]()
+    brokers.pass_time(500)
+    liveness = brokers.by_id[1]
+    liveness.listeners += [fail, lambda: told.append(liveness.is_silent(2))]
+    brokers.air.kill(2)
+    brokers.pass_time(500)
+    assert told[-1:] == [True]
+    assert "could not be told" in caplog.text
+
+
 def test_whoever_was_never_heard_is_not_judged_by_its_silence() -> None:
     brokers = Brokers(3)
     brokers.register_anew(3)
