@@ -51,7 +51,7 @@ class CoordinatorPartitions:
         self._broker_id = broker_id
         self._topic = topic
         self._verification = verification
-        self._led: dict[int, int] = {}  # leader epochs of what is led here
+        self._led: dict[int, tuple[bytes, int]] = {}  # topic ids and leader epochs of what is led here
         self._coordinator: Callable[[], Coordinator] | None = None
 
     def follow(self, coordinator: Callable[[], Coordinator]) -> None:
@@ -123,7 +123,10 @@ class CoordinatorPartitions:
     def log_range(self, topic: str, partition: int) -> tuple[int, int] | None:
         """See ``PartitionReader.log_range``."""
         here = self._partition(topic, partition)
-        return None if here is None else (here.log.log_start_offset, here.log.log_end_offset)
+        # What is still on its way into the log, out of an earlier epoch that was led here, is a part of the state.
+        if here is None or here.log.queue.busy:
+            return None
+        return here.log.log_start_offset, here.log.log_end_offset
 
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int, done: Callable[[int, memoryview], None]
@@ -159,12 +162,16 @@ class CoordinatorPartitions:
             self._update(image)
 
     def _update(self, image: ClusterImage) -> None:
-        topic = image.topics_by_name.get(self._topic)
-        states = enumerate(topic.partitions) if topic is not None else ()
-        led = {index: state.leader_epoch for index, state in states if state.leader == self._broker_id}
-        # Between two epochs that were led here others may have led, and written.
-        gained = {index for index, epoch in led.items() if self._led.get(index) != epoch}
-        lost = {index for index, epoch in self._led.items() if led.get(index) != epoch}
+        led: dict[int, tuple[bytes, int]] = {}
+        if (topic := image.topics_by_name.get(self._topic)) is not None:
+            led = {
+                index: (topic.topic_id, state.leader_epoch)
+                for index, state in enumerate(topic.partitions)
+                if state.leader == self._broker_id
+            }
+        # Between two epochs that were led here others may have led, and written; a topic that was made anew is empty.
+        gained = {index for index, term in led.items() if self._led.get(index) != term}
+        lost = {index for index, term in self._led.items() if led.get(index) != term}
         self._led = led
         if self._coordinator is not None and (gained or lost):
             self._coordinator().on_leadership(gained, lost)

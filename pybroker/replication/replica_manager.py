@@ -310,6 +310,8 @@ class ReplicaManager:
         for topic in delta.topics_created:
             self._take_roles(topic, ())
         if self._roles is not None:
+            if delta.brokers_changed:  # a replica that somebody waits for may be fenced
+                self._look_at_waiting()
             for broker_id in delta.brokers_changed:
                 if broker_id not in image.brokers:
                     self._roles.watches.drop(broker_id)
@@ -328,6 +330,11 @@ class ReplicaManager:
                 log = self._logs.get(name, index)  # used by nobody, or by a partition
                 if log is not None:
                     log.update_config(config)
+
+    def _look_at_waiting(self) -> None:
+        for partitions in self._topics.values():
+            for partition in partitions.values():
+                partition.look_at_waiting()
 
     def _drop_topic(self, topic: TopicImage) -> None:
         dropped = self._topics.pop(topic.topic_id, {})
@@ -357,6 +364,10 @@ class ReplicaManager:
 
     # --- several replicas ------------------------------------------------------------------------------------------
 
+    def _is_followed(self, topic: TopicImage, index: int) -> bool:
+        """Whether it is followed here by what the image said before."""
+        return self._roles is not None and self._roles.followed(topic.topic_id, index) is not None
+
     def _take_roles(self, topic: TopicImage, before: Sequence[PartitionImage]) -> None:
         """See to the replicas here whose partitions have others, or that are new here, or not here any more."""
         broker_id, known = self.broker_id, len(before)
@@ -367,7 +378,7 @@ class ReplicaManager:
                 continue
             was_here = former is not None and broker_id in former.replicas
             is_here = broker_id in state.replicas
-            if was_here != is_here or (is_here and len(state.replicas) > 1):
+            if was_here != is_here or (is_here and (len(state.replicas) > 1 or self._is_followed(topic, index))):
                 indexes.append(index)
         if indexes:
             self._replica_roles.take(topic, indexes)

@@ -13,6 +13,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
+from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.record_codec import build_batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
@@ -37,7 +38,8 @@ class Heard:
 class Here:
     """The partitions of a coordinator's topic on broker 1, which leads partition 0 and not partition 1."""
 
-    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+    def __init__(self, world: FakeWorld, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+        self.world = world
         self.replicas = replicas
         self.metadata = metadata
         self.heard = Heard()
@@ -56,10 +58,12 @@ class Here:
         self.metadata.apply(after, ImageDelta(topics_changed=((before, after.topics_by_name[TOPIC]),)))
 
 
-def image(leader_epoch: int = 0) -> ClusterImage:
+def image(leader_epoch: int = 0, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> ClusterImage:
     states = (PartitionImage((1,), (1,), 1, leader_epoch), PartitionImage((2,), (2,), 2))
-    topic = TopicImage(TOPIC, TOPIC_ID, states, True)
-    return ClusterImage(epoch=leader_epoch + 1, topics_by_name={TOPIC: topic}, topics_by_id={TOPIC_ID: topic})
+    topic = TopicImage(TOPIC, topic_id, states, True)
+    return ClusterImage(
+        epoch=epoch or leader_epoch + 1, topics_by_name={TOPIC: topic}, topics_by_id={topic_id: topic}
+    )
 
 
 @pytest.fixture
@@ -67,7 +71,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
     world = FakeWorld()
     storage = Storage(tmp_path / "data", world)
     metadata = MetadataCache(image())
-    yield Here(ReplicaManager(world.env, 1, metadata, storage.manager, BrokerConfig.load()), metadata)
+    yield Here(world, ReplicaManager(world.env, 1, metadata, storage.manager, BrokerConfig.load()), metadata)
     storage.close()
 
 
@@ -106,3 +110,23 @@ def test_partition_that_is_led_here_under_another_epoch_is_loaded_anew(here: Her
     """Somebody else may have led it, and written, between two images."""
     here.raise_leader_epoch()
     assert here.heard.leadership[1:] == [({0}, {0})]
+
+
+def test_partition_of_a_topic_that_was_made_anew_is_loaded_anew(here: Here) -> None:
+    """Both changes may come as one, and the first leader epochs of both topics are the same."""
+    before = here.metadata.image.topics_by_name[TOPIC]
+    after = image(topic_id=bytes(reversed(TOPIC_ID)), epoch=2)
+    delta = ImageDelta(topics_deleted=(before,), topics_created=(after.topics_by_name[TOPIC],))
+    here.metadata.apply(after, delta)
+    assert here.heard.leadership[1:] == [({0}, {0})]
+
+
+def test_partition_with_a_write_on_its_way_has_no_range_before_it_is_there(here: Here) -> None:
+    """A thread writes it, and the leader epoch may grow meanwhile: who loads then would miss it."""
+    large = build_batch([(b"key", bytes(INLINE_WRITE_BYTES_MAX))], timestamp_ms=1)
+    ends: list[int] = []
+    here.partitions.append(TOPIC, 0, large, lambda error_code, last_offset: ends.append(last_offset))
+    here.raise_leader_epoch()
+    assert (ends, here.partitions.log_range(TOPIC, 0)) == ([], None)
+    here.world.run()
+    assert here.partitions.log_range(TOPIC, 0) == (0, 1)

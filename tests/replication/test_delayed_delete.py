@@ -77,6 +77,17 @@ def test_a_replica_whose_broker_is_fenced_is_not_waited_for(filled: Cluster) -> 
     assert told(answer) == (0, 3)
 
 
+def test_a_replica_whose_broker_is_fenced_meanwhile_is_waited_for_no_longer(filled: Cluster) -> None:
+    filled.isolate(3)
+    answer = delete(filled, 3)
+    filled.settle()
+    assert not answer.completed
+    filled.fence(3)
+    filled.tell()
+    filled.settle()
+    assert told(answer) == (0, 3)
+
+
 def test_a_leader_that_is_deposed_answers_at_once(filled: Cluster) -> None:
     answer = delete(filled, 3)
     filled.elect(2)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pybroker_protocol.errors import ErrorCode
 from tests.replication.cluster import NAME, Cluster
 from tests.replication.moving_cluster import MovingCluster
+from tests.storage.logs import TOPIC_ID
 
 MakeMoving = Callable[..., MovingCluster]
 
@@ -67,6 +68,17 @@ def test_a_partition_of_one_replica_gets_others_and_loses_them_under_the_same_le
     assert cluster.brokers[1].offsets() == (0, 5, 5)
     assert not has_files(cluster, 2)
     assert not has_files(cluster, 3)
+
+
+def test_the_only_replica_that_is_left_follows_nobody(make_moving: MakeMoving) -> None:
+    cluster = make_moving(replicas=(1,))
+    produce(cluster, 3)
+    cluster.start(2)
+    cluster.move(2)
+    cluster.tell()
+    cluster.settle()
+    assert (cluster.state().replicas, cluster.state().leader) == ((2,), 2)
+    assert cluster.brokers[2].replicas.followed(TOPIC_ID, 0) is None
 
 
 def test_nothing_goes_while_the_new_replica_is_not_there(make_moving: MakeMoving) -> None:
