@@ -53,9 +53,9 @@ from pybroker.storage.manager.log_manager import LogManager
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
     from pybroker.cluster.controller_channel import ControllerChannel
-    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
+    from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.standalone import Standalone
     from pybroker.env import Env
@@ -157,7 +157,9 @@ class BrokerServer:
         if not membership.is_alone:
             self._replicate(env, self._replicas, membership.channel)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
-        logs.on_replica_moved = self._moved_replicas(env, membership).tell
+        moved = MovedReplicas(env.timers, channel.assign_replicas)
+        self._close_what_was_built.append(moved.close)
+        logs.on_replica_moved = moved.tell
         rack, log_dirs, clean_epoch = config["broker.rack"], logs.directory_ids(), logs.clean_broker_epoch()
         if membership.is_alone:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
@@ -170,13 +172,20 @@ class BrokerServer:
             self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
             if why := lacks_brokers(config, metadata.image):
                 log.warning(why)
-        logs.on_directory_failed = membership.take_directory_offline
+        self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LateServices(services, self._peers, self._close_what_was_built).wire()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
         self._is_serving = True
+
+    @staticmethod
+    def _tell_of_failed_dirs(logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]) -> None:
+        """The controller hears of log dirs that fail, also of those that did so while the broker registered."""
+        logs.on_directory_failed = membership.take_directory_offline
+        for failed in [each for each in registered if each not in logs.directory_ids()]:
+            membership.take_directory_offline(failed)
 
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
@@ -257,20 +266,6 @@ class BrokerServer:
             self._close_what_was_built.append(quotas.close)
         services.quotas = quotas if quotas.on_image(image) else None
         self._sockets.processor.measure(services.quotas)
-
-    def _moved_replicas(self, env: Env, membership: Standalone | ClusterMember) -> MovedReplicas:
-        """Who tells the controller of replicas that lie in another log dir than before."""
-        services = self.services
-
-        def assign_here(found: FoundReplicas, done: Callable[[int], None]) -> None:
-            broker_epoch = services.metadata.image.brokers[services.broker_id].epoch
-            services.controller.assign_replicas(
-                services.broker_id, broker_epoch, found, lambda assignments: done(assignments.error_code)
-            )
-
-        moved = MovedReplicas(env.timers, assign_here if membership.is_alone else membership.channel.assign_replicas)
-        self._close_what_was_built.append(moved.close)
-        return moved
 
     async def _join(
         self,

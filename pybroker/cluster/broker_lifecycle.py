@@ -30,11 +30,10 @@ from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller_channel import ControllerChannel
-    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.image import BrokerRegistration
     from pybroker.cluster.live_brokers import LiveBrokers
     from pybroker.cluster.metadata_follower import MetadataFollower
-    from pybroker.cluster.operations import Heartbeat, Registration
+    from pybroker.cluster.operations import FoundReplicas, Heartbeat, Registration
     from pybroker.env import Cancellable, Env
 
 log = logging.getLogger(__name__)
@@ -81,13 +80,14 @@ class BrokerLifecycle:
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
         self._registering = False
+        self._leaving = False
         self._is_known = False  # the image has had the registration
         self._started: Callable[[str | None], None] | None = None
         self._finish_leaving: Callable[[], None] | None = None
-        self._patience_ms = 0
+        self._enter_deadline_ms = 0
         self._pause_ms = REGISTRATION_RETRY_MS
         self._refused_since_ms: int | None = None
-        self._obstacle = "nobody has answered"  # what keeps it from being registered, as far as is known
+        self._obstacle = "nobody has answered"  # what keeps it from joining, as far as is known
         self._folded_log = FoldedLog(log, env.timers)
         self._timeout: Cancellable | None = None
         self._closed = False
@@ -99,7 +99,7 @@ class BrokerLifecycle:
         not over.  A controller, and the store, are waited for as long as ``timeout_ms``.
         """
         self._started = done
-        self._patience_ms = self._env.clock.monotonic_ms() + patience_ms
+        self._enter_deadline_ms = self._env.clock.monotonic_ms() + patience_ms
         self._timeout = self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms)
         self._follower.listeners.append(self._look)
         self._enter()
@@ -114,8 +114,8 @@ class BrokerLifecycle:
             self._timeout.cancel()
 
     def _give_up(self, timeout_ms: int) -> None:
-        if self.broker_epoch < 0:
-            self._finish_start(f"this broker could not be registered within {timeout_ms} ms: {self._obstacle}")
+        if self._started is not None:
+            self._finish_start(f"this broker could not join its cluster within {timeout_ms} ms: {self._obstacle}")
 
     def on_session_lost(self) -> None:
         """The store has forgotten this process: everybody takes it for dead."""
@@ -144,7 +144,7 @@ class BrokerLifecycle:
             self._entered = True
             self._on_entered()
             self._register()
-        elif self._started is not None and self._env.clock.monotonic_ms() >= self._patience_ms:
+        elif self._started is not None and self._env.clock.monotonic_ms() >= self._enter_deadline_ms:
             self._finish_start(why)
         else:
             self._note_obstacle(why)
@@ -181,22 +181,23 @@ class BrokerLifecycle:
             self._refused_since_ms = None
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
+            self._obstacle = "it is registered, but the metadata store has not told of that yet"
             self._tell_registered()
             self._look()
 
     def _note_obstacle(self, why: str) -> None:
-        """Tell what stands in the way, once it does for longer than at each start."""
+        """Tell what keeps this broker from joining, once it does for longer than at each start."""
         self._obstacle = why
         now_ms = self._env.clock.monotonic_ms()
         if self._refused_since_ms is None:
             self._refused_since_ms = now_ms
         if now_ms - self._refused_since_ms >= REGISTRATION_TOLD_MS:
-            self._folded_log.warning("the registration", why, "this broker is not registered yet: %s", why)
+            self._folded_log.warning("the registration", why, "this broker has not joined its cluster yet: %s", why)
 
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
-        if not self._entered or self._registering:
+        if not self._entered or self._registering or self._leaving:
             return
         if own is None and self._is_known:
             log.warning("this broker was unregistered; it registers anew")
@@ -233,6 +234,9 @@ class BrokerLifecycle:
         self._channel.assign_replicas(self._found, lambda error_code: self._on_assigned(turn, error_code))
 
     def _on_assigned(self, turn: int, error_code: int) -> None:
+        if error_code:
+            name = ErrorCode(error_code).name
+            self._note_obstacle(f"where its replicas lie cannot be told, the controller's answer is {name}")
         # What is done the image shows, soon; what is not, by then, is told again.
         self._env.timers.call_later(STORE_RETRY_MS, self._assigned, turn)
 
@@ -251,7 +255,7 @@ class BrokerLifecycle:
         From now on a lost session is not begun anew.
         """
         turn = self._turn = self._turn + 1
-        self._registering = True  # and not again
+        self._leaving = True
         deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
 
         def finish() -> None:

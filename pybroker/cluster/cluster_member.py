@@ -32,11 +32,11 @@ from pybroker.cluster.store_codec import LiveBroker
 from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
-    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.doubts import Doubts
     from pybroker.cluster.founding import Founding
     from pybroker.cluster.liveness import Datagrams, Knocker, Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import Peers
     from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
     from pybroker.cluster.standstill import Gate

@@ -13,12 +13,11 @@ Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.brokers import (
-    FoundReplicas,
     assign_replicas,
     begin_controlled_shutdown,
     fence_brokers,
@@ -29,31 +28,42 @@ from pybroker.cluster.decisions.brokers import (
 )
 from pybroker.cluster.decisions.client_quotas import alter_client_quotas
 from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.decisions.elections import WantedElections, balance_leaders, elect_leaders, elect_uncleanly
+from pybroker.cluster.decisions.elections import balance_leaders, elect_leaders, elect_uncleanly
 from pybroker.cluster.decisions.features import update_features
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
-from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
+from pybroker.cluster.decisions.reassignments import (
+    ReassignmentRules,
+    alter_reassignments,
+    ongoing_reassignments,
+)
 from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.image import BrokerRegistration, ImageBuilder
+from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.operations import (
     Allows,
     Assignments,
     FeatureUpdate,
+    FoundReplicas,
     Heartbeat,
     InSyncChange,
     InSyncResults,
     MorePartitions,
     NamedResult,
     NewTopic,
+    OngoingReassignment,
     Outcome,
     PartitionResults,
+    ProducerIdAllocation,
     ProducerIdBlock,
     QuotaAlteration,
     QuotaResult,
     Registration,
     TopicCreation,
     TopicDeletion,
+    WantedElections,
+    WantedPartitions,
+    WantedReassignments,
     anything,
     refused_partitions,
 )
@@ -86,7 +96,7 @@ class Controller:
         self._store = store
         self._images = images
         self._queue: WriteQueue | None = None  # while it is active
-        self.epoch = 0  # of its present or last activity; greater than that of all controllers before
+        self.epoch = 0  # that of the controller key in its present or last activity
         self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
@@ -98,24 +108,26 @@ class Controller:
         """Whether this broker's controller is the one that decides."""
         return self._queue is not None
 
-    def activate(self, key_version: int, on_deposed: Callable[[], None] | None = None) -> None:
-        """Decide from now on, under this version of the controller key, which this broker holds.
+    def activate(self, key_version: int, epoch: int, on_deposed: Callable[[], None] | None = None) -> None:
+        """Decide from now on, under this version of the controller key, which this broker holds, and its epoch.
 
         ``on_deposed()`` is called when a transaction did not come about for the key's sake, or nobody knows whether it
         did: whoever activated deactivates, and finds out.  Without it the store's failures are the operation's alone.
         """
-        self.epoch = key_version + 1  # so often the key was taken
+        self.epoch = epoch
         self._queue = WriteQueue(self._env, self._store, self._images, key_version, on_deposed)
-        for listener in self.activity_listeners:
-            listener(True)
+        self._tell_activity(True)
 
     def deactivate(self) -> None:
         """Decide nothing more; what waits is refused."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.stop()
-            for listener in self.activity_listeners:
-                listener(False)
+            self._tell_activity(False)
+
+    def _tell_activity(self, is_active: bool) -> None:
+        for failure in run_each(self.activity_listeners, is_active):
+            log.error("who follows whether the controller is active could not be told", exc_info=failure)
 
     def close(self) -> None:
         """What still waits is dropped; a transaction in flight still ends, and answers."""
@@ -129,13 +141,12 @@ class Controller:
         registration: BrokerRegistration,
         cluster_id: str,
         previous_broker_epoch: int,
-        found: FoundReplicas,
         done: Callable[[Registration], None],
     ) -> None:
         """Register a broker, and give it its partitions back.
 
-        ``previous_broker_epoch`` is what the broker had when it last stopped cleanly, -1 if it did not; ``found`` says
-        where it found replicas for which the image names another log dir, or none.
+        ``previous_broker_epoch`` is what the broker had when it last stopped cleanly, -1 if it did not.  Where it found
+        replicas it tells by ``assign_replicas``.
         """
 
         def decide(builder: ImageBuilder) -> Generator[None, None, Registration]:
@@ -152,7 +163,7 @@ class Controller:
             clean = before is not None and (
                 before.epoch == previous_broker_epoch or before.incarnation_id == registration.incarnation_id
             )
-            missing = register_broker(builder, registration, found, clean_shutdown=clean)
+            missing = register_broker(builder, registration, {}, clean_shutdown=clean)
             tell_missing(registration.broker_id, missing)
             yield from self._elect_uncleanly(builder)
             return Registration(0, builder.view().brokers[registration.broker_id].epoch)
@@ -351,6 +362,10 @@ class Controller:
 
         self.submit(decide, refuse, done, timeout_ms=timeout_ms)
 
+    def ongoing_reassignments(self, wanted: WantedPartitions | None) -> Iterator[tuple[str, list[OngoingReassignment]]]:
+        """What is being moved, of the partitions wanted (None: of all), a topic at each step; also while not active."""
+        return ongoing_reassignments(self._images.image, wanted)
+
     # ------------------------------------------------------------------ configs, quotas, features, producer ids
     def alter_configs(
         self,
@@ -408,17 +423,23 @@ class Controller:
     def _static_min_insync_replicas(self) -> str:
         return static_min_insync_replicas(self._config)
 
-    def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
-        """Give this broker the next block of producer ids; None when the store failed or the ids are used up."""
+    def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int, done: Callable[[ProducerIdAllocation], None]
+    ) -> None:
+        """Give a broker the next block of producer ids; UNKNOWN_SERVER_ERROR when all are used, as in Kafka."""
 
-        def decide(builder: ImageBuilder) -> ProducerIdBlock | None:
-            first = builder.view().next_producer_id
+        def decide(builder: ImageBuilder) -> ProducerIdAllocation:
+            image = builder.view()
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.epoch != broker_epoch:
+                return ProducerIdAllocation(ErrorCode.STALE_BROKER_EPOCH)
+            first = image.next_producer_id
             if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
-                return None
+                return ProducerIdAllocation(ErrorCode.UNKNOWN_SERVER_ERROR)
             builder.set_next_producer_id(first + PRODUCER_ID_BLOCK_SIZE)
-            return ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE)
+            return ProducerIdAllocation(0, ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE))
 
-        self.submit(decide, lambda code, message: None, done)
+        self.submit(decide, lambda code, message: ProducerIdAllocation(code), done)
 
     # ------------------------------------------------------------------ the queue
 

@@ -52,9 +52,9 @@ from pybroker_protocol.messages.create_topics import (
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
-    from pybroker.cluster.decisions.brokers import FoundReplicas
     from pybroker.cluster.image import BrokerRegistration
     from pybroker.cluster.metadata_follower import MetadataFollower
+    from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import PeerError, Peers
     from pybroker.env import Env
     from pybroker_protocol.schema import Request
@@ -110,7 +110,7 @@ class ControllerChannel:
     ) -> None:
         """Register this broker; see ``Controller.register_broker``."""
         if self._controller.is_active:
-            self._controller.register_broker(registration, cluster_id, previous_broker_epoch, {}, done)
+            self._controller.register_broker(registration, cluster_id, previous_broker_epoch, done)
             return
         request = BrokerRegistrationRequest(
             broker_id=registration.broker_id,
@@ -318,7 +318,9 @@ class ControllerChannel:
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
         """The next block of producer ids for this broker; None when there is none to be had now."""
         if self._controller.is_active:
-            self._controller.allocate_producer_ids(done)
+            self._controller.allocate_producer_ids(
+                self._broker_id, self._broker_epoch(), lambda allocation: done(allocation.block)
+            )
             return
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
 

@@ -180,7 +180,7 @@ class ControllerElection:
         line = "broker %d is the active controller, epoch %d; to take the key took %d ms"
         log.info(line, self._broker_id, key.controller_epoch, taken_ms)
         self._fencing = {}
-        self._controller.activate(version, self.step_down)
+        self._controller.activate(version, key.controller_epoch, self.step_down)
         self._look()
 
     def _try_later(self, why: str) -> None:

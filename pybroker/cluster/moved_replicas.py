@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pybroker.cluster_limits import STORE_RETRY_MS
 
 if TYPE_CHECKING:
-    from pybroker.cluster.decisions.brokers import FoundReplicas
+    from pybroker.cluster.operations import FoundReplicas
     from pybroker.env import Cancellable, Timers
 
 

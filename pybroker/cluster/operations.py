@@ -10,15 +10,24 @@ change configs is ``config.resources.ConfigChange``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pybroker.cluster.client_quotas import QuotaEntity
-from pybroker.cluster.image import RECOVERED
+from pybroker.cluster.image import RECOVERED, PartitionImage
 from pybroker.security.acls import Acl
 from pybroker_protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from pybroker.security.delegation_tokens import DelegationToken
+
+# The kinds of ElectLeaders.
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+# FeatureUpdate.UpgradeType, with Kafka's numbers.
+UPGRADE: Final = 1
+SAFE_DOWNGRADE: Final = 2
+UNSAFE_DOWNGRADE: Final = 3
 
 
 class NewTopic(NamedTuple):
@@ -113,11 +122,11 @@ class TokenExpiry(NamedTuple):
 
 
 class FeatureUpdate(NamedTuple):
-    """Finalize ``name`` at ``max_version_level`` (0 removes it); lowering needs ``upgrade_type`` 2 (safe) or 3."""
+    """Finalize ``name`` at ``max_version_level`` (0 removes it); lowering needs one of the downgrades."""
 
     name: str
     max_version_level: int
-    upgrade_type: int = 1
+    upgrade_type: int = UPGRADE
 
 
 class Outcome(NamedTuple):
@@ -168,11 +177,28 @@ def refused_partitions(wanted: Iterable[tuple[str, Iterable[int]]], code: int, m
     )
 
 
+# Topics and their partitions.
+WantedPartitions = Sequence[tuple[str, Sequence[int]]]
+# None for all.
+WantedElections = WantedPartitions | None
+
+
 class Reassignment(NamedTuple):
     """Move a partition to these replicas, the preferred leader first; None: take back what is under way."""
 
     partition: int
     replicas: tuple[int, ...] | None
+
+
+# By topic.
+WantedReassignments = Sequence[tuple[str, Sequence[Reassignment]]]
+
+
+class OngoingReassignment(NamedTuple):
+    """A partition that is being reassigned, by its index."""
+
+    partition: int
+    state: PartitionImage
 
 
 class QuotaAlteration(NamedTuple):
@@ -195,6 +221,13 @@ class ProducerIdBlock(NamedTuple):
 
     first_producer_id: int
     size: int
+
+
+class ProducerIdAllocation(NamedTuple):
+    """The answer to a broker that asked for producer ids: its block, where there is no error."""
+
+    error_code: int = 0
+    block: ProducerIdBlock | None = None
 
 
 class InSyncChange(NamedTuple):
@@ -222,7 +255,7 @@ class InSyncState(NamedTuple):
 
 
 class InSyncResult(NamedTuple):
-    """The answer for one ``InSyncChange``; ``partition`` is its state where there is no error."""
+    """The answer for one ``InSyncChange``; ``state`` is the partition's where there is no error."""
 
     topic_id: bytes
     partition_index: int
@@ -250,6 +283,10 @@ class Heartbeat(NamedTuple):
     error_code: int = 0
     is_fenced: bool = True
     should_shut_down: bool = False
+
+
+# Log dir ids, by topic id and partition, in which a broker found its replicas.
+FoundReplicas = Mapping[tuple[bytes, int], bytes]
 
 
 class Assignments(NamedTuple):

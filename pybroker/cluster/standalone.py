@@ -18,17 +18,46 @@ from typing import Literal
 from pybroker.cluster import store_codec
 from pybroker.cluster.controller import Controller, static_min_insync_replicas, tell_missing
 from pybroker.cluster.decisions import eligible_replicas
-from pybroker.cluster.decisions.brokers import FoundReplicas, register_broker
+from pybroker.cluster.decisions.brokers import register_broker
 from pybroker.cluster.features import unsupported_level
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder, first_delta
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
+from pybroker.cluster.operations import FoundReplicas, NewTopic, ProducerIdBlock, TopicCreation
 from pybroker.cluster.store_codec import ControllerKey
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 
 log = logging.getLogger(__name__)
+
+
+class OwnChannel:
+    """The way to the active controller, which is here; see ``ControllerChannel``."""
+
+    def __init__(self, broker_id: int, controller: Controller, cache: MetadataCache) -> None:
+        self._broker_id = broker_id
+        self._controller = controller
+        self._cache = cache
+
+    def create_topics(self, topics: Sequence[NewTopic], done: Callable[[list[TopicCreation]], None]) -> None:
+        """Create topics that this broker needs."""
+        self._controller.create_topics(topics, done)
+
+    def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
+        """The next block of producer ids for this broker; None when there is none to be had now."""
+        self._controller.allocate_producer_ids(
+            self._broker_id, self._broker_epoch(), lambda allocation: done(allocation.block)
+        )
+
+    def assign_replicas(self, found: FoundReplicas, done: Callable[[int], None]) -> None:
+        """Tell in which log dirs this broker found replicas; ``done(error code)``."""
+        self._controller.assign_replicas(
+            self._broker_id, self._broker_epoch(), found, lambda assignments: done(assignments.error_code)
+        )
+
+    def _broker_epoch(self) -> int:
+        return self._cache.image.brokers[self._broker_id].epoch
 
 
 class Standalone:
@@ -50,6 +79,7 @@ class Standalone:
         self.cluster_id = ""  # known from ``load`` on
         self.loaded_revision = 0  # the store's, at ``load``
         self.controller = Controller(env, config, node_id, store, cache)
+        self.channel = OwnChannel(node_id, self.controller, cache)
         self._env = env
         self._config = config
         self._cache = cache
@@ -60,11 +90,6 @@ class Standalone:
         self._retained: Mapping[str, bytes] = {}
         self._holder: Entry | None = None
         self.secret = b""  # known from ``load`` on
-
-    @property
-    def channel(self) -> Controller:
-        """The way to the active controller: it is here."""
-        return self.controller
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed."""
@@ -133,7 +158,7 @@ class Standalone:
         result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes + applied))
         if result.revision is None:
             raise result.error or StoreError("another broker has just become the controller in this metadata store")
-        self.controller.activate(version + 1)
+        self.controller.activate(version + 1, key.controller_epoch)
         image, _ = builder.build(result.revision)
         self._loaded = ClusterImage()  # the cache keeps the image from here on
         self._first_puts = self._retained = {}

@@ -5,7 +5,7 @@ Behaviour: a broker gets the next block of producer ids for itself (KIP-730).  O
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import ProducerIdBlock
+from pybroker.cluster.operations import ProducerIdAllocation, ProducerIdBlock
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
@@ -17,24 +17,19 @@ _NONE = ProducerIdBlock(0, 0)
 def handle(ctx: RequestContext, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse | Parked:
     """Hand the request to the controller."""
     if not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
-        return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    services = ctx.services
-    broker = services.metadata.image.brokers.get(request.broker_id)
-    if broker is None or broker.epoch != request.broker_epoch:
-        return _response(ErrorCode.STALE_BROKER_EPOCH)
+        return _response(ProducerIdAllocation(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     parked = Parked()
-
-    def done(block: ProducerIdBlock | None) -> None:
-        parked.complete(_response(ErrorCode.NOT_CONTROLLER) if block is None else _response(0, block))
-
-    services.controller.allocate_producer_ids(done)
+    ctx.services.controller.allocate_producer_ids(
+        request.broker_id, request.broker_epoch, lambda allocation: parked.complete(_response(allocation))
+    )
     return parked
 
 
-def _response(error_code: int, block: ProducerIdBlock = _NONE) -> AllocateProducerIdsResponse:
+def _response(allocation: ProducerIdAllocation) -> AllocateProducerIdsResponse:
+    block = allocation.block or _NONE
     return AllocateProducerIdsResponse(
         throttle_time_ms=0,
-        error_code=error_code,
+        error_code=allocation.error_code,
         producer_id_start=block.first_producer_id,
         producer_id_len=block.size,
     )

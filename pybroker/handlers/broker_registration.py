@@ -30,7 +30,7 @@ def handle(ctx: RequestContext, request: BrokerRegistrationRequest) -> BrokerReg
     def done(answer: Registration) -> None:
         parked.complete(_response(answer.error_code, answer.broker_epoch))
 
-    ctx.services.controller.register_broker(registration, request.cluster_id, request.previous_broker_epoch, {}, done)
+    ctx.services.controller.register_broker(registration, request.cluster_id, request.previous_broker_epoch, done)
     return parked
 
 

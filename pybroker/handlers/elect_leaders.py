@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pybroker.cluster.decisions.elections import PREFERRED, WantedElections
-from pybroker.cluster.operations import PartitionResult, PartitionResults, refused_partitions
+from pybroker.cluster.operations import (
+    PREFERRED,
+    PartitionResult,
+    PartitionResults,
+    WantedElections,
+    refused_partitions,
+)
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

@@ -6,17 +6,15 @@ exist, or is not moved, is left out.  The active controller's broker answers: it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
-from pybroker.cluster.decisions.reassignments import Ongoing, ongoing_reassignments
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.operations import OngoingReassignment
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
@@ -26,8 +24,9 @@ def handle(ctx: RequestContext, request: ListPartitionReassignmentsRequest) -> S
     """List what is under way."""
     if not ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
     topics = []
-    for name, ongoing in _listed(ctx.services.metadata.image, request.topics):
+    for name, ongoing in ctx.services.controller.ongoing_reassignments(asked):
         if ongoing:
             topics.append(_topic(name, ongoing))
         yield
@@ -55,20 +54,7 @@ def refuse(
     )
 
 
-def _listed(
-    image: ClusterImage, asked: Sequence[ListPartitionReassignmentsTopics] | None
-) -> Iterator[tuple[str, list[Ongoing]]]:
-    if asked is None:
-        for topic in image.topics_by_name.values():
-            yield topic.name, ongoing_reassignments(topic)
-        return
-    for named in asked:
-        known = image.topics_by_name.get(named.name)
-        if known is not None:
-            yield known.name, ongoing_reassignments(known, named.partition_indexes)
-
-
-def _topic(name: str, ongoing: Iterable[Ongoing]) -> OngoingTopicReassignment:
+def _topic(name: str, ongoing: Iterable[OngoingReassignment]) -> OngoingTopicReassignment:
     return OngoingTopicReassignment(
         name=name,
         partitions=[

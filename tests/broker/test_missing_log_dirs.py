@@ -12,7 +12,9 @@ from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
+from pybroker.cluster.cluster_member import ClusterMember
 from pybroker.cluster.metadata_store import StoreError
+from pybroker.server import BrokerServer
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -25,6 +27,7 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.broker.two_dirs import TwoDirs
 from tests.broker.wire_client import WireClient
 
 TOPIC = "t"
@@ -309,6 +312,27 @@ def test_broker_whose_metadata_dir_vanishes_ends_with_1(tmp_path: Path, vanishin
         assert process.exit_code == 1
     finally:
         broker.kill()
+
+
+def test_dir_that_fails_while_its_broker_registers_is_taken_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = BrokerServer._join
+
+    async def join_and_lose_a_dir(self: BrokerServer, member: ClusterMember, *arguments: Any) -> None:
+        await join(self, member, *arguments)
+        directories = [state.directory for state in self.services.logs._states]
+        for directory in directories:
+            if directory.path.name == "b-2":
+                directory.fail(OSError("no such device"), "a write")
+
+    monkeypatch.setattr(BrokerServer, "_join", join_and_lose_a_dir)
+    with TwoDirs(brokers=3, data_dir=tmp_path) as cluster:
+
+        def known_dirs(broker_id: int) -> int:
+            return len(cluster.brokers[1]._running().services.metadata.image.brokers[broker_id].log_dirs)
+
+        wait_until(lambda: [known_dirs(each) for each in (1, 2, 3)] == [2, 1, 2], "the metadata lacks the dir")
 
 
 @pytest.mark.parametrize("requests", [1, 3])

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from pybroker.cluster.cluster_member import ClusterMember, Hearing
-from pybroker.cluster.decisions.brokers import FoundReplicas
 from pybroker.cluster.founding import new_cluster
 from pybroker.cluster.image import ClusterImage, Endpoint
 from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, NewTopic
+from pybroker.cluster.operations import FoundReplicas, InSyncChange, InSyncResult, InSyncResults, NewTopic
 from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import (

@@ -55,6 +55,8 @@ class SharedMemory:
             changes = Changes(self.revision, dict(transaction.puts), transaction.deletes)
             self.history.append(changes)
             for follower in list(self.followers):
+                if follower.store.is_slow_to_follow:
+                    continue
                 follower.store.env.timers.call_soon(follower.tell, changes)
         self.tell_watchers()
         return CommitResult(self.revision)
@@ -85,6 +87,7 @@ class MemoryStore:
         self.is_away = False
         self.loses_answers = False
         self.is_slow_to_watch = False  # it hears nothing of ephemeral keys
+        self.is_slow_to_follow = False  # it hears nothing of changes
         self._shared = shared
 
     def open(self) -> None:

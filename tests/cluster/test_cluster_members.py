@@ -119,12 +119,27 @@ def test_a_broker_that_no_controller_registers_gives_up_with_the_reason_and_tell
     ended = members.join(2)
     members.settle(19_000)
     assert ended == []
-    (told,) = [line for line in caplog.messages if "is not registered yet" in line]
+    (told,) = [line for line in caplog.messages if "has not joined its cluster yet" in line]
     assert "NOT_CONTROLLER" in told
     members.settle(2_000)
     (why,) = ended
     assert why is not None
-    assert "could not be registered within 20000 ms: the controller's answer is NOT_CONTROLLER" in why
+    assert "could not join its cluster within 20000 ms: the controller's answer is NOT_CONTROLLER" in why
+    members.close()
+
+
+def test_a_broker_that_is_registered_and_whose_store_does_not_tell_gives_up_with_the_reason() -> None:
+    members = Members({"initial.broker.registration.timeout.ms": "20000"})
+    members.start(1)
+    ended = members.join(2)
+    members.stores[2].is_slow_to_follow = True
+    members.settle(19_000)
+    assert members.by_id[2].broker_epoch >= 0
+    assert ended == []
+    members.settle(2_000)
+    (why,) = ended
+    assert why is not None
+    assert "could not join its cluster within 20000 ms: it is registered, but the metadata store" in why
     members.close()
 
 
@@ -287,6 +302,16 @@ def test_a_clean_stop_hands_leaderships_over_first(members: Members) -> None:
     assert 2 in members.by_id, "it goes only then"
 
 
+def test_a_broker_that_is_fenced_while_it_leaves_does_not_register_anew(members: Members) -> None:
+    members.start(1, 2, 3)
+    epoch = members.image(1).brokers[2].epoch
+    (active,) = members.active()
+    members.by_id[2].leave(5_000, lambda: None)
+    members.ask(lambda done: members.by_id[active].controller.fence_brokers({2: epoch}, done))
+    after = members.image(1).brokers[2]
+    assert (after.epoch, after.fenced) == (epoch, True)
+
+
 def test_a_broker_that_loses_its_session_while_it_leaves_has_left(members: Members) -> None:
     members.start(1, 2, 3)
     left: list[bool] = []
@@ -437,9 +462,7 @@ def test_a_broker_that_registers_again_for_want_of_an_answer_has_not_crashed(mem
     members.create_topic("t", (2, 1))
     (active,) = members.active()
     before = members.image(active)
-    members.ask(
-        lambda done: members.by_id[active].controller.register_broker(before.brokers[2], CLUSTER_ID, -1, {}, done)
-    )
+    members.ask(lambda done: members.by_id[active].controller.register_broker(before.brokers[2], CLUSTER_ID, -1, done))
     after = members.image(active)
     assert after.brokers[2].epoch > before.brokers[2].epoch
     state = after.topics_by_name["t"].partitions[0]

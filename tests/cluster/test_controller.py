@@ -15,12 +15,21 @@ from pybroker.cluster.features import SUPPORTED, VersionRange
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_store import CommitResult, StoreAwayError, StoreError, Transaction
-from pybroker.cluster.operations import FeatureUpdate, MorePartitions, NewTopic, ProducerIdBlock, TopicCreation
+from pybroker.cluster.operations import (
+    FeatureUpdate,
+    MorePartitions,
+    NewTopic,
+    ProducerIdAllocation,
+    ProducerIdBlock,
+    TopicCreation,
+)
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.resources import ConfigChange
+from pybroker.handlers import allocate_producer_ids
 from pybroker_protocol.data_records import encode_metadata_record
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import records_metadata as kraft
+from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from pybroker_protocol.primitives import uvarint
 
 from .fakes import CLUSTER_ID, FakeCluster, ManualLoop, fake_env
@@ -29,6 +38,17 @@ from .fakes import CLUSTER_ID, FakeCluster, ManualLoop, fake_env
 def create(cluster: FakeCluster, *names: str, **options: Any) -> list[int]:
     topics = [NewTopic(name, 1, 1) for name in names]
     return [result.error_code for result in cluster.ask(cluster.controller.create_topics, topics, **options)]
+
+
+def allocated(cluster: FakeCluster, broker_id: int = 1, *, epoch: int | None = None) -> ProducerIdAllocation:
+    """What a broker is answered that asks for producer ids, by default under its present epoch."""
+    epoch = cluster.cache.image.brokers[broker_id].epoch if epoch is None else epoch
+    answer: ProducerIdAllocation = cluster.ask(cluster.controller.allocate_producer_ids, broker_id, epoch)
+    return answer
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 def reopened(cluster: FakeCluster, folder: Path, *, clean_shutdown: bool = True) -> FakeCluster:
@@ -48,6 +68,14 @@ def test_first_start_registers_the_broker_as_controller(cluster: FakeCluster) ->
     assert image.epoch > 0
 
 
+def test_the_epoch_of_a_controller_is_that_of_the_key_that_it_has_taken(cluster: FakeCluster, tmp_path: Path) -> None:
+    key = store_codec.encode_controller(store_codec.ControllerKey(1, 1, 40))
+    cluster.store.commit_at_start(Transaction(puts={store_codec.CONTROLLER: key}))
+    again = reopened(cluster, tmp_path)
+    assert again.controller.epoch == 41
+    again.close()
+
+
 def test_change_is_in_the_image_before_it_is_answered(cluster: FakeCluster) -> None:
     seen = []
     cluster.controller.create_topics(
@@ -65,7 +93,7 @@ def test_everything_is_there_after_a_restart(cluster: FakeCluster, tmp_path: Pat
     cluster.ask(controller.create_partitions, [MorePartitions("a", 3)])
     cluster.ask(controller.alter_configs, [ConfigChange(4, "", {"num.partitions": "2"})])
     cluster.ask(controller.alter_configs, [ConfigChange(32, "group/ü %", {"consumer.session.timeout.ms": "50000"})])
-    cluster.ask(controller.allocate_producer_ids)
+    allocated(cluster)
     cluster.ask(controller.update_features, [FeatureUpdate("kraft.version", 1)])
     before = cluster.cache.image
     again = reopened(cluster, tmp_path)
@@ -275,7 +303,7 @@ def test_failed_commit_changes_nothing_and_the_next_one_works(
     cluster.start()
     failing.outcome = outcome
     assert create(cluster, "a") == [error]
-    assert cluster.ask(cluster.controller.allocate_producer_ids) is None
+    assert allocated(cluster) == ProducerIdAllocation(error)
     assert not cluster.cache.image.topics_by_name
     failing.outcome = None
     assert create(cluster, "a") == [0]
@@ -402,18 +430,53 @@ def test_delta_names_the_resources_whose_overrides_changed(cluster: FakeCluster)
 
 def test_producer_id_blocks_never_overlap_not_even_over_a_restart(cluster: FakeCluster, tmp_path: Path) -> None:
     size = PRODUCER_ID_BLOCK_SIZE
-    assert cluster.ask(cluster.controller.allocate_producer_ids) == ProducerIdBlock(0, size)
-    assert cluster.ask(cluster.controller.allocate_producer_ids) == ProducerIdBlock(size, size)
+    assert allocated(cluster) == ProducerIdAllocation(0, ProducerIdBlock(0, size))
+    assert allocated(cluster) == ProducerIdAllocation(0, ProducerIdBlock(size, size))
     again = reopened(cluster, tmp_path)
-    assert again.ask(again.controller.allocate_producer_ids) == ProducerIdBlock(2 * size, size)
+    assert allocated(again) == ProducerIdAllocation(0, ProducerIdBlock(2 * size, size))
     again.close()
 
 
 def test_producer_ids_that_are_used_up_are_refused(tmp_path: Path) -> None:
     founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, next_producer_id=PRODUCER_ID_MAX - 5))
     cluster = FakeCluster(tmp_path, founding=founding).start()
-    assert cluster.ask(cluster.controller.allocate_producer_ids) is None
+    assert allocated(cluster) == ProducerIdAllocation(ErrorCode.UNKNOWN_SERVER_ERROR)
     cluster.close()
+
+
+def test_producer_ids_are_for_brokers_under_their_present_epoch(cluster: FakeCluster) -> None:
+    stale = ProducerIdAllocation(ErrorCode.STALE_BROKER_EPOCH)
+    epoch = cluster.cache.image.brokers[1].epoch
+    assert [allocated(cluster, epoch=epoch + 1), allocated(cluster, 7, epoch=epoch)] == [stale, stale]
+    assert cluster.cache.image.next_producer_id == 0
+    assert allocated(cluster).block is not None
+
+
+def test_a_controller_that_is_not_active_says_so_before_it_judges_who_asks_for_producer_ids(
+    cluster: FakeCluster,
+) -> None:
+    cluster.controller.deactivate()
+    request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=1)
+    response = cluster.handle(allocate_producer_ids, request, 0)
+    assert (response.error_code, response.producer_id_len) == (ErrorCode.NOT_CONTROLLER, 0)
+
+
+def test_a_refusal_of_producer_ids_tells_its_reason(cluster: FakeCluster) -> None:
+    request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=1)
+    assert cluster.handle(allocate_producer_ids, request, 0).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_who_fails_to_hear_that_a_controller_decides_or_does_not_keeps_nobody_from_hearing_it(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, is_active: bool
+) -> None:
+    controller, heard = cluster.controller, list[bool]()
+    if is_active:
+        controller.deactivate()
+    controller.activity_listeners += [fail, heard.append]
+    controller.activate(0, 1) if is_active else controller.deactivate()
+    assert heard == [is_active]
+    assert "could not be told" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.decisions.elections import PREFERRED, UNCLEAN, elect_leaders
+from pybroker.cluster.decisions.elections import elect_leaders
 from pybroker.cluster.image import (
     NO_LEADER,
     RECOVERED,
@@ -17,7 +17,7 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.operations import PREFERRED, UNCLEAN, NewTopic
 from pybroker.handlers import elect_leaders as handler
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode

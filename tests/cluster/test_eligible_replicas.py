@@ -8,7 +8,6 @@ import pytest
 
 from pybroker.cluster.decisions.brokers import register_broker, take_directories_offline
 from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.decisions.features import SAFE_DOWNGRADE, UPGRADE
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
     NO_LEADER,
@@ -18,7 +17,7 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import FeatureUpdate
+from pybroker.cluster.operations import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
 from pybroker.config.resources import BROKER, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.decisions.brokers import FoundReplicas, assign_replicas
+from pybroker.cluster.decisions.brokers import assign_replicas
 from pybroker.cluster.image import (
     NO_LEADER,
     BrokerRegistration,
@@ -16,7 +16,7 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import Assignments
+from pybroker.cluster.operations import Assignments, FoundReplicas
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -150,6 +150,33 @@ def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, mon
     members.settle()
     assert told == [other, other]
     assert ended == [None]
+
+
+def test_a_broker_whose_replicas_are_refused_gives_up_with_the_reason_and_tells_of_it_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    members = Members({"initial.broker.registration.timeout.ms": "20000"}).start(1, 2)
+    (active,) = members.active()
+    other = 3 - active
+    members.create_topic("t", (other, active))
+    topic_id = members.image(active).topics_by_name["t"].topic_id
+    members.kill(other)
+    ended = members.join(other, found={(topic_id, 0): log_dir(other, 1)})
+
+    def refuse(broker_id: int, epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]) -> None:
+        members.loop.call_soon(done, Assignments({}, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(members.by_id[active].controller, "assign_replicas", refuse)
+    members.settle(19_000)
+    assert ended == []
+    (told,) = {line for line in caplog.messages if "has not joined its cluster yet" in line}
+    assert "CLUSTER_AUTHORIZATION_FAILED" in told
+    members.settle(2_000)
+    (why,) = ended
+    assert why is not None
+    assert "within 20000 ms" in why
+    assert "CLUSTER_AUTHORIZATION_FAILED" in why
+    members.close()
 
 
 def ask(members: Members, broker_id: int, epoch: int, directory: bytes, topic_id: bytes) -> Any:

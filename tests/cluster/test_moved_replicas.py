@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.cluster.decisions.brokers import FoundReplicas
 from pybroker.cluster.moved_replicas import MovedReplicas
+from pybroker.cluster.operations import FoundReplicas
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.fake_env import FakeWorld
 

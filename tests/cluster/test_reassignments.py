@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.cluster.decisions.reassigned_replicas import completed, original_replicas, reassigned, reverted
-from pybroker.cluster.decisions.reassignments import ReassignmentRules, WantedReassignments, alter_reassignments
+from pybroker.cluster.decisions.reassignments import ReassignmentRules, alter_reassignments
 from pybroker.cluster.image import (
     NO_LEADER,
     RECOVERING,
@@ -20,7 +20,7 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import PartitionResult, Reassignment
+from pybroker.cluster.operations import PartitionResult, Reassignment, WantedReassignments
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -190,7 +190,7 @@ def test_a_move_is_not_taken_back_to_replicas_of_which_none_is_in_sync() -> None
 
 
 @pytest.mark.parametrize(
-    ("overrides", "of_brokers", "is_allowed"),
+    ("overrides", "static_permission", "is_allowed"),
     [
         ({}, True, True),
         ({(BROKER, ""): "true"}, False, True),
@@ -199,12 +199,12 @@ def test_a_move_is_not_taken_back_to_replicas_of_which_none_is_in_sync() -> None
     ],
 )
 def test_it_is_where_unclean_elections_are_allowed(
-    overrides: dict[tuple[int, str], str], of_brokers: bool, is_allowed: bool
+    overrides: dict[tuple[int, str], str], static_permission: bool, is_allowed: bool
 ) -> None:
     cluster = Cluster(UNCLEANLY_BACK)
     for resource, value in overrides.items():
         cluster.builder.put_overrides(resource, {UNCLEAN_LEADER_ELECTION: value})
-    result = cluster.move(None, rules=ReassignmentRules(of_brokers))
+    result = cluster.move(None, rules=ReassignmentRules(static_permission))
     assert (result.error_code == 0) is is_allowed
     if is_allowed:
         state = cluster.state

@@ -29,11 +29,8 @@ from pybroker.cluster.image import (
     ImageBuilder,
     PartitionImage,
 )
-from pybroker.cluster.operations import Outcome
+from pybroker.cluster.operations import FoundReplicas, Outcome
 from pybroker_protocol.errors import ErrorCode
-
-# Log dir ids by topic id and partition.
-FoundReplicas = Mapping[tuple[bytes, int], bytes]
 
 
 def register_broker(

@@ -8,20 +8,20 @@ Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the electio
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from typing import Final
+from collections.abc import Generator, Iterable
 
 from pybroker.cluster.decisions.in_sync_replicas import is_online, led_by, put_partitions
 from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
-from pybroker.cluster.operations import PartitionResult, PartitionResults, refused_partitions
+from pybroker.cluster.operations import (
+    PREFERRED,
+    UNCLEAN,
+    PartitionResult,
+    PartitionResults,
+    WantedElections,
+    refused_partitions,
+)
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol.errors import ErrorCode, readable
-
-PREFERRED: Final = 0
-UNCLEAN: Final = 1
-
-# Topics and their partitions; None for all.
-WantedElections = Sequence[tuple[str, Sequence[int]]] | None
 
 
 def elect_leaders(builder: ImageBuilder, election_type: int, wanted: WantedElections) -> PartitionResults:
@@ -57,32 +57,37 @@ def balance_leaders(builder: ImageBuilder, elections_max: int) -> Generator[None
     return count
 
 
-def may_elect_uncleanly(image: ClusterImage, topic: str, of_brokers: bool) -> bool:
-    """Whether a replica of the topic may lead that is not in sync; ``of_brokers`` is what their files say."""
+def may_elect_uncleanly(image: ClusterImage, topic: str, static_permission: bool) -> bool:
+    """Whether a replica of the topic may lead that is not in sync.
+
+    ``static_permission`` is ``unclean.leader.election.enable`` in the brokers' files, here and below.
+    """
     for resource in ((TOPIC, topic), (BROKER, "")):
         value = image.overrides(*resource).get(UNCLEAN_LEADER_ELECTION)
         if value is not None:
             return value.lower() == "true"
-    return of_brokers
+    return static_permission
 
 
-def led_by_anybody(image: ClusterImage, topic: str, partition: PartitionImage, of_brokers: bool) -> PartitionImage:
+def led_by_anybody(
+    image: ClusterImage, topic: str, partition: PartitionImage, static_permission: bool
+) -> PartitionImage:
     """The partition with a leader that need not be in sync, where nobody leads it and that is allowed."""
-    if partition.leader != NO_LEADER or not may_elect_uncleanly(image, topic, of_brokers):
+    if partition.leader != NO_LEADER or not may_elect_uncleanly(image, topic, static_permission):
         return partition
     return _elected(image, topic, partition, UNCLEAN)[0]
 
 
-def elect_uncleanly(builder: ImageBuilder, of_brokers: bool) -> Generator[None, None, None]:
+def elect_uncleanly(builder: ImageBuilder, static_permission: bool) -> Generator[None, None, None]:
     """Where nobody leads, and that is allowed, somebody does who is not in sync: records may be lost.
 
-    ``of_brokers`` is what their files say.  Called after whatever brings, or takes, brokers, log dirs and permissions.
+    Called after whatever brings, or takes, brokers, log dirs and permissions.
     """
     image = builder.view()
-    if not of_brokers and not any(_allows_unclean(overrides) for overrides in image.configs.values()):
+    if not static_permission and not any(_allows_unclean(overrides) for overrides in image.configs.values()):
         return
     for topic in list(image.topics_by_name.values()):
-        if may_elect_uncleanly(image, topic.name, of_brokers):
+        if may_elect_uncleanly(image, topic.name, static_permission):
             partitions = [
                 _elected(image, topic.name, partition, UNCLEAN)[0] if partition.leader == NO_LEADER else partition
                 for partition in topic.partitions

@@ -6,19 +6,13 @@ Counterpart in Kafka: ``org.apache.kafka.controller.FeatureControlManager``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.features import DEPENDENCIES, KRAFT_VERSION, METADATA_VERSION, SUPPORTED
 from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.cluster.operations import FeatureUpdate, NamedResult
+from pybroker.cluster.operations import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, FeatureUpdate, NamedResult
 from pybroker_protocol.errors import ErrorCode
-
-# FeatureUpdate.UpgradeType, with Kafka's numbers.
-UPGRADE: Final = 1
-SAFE_DOWNGRADE: Final = 2
-UNSAFE_DOWNGRADE: Final = 3
 
 
 def update_features(

@@ -9,7 +9,7 @@ Counterpart in Kafka: ``ReplicationControlManager.alterPartitionReassignments`` 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pybroker.cluster.decisions.elections import led_by_anybody, may_elect_uncleanly
@@ -17,10 +17,15 @@ from pybroker.cluster.decisions.in_sync_replicas import put_partitions, settled
 from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
 from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
 from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.operations import PartitionResult, PartitionResults, Reassignment
+from pybroker.cluster.operations import (
+    OngoingReassignment,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
+    WantedPartitions,
+    WantedReassignments,
+)
 from pybroker_protocol.errors import ErrorCode
-
-WantedReassignments = Sequence[tuple[str, Sequence[Reassignment]]]
 
 
 class ReassignmentRules(NamedTuple):
@@ -111,18 +116,26 @@ def _taken_back(
     return after
 
 
-class Ongoing(NamedTuple):
-    """A partition that is being reassigned, by its index."""
+def ongoing_reassignments(
+    image: ClusterImage, wanted: WantedPartitions | None
+) -> Iterator[tuple[str, list[OngoingReassignment]]]:
+    """The partitions that are being reassigned, of those wanted (None: of all), a topic at each step.
 
-    partition: int
-    state: PartitionImage
+    Topics and partitions that do not exist are left out; a topic of which nothing moves has none.
+    """
+    if wanted is None:
+        for topic in image.topics_by_name.values():
+            yield topic.name, _ongoing(topic, range(len(topic.partitions)))
+        return
+    for name, indexes in wanted:
+        known = image.topics_by_name.get(name)
+        if known is not None:
+            yield known.name, _ongoing(known, indexes)
 
 
-def ongoing_reassignments(topic: TopicImage, indexes: Iterable[int] | None = None) -> list[Ongoing]:
-    """The partitions of a topic that are being reassigned, of those asked for (None: all)."""
-    wanted = range(len(topic.partitions)) if indexes is None else indexes
+def _ongoing(topic: TopicImage, indexes: Iterable[int]) -> list[OngoingReassignment]:
     return [
-        Ongoing(index, topic.partitions[index])
-        for index in wanted
+        OngoingReassignment(index, topic.partitions[index])
+        for index in indexes
         if 0 <= index < len(topic.partitions) and is_reassigned(topic.partitions[index])
     ]
