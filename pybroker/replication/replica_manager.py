@@ -418,6 +418,13 @@ class ReplicaManager:
         directory = topic.partitions[index].directory(self.broker_id)
         return directory not in UNCHOSEN_DIRECTORIES and directory not in self._logs.directory_ids()
 
+    def begin_anew(self, topic: TopicImage, index: int) -> bool:
+        """Have a replica that another broker leads begin in another log dir, where its own is lost; whether it will.
+
+        The image names that dir then, and the replica is followed.
+        """
+        return self.is_lost(topic, index) and self._logs.begin_anew(topic.topic_id, index)
+
     def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
         """The log of a replica that another broker leads; None if it cannot be had now."""
         return self._open_replica(topic, index, topic.partitions[index])

@@ -55,6 +55,10 @@ class Replicas(ReplicatingBroker, Protocol):
         """Whether the log dir that the image names for the replica does not work: no later try would find its log."""
         ...
 
+    def begin_anew(self, topic: TopicImage, index: int) -> bool:
+        """Have the replica begin in another log dir, where its own is lost; whether it will, once the image says so."""
+        ...
+
     def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
         """The log of a replica that is here; None if it cannot be had."""
         ...
@@ -152,7 +156,9 @@ class ReplicaRoles:
     def _follow(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
         partition_log = self._replicas.open_replica(topic, index)
         if partition_log is None:
-            self._settle_later(topic, index)
+            # Without a leader nobody has what it would begin with.
+            if state.leader == NO_LEADER or not self._replicas.begin_anew(topic, index):
+                self._settle_later(topic, index)
             return
         mark = self._replicas.mark
         followed = FollowedPartition(topic.name, topic.topic_id, index, state, partition_log, mark)

@@ -61,9 +61,7 @@ class Here:
 def image(leader_epoch: int = 0, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> ClusterImage:
     states = (PartitionImage((1,), (1,), 1, leader_epoch), PartitionImage((2,), (2,), 2))
     topic = TopicImage(TOPIC, topic_id, states, True)
-    return ClusterImage(
-        epoch=epoch or leader_epoch + 1, topics_by_name={TOPIC: topic}, topics_by_id={topic_id: topic}
-    )
+    return ClusterImage(epoch=epoch or leader_epoch + 1, topics_by_name={TOPIC: topic}, topics_by_id={topic_id: topic})
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,41 @@ def test_log_dir_that_is_lost_moves_the_leaders_of_its_partitions_alone(tmp_path
             cluster.restart(broker_id)
             wait_until(lambda: all_are_in_sync(cluster), "all are in sync again")
             load.wait_for_progress()
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
+
+
+def test_broker_that_comes_back_with_an_empty_disk_has_all_its_replicas_again(tmp_path: Path) -> None:
+    with Cluster(brokers=3, data_dir=tmp_path) as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+        with Load(cluster.bootstrap) as load:
+            load.wait_for_progress()
+            cluster.kill(3)
+            shutil.rmtree(tmp_path / "broker-3")
+            cluster.restart(3)
+            wait_until(lambda: all_are_in_sync(cluster), "all are in sync again")
+            load.wait_for_progress()
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
+
+
+def test_no_partition_lies_twice_where_a_dir_is_back_beside_what_took_its_place(tmp_path: Path) -> None:
+    with TwoDirs(brokers=3, data_dir=tmp_path) as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+        with Load(cluster.bootstrap) as load:
+            load.wait_for_progress()
+        wait_until(lambda: all_are_in_sync(cluster), "all are in sync")
+        cluster.kill(3)
+        (tmp_path / "b-3").rename(tmp_path / "aside")
+        cluster.restart(3)
+        wait_until(lambda: all_are_in_sync(cluster), "all are in sync again, in the dir that is left")
+        cluster.kill(3)
+        shutil.rmtree(tmp_path / "b-3", ignore_errors=True)
+        (tmp_path / "aside").rename(tmp_path / "b-3")
+        cluster.restart(3)
+        wait_until(lambda: all_are_in_sync(cluster), "all are in sync once more")
+        for index in range(PARTITIONS):
+            assert sum((tmp_path / name / f"{TOPIC}-{index}").exists() for name in ("a-3", "b-3")) == 1
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             gc.collect()
 

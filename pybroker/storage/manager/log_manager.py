@@ -233,6 +233,16 @@ class LogManager:
         """The ids of the directories that work (KIP-858)."""
         return [state.directory.directory_id for state in online(self._states)]
 
+    def begin_anew(self, topic_id: bytes, partition: int) -> bool:
+        """Choose a log dir for a replica whose own is none of this broker's, and tell the controller of it (KIP-858).
+
+        It begins there with nothing.  False while any log dir does not work: it may lie in there (``getOrCreateLog``).
+        """
+        working = list(online(self._states))
+        if everything_works := len(working) == len(self._states):
+            self._tell_moved((topic_id, partition), self._env.random.choice(working).directory)
+        return everything_works
+
     def clean_broker_epoch(self) -> int:
         """The broker epoch of the last clean stop, -1 if any directory was not stopped cleanly (KIP-966)."""
         epochs = [state.directory.clean_broker_epoch for state in self._states]
