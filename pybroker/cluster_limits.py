@@ -37,9 +37,17 @@ CONNECT_TIMEOUT_MS = 10_000
 PEER_REQUESTS_MAX = 1_000
 PEER_REQUEST_BYTES_MAX = 32 << 20
 
-# A reply of another broker is no longer than this, or than what this one's own clients may send: a batch that one of
-# them took must find its way.
-PEER_REPLY_BYTES_MAX = 128 << 20
+# A reply to a login, of a broker that has not proved yet that it is one.  Its later replies are as long as a frame can
+# say: a batch that one of them took must find its way, however long it is.
+PEER_LOGIN_REPLY_BYTES_MAX = 128 << 10
+
+# What a follower asks for with one fetch at most, whatever ``replica.fetch.response.max.bytes`` says, since an answer
+# lies in memory as a whole.  It is longer where its first batch is.
+REPLICA_FETCH_BYTES_MAX = 128 << 20
+
+# A client's request goes to the active controller's broker in an envelope, which adds no more than this: two strings of
+# the principal, each of 32,767 bytes at most, and what is short (64 bytes).
+ENVELOPE_BYTES_MAX = 2 * 32_767 + 128
 
 # How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
 # most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes

@@ -64,6 +64,8 @@ def up(
     """Start brokers and show their logs until Ctrl-C, which stops them all."""
     pairs = _pairs(settings)
     directory = data_dir.absolute()
+    if "," in str(directory):  # a broker would take it for several
+        raise CommandFailed(f"--data-dir {directory}: the path of a cluster's directory must have no comma")
     directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
     _refuse_second(directory)
     url = dict(pairs).get("pybroker.metadata", f"sqlite://{directory / METADATA_FILE}")

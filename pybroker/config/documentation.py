@@ -131,7 +131,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "replica.fetch.wait.max.ms": "How long a leader may park a follower's fetch.",
     "replica.fetch.backoff.ms": "Pause of a follower after a failed fetch.",
     "replica.fetch.min.bytes": "Bytes that a leader waits for before it answers a follower.",
-    "replica.fetch.response.max.bytes": "Bytes that a follower asks for in one fetch.",
+    "replica.fetch.response.max.bytes": "Bytes that a follower asks for in one fetch; 128 MiB at most.",
     "num.replica.fetchers": "Fetcher threads per leader broker.",
     "replica.high.watermark.checkpoint.interval.ms": "Pause between two checkpoints of the high watermarks.",
     "fetch.purgatory.purge.interval.requests": "Completed entries at which the fetch purgatory is swept.",

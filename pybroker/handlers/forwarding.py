@@ -85,7 +85,11 @@ class Forwarder:
                     if frame is None:
                         frame = yield from _frame(ctx, request)
                         held = ctx.connection.hold_copy(len(frame))
-                    answer, error = yield self._sent(holder, ctx, frame, max(deadline_ms - clock.monotonic_ms(), 0))
+                    try:
+                        sent = self._sent(holder, ctx, frame, max(deadline_ms - clock.monotonic_ms(), 0))
+                    except ValueError:  # sent all the same it would break the connection, and what waits behind it
+                        return handler.refuse(ctx, request, ErrorCode.MESSAGE_TOO_LARGE)
+                    answer, error = yield sent
                     if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
                         return (yield from self._response(handler, ctx, request, answer))
                     if error is not None and error.may_be_done and not _may_repeat(handler, error):
@@ -99,7 +103,10 @@ class Forwarder:
                 held.release()
 
     def _sent(self, holder: int, ctx: RequestContext, frame: bytes, rest_ms: int) -> Parked:
-        """Send it; the pair of an ``EnvelopeResponse`` and a ``PeerError``, of which one is None."""
+        """Send it; the pair of an ``EnvelopeResponse`` and a ``PeerError``, of which one is None.
+
+        ValueError for what is too long to be sent.
+        """
         sent = Parked()
 
         def done(response: Any | None, error: PeerError | None) -> None:

@@ -221,6 +221,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self.is_broker, self.by_token = session.is_broker, session.by_token
         self.measure(self.meter)
         self._requests.serve_by(processor.dispatcher_of(self.listener, is_broker=session.is_broker))
+        self._inbox.framing = processor.framing_of(self.listener, is_broker=session.is_broker)
         if self._session_timer is not None:
             self._session_timer.cancel()
             self._session_timer = None
@@ -248,7 +249,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
     def _serve(self, buffer: ReceiveBuffer, pos: int, end: int) -> int:
         """Serve whole frames of ``buffer[pos:end]``; gives back the position of the first byte to be kept."""
         view, begin = buffer.view, pos
-        replies, fronts = self._replies, self._fronts
+        replies, fronts, inbox = self._replies, self._fronts, self._inbox
         self._current = buffer
         self._serving = True
         served = 0
@@ -269,7 +270,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
                     served += requests
                     continue
             try:
-                stop = self._processor.framing.end_of_frame(view, pos, end)
+                stop = inbox.framing.end_of_frame(view, pos, end)
             except FrameRefused as error:
                 self.refuse("a TLS client on a listener without TLS" if is_hello_of_tls(view[pos:end]) else str(error))
                 break
@@ -288,8 +289,8 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         if served:
             self._has_served = True
             frame_bytes = (pos - begin) // served
-            if frame_bytes >= OWN_BUFFER_BYTES or self._inbox.frame_bytes_expected:
-                self._inbox.expect(frame_bytes)
+            if frame_bytes >= OWN_BUFFER_BYTES or inbox.frame_bytes_expected:
+                inbox.expect(frame_bytes)
         return end if self.closed else pos
 
     def _may_overtake(self, view: memoryview, pos: int, stop: int) -> bool:

@@ -16,6 +16,7 @@ import struct
 from pybroker import limits
 
 LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 0x7FFF_FFFF  # more cannot be said
 # Where that begins, in a frame without its length, in which requests that repeat are alike: behind the correlation id.
 PREFIX_AT = 8
 _LENGTH = struct.Struct(">i").unpack_from
@@ -30,7 +31,7 @@ class Framing:
 
     __slots__ = ("frame_bytes_max",)
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
 
     def end_of_frame(self, view: memoryview, pos: int, end: int) -> int:

@@ -26,13 +26,16 @@ OWN_BUFFER_BYTES = 64 << 10  # frames of so many are read into a buffer of their
 
 
 class Inbox:
-    """``buffer`` is None while nothing is kept.  ``receiver`` is the connection, as the budget knows it."""
+    """``buffer`` is None while nothing is kept.  ``receiver`` is the connection, as the budget knows it.
 
-    __slots__ = ("_budget", "_end", "_framing", "_pos", "buffer", "frame_bytes_expected")
+    ``framing`` is another one once the sender has proved that it is a broker.
+    """
+
+    __slots__ = ("_budget", "_end", "_pos", "buffer", "frame_bytes_expected", "framing")
 
     def __init__(self, framing: Framing, budget: ReceiveBudget) -> None:
         self.buffer: ReceiveBuffer | None = None
-        self._framing = framing
+        self.framing = framing
         self._budget = budget
         self._pos = 0
         self._end = 0
@@ -45,7 +48,7 @@ class Inbox:
 
     def holds_whole_frame(self) -> bool:
         """Whether the kept bytes hold a frame that only waits to be started, or refused: nothing more is read."""
-        return self.buffer is not None and self._framing.can_be_judged(self.buffer.view, self._pos, self._end)
+        return self.buffer is not None and self.framing.can_be_judged(self.buffer.view, self._pos, self._end)
 
     # --- receiving -------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from pybroker import cluster_limits
 from pybroker.cluster.peers import CONTROL, FORWARDING, PeerError, PeerFailure
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
-from pybroker.net.framing import Framing
+from pybroker.net.framing import FRAME_BYTES_MAX, Framing
 from pybroker.net.peer_link import LinkSurroundings, PeerLink
 from pybroker.net.peer_login import ClusterSecret, PeerLogin
 from pybroker.net.peer_requests import PeerEncoder
@@ -50,7 +50,8 @@ class PeerClient:
     """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers.
 
     With a ``secret`` each connection begins with the proof that both sides know it; ``over_sasl`` says whether that
-    listener asks its clients who they are, too, and ``tls`` what it speaks.
+    listener asks its clients who they are, too, and ``tls`` what it speaks.  ``request_bytes_max`` is the longest
+    request that clients may send, here and to the other brokers.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class PeerClient:
         metadata: Addresses,
         broker_id: int,
         listener: str,
-        reply_bytes_max: int = 0,
+        request_bytes_max: int = FRAME_BYTES_MAX,
         secret: bytes | None = None,
         *,
         over_sasl: bool = False,
@@ -72,12 +73,14 @@ class PeerClient:
         client_id = f"broker-{broker_id}"
         self._encoder = PeerEncoder(client_id)
         self._links: dict[int, dict[str, PeerLink]] = {}
+        self._forwarded_bytes_max = min(request_bytes_max, FRAME_BYTES_MAX - cluster_limits.ENVELOPE_BYTES_MAX)
         self._is_closed = False
         self._folded_log = FoldedLog(log, env.timers)
         self._shared = LinkSurroundings(
             env,
             asyncio.get_running_loop(),
-            Framing(max(reply_bytes_max, cluster_limits.PEER_REPLY_BYTES_MAX)),
+            Framing(cluster_limits.PEER_LOGIN_REPLY_BYTES_MAX),
+            Framing(),
             BufferPool(),
             self._folded_log,
             {},
@@ -122,17 +125,13 @@ class PeerClient:
         timeout_ms: int,
         by_token: bool = False,
     ) -> None:
-        """See ``Peers``."""
+        """See ``Peers``.  ValueError for what the other broker would close the connection for, or no envelope takes."""
         from pybroker.net.envelopes import envelope
 
-        self.ask(
-            broker_id,
-            envelope(frame, principal, client_host, by_token=by_token),
-            0,
-            done,
-            timeout_ms=timeout_ms,
-            channel=FORWARDING,
-        )
+        if len(frame) > self._forwarded_bytes_max:
+            raise ValueError(f"a request of {len(frame)} bytes is forwarded (at most {self._forwarded_bytes_max} are)")
+        request = envelope(frame, principal, client_host, by_token=by_token)
+        self.ask(broker_id, request, 0, done, timeout_ms=timeout_ms, channel=FORWARDING)
 
     def close(self) -> None:
         """See ``Peers``."""

@@ -41,13 +41,16 @@ class PeerConnectionUser(Protocol):
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """See the module's docstring.  ``may_write`` is False while the peer takes too little."""
+    """See the module's docstring.  ``may_write`` is False while the peer takes too little.
 
-    __slots__ = ("_buffer", "_end", "_framing", "_pool", "_pos", "_reason", "_room", "_transport", "_user", "may_write")
+    ``framing`` may change between two frames: how long they may be.
+    """
+
+    __slots__ = ("_buffer", "_end", "_pool", "_pos", "_reason", "_room", "_transport", "_user", "framing", "may_write")
 
     def __init__(self, user: PeerConnectionUser, framing: Framing, pool: BufferPool) -> None:
         self._user: PeerConnectionUser | None = user
-        self._framing = framing
+        self.framing = framing
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._buffer: ReceiveBuffer | None = None
@@ -87,7 +90,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._end = end = self._end + nbytes
         view = buffer.view
         try:
-            while user is not None and not self._reason and (stop := self._framing.end_of_frame(view, self._pos, end)):
+            while user is not None and not self._reason and (stop := self.framing.end_of_frame(view, self._pos, end)):
                 frame = view[self._pos + LENGTH_BYTES : stop]
                 self._room = min(stop - self._pos, cluster_limits.PEER_BUFFER_KEPT_BYTES)
                 self._pos = stop

@@ -46,6 +46,7 @@ class LinkSurroundings(NamedTuple):
 
     env: Env
     loop: asyncio.AbstractEventLoop
+    login_framing: Framing  # of who has not proved yet that it is a broker of this cluster
     framing: Framing
     pool: BufferPool
     folded_log: FoldedLog
@@ -164,7 +165,7 @@ class PeerLink:
         self._stop_retrying()
         if self._requests:
             shared = self._shared
-            self._candidate = candidate = PeerConnection(self, shared.framing, shared.pool)
+            self._candidate = candidate = PeerConnection(self, shared.login_framing, shared.pool)
             self._attempt = attempt = shared.loop.create_task(self._try_to_connect(candidate, self._endpoint))
             shared.attempts[attempt] = None
             attempt.add_done_callback(shared.attempts.pop)
@@ -233,6 +234,7 @@ class PeerLink:
     def _use(self, connection: PeerConnection) -> None:
         """It is ready for requests."""
         self._forget_attempt()
+        connection.framing = self._shared.framing
         self._connection = connection
         self._send_waiting()
 

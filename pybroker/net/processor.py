@@ -16,14 +16,14 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
+from pybroker import cluster_limits, limits
 from pybroker.apis import INTER_BROKER_APIS
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection_quotas import ConnectionQuotas
 from pybroker.net.dispatch import Dispatcher
-from pybroker.net.framing import Framing
+from pybroker.net.framing import FRAME_BYTES_MAX, Framing
 from pybroker.net.gate import Gate
 from pybroker.net.logins import Logins
 from pybroker.net.long_requests import LongRequests
@@ -85,6 +85,9 @@ class Processor:
     def __init__(self, env: Env, services: Services, config: BrokerConfig, own_process: bool = False) -> None:
         self.services = services
         self.framing = Framing(config.get_int("socket.request.max.bytes"))
+        # What a client may send to one broker comes in an envelope to another.
+        enveloped_bytes_max = self.framing.frame_bytes_max + cluster_limits.ENVELOPE_BYTES_MAX
+        self._framing_of_brokers = Framing(min(enveloped_bytes_max, FRAME_BYTES_MAX))
         queued_bytes_max = config.get_int("queued.max.request.bytes")
         if queued_bytes_max <= 0:
             queued_bytes_max = limits.QUEUED_REQUEST_BYTES
@@ -115,11 +118,18 @@ class Processor:
 
     def dispatcher_of(self, listener: str, *, is_broker: bool) -> Dispatcher:
         """What a connection of that listener is served, before and after it has proved that it is a broker's."""
-        if not is_broker or listener != self.services.inter_broker_listener:
+        if not self._serves_brokers(listener, is_broker):
             return self.dispatcher
         if self._dispatcher_for_brokers is None:
             self._dispatcher_for_brokers = Dispatcher(*INTER_BROKER_APIS)
         return self._dispatcher_for_brokers
+
+    def framing_of(self, listener: str, *, is_broker: bool) -> Framing:
+        """How long the frames of such a connection may be."""
+        return self._framing_of_brokers if self._serves_brokers(listener, is_broker) else self.framing
+
+    def _serves_brokers(self, listener: str, is_broker: bool) -> bool:
+        return is_broker and listener == self.services.inter_broker_listener
 
     def add_listener(self, name: str) -> None:
         """Connections will come by that listener, too."""

@@ -127,7 +127,9 @@ class ReplicaFetcher:
                 replica_state=self._replica_state(),
                 max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
                 min_bytes=config.get_int("replica.fetch.min.bytes"),
-                max_bytes=config.get_int("replica.fetch.response.max.bytes"),
+                max_bytes=min(
+                    config.get_int("replica.fetch.response.max.bytes"), cluster_limits.REPLICA_FETCH_BYTES_MAX
+                ),
                 isolation_level=0,
                 session_id=session.session_id,
                 session_epoch=session.epoch,

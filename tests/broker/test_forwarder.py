@@ -49,6 +49,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.asked: list[tuple[int, bytes, str, str]] = []
         self.waiting: list[Done] = []
+        self.frame_bytes_max = 1 << 20
 
     def forward(
         self,
@@ -62,6 +63,8 @@ class Elsewhere:
         by_token: bool = False,
     ) -> None:
         assert 0 < timeout_ms <= cluster_limits.FORWARD_PATIENCE_MAX_MS + cluster_limits.FORWARD_GRACE_MS
+        if len(frame) > self.frame_bytes_max:
+            raise ValueError("it is too long")
         self.asked.append((broker_id, frame, principal, client_host))
         self.waiting.append(done)
 
@@ -230,6 +233,13 @@ def test_request_of_unknown_fate_is_not_forwarded_again_where_no_connection_brok
     assert codes_of(answered(waiting)) == [ErrorCode.REQUEST_TIMED_OUT]
     broker.pass_ms(TIMEOUT_MS)
     assert len(broker.elsewhere.asked) == 1
+
+
+def test_request_that_is_too_long_to_be_forwarded_is_refused_at_once(broker: Broker) -> None:
+    broker.elsewhere.frame_bytes_max = 10
+    assert codes_of(broker.serve(wanted())) == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert not broker.held_bytes
+    assert not broker.elsewhere.asked
 
 
 @pytest.mark.parametrize("holder", [-1, THIS, 99], ids=["nobody", "this broker, not active", "one that is unknown"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import wait_until
+from harness.wire import LENGTH, request_frame
 
 from pybroker.cluster.image import ClusterImage
 from pybroker.config.resources import BROKER, BROKER_LOGGER, TOPIC
@@ -34,7 +35,9 @@ from tests.authorizers import AnyOfType
 from tests.broker.wire_client import WireClient
 
 CONTROLLER, OTHER = 1, 2
+REQUEST_BYTES_MAX = 1 << 20
 LOGGER = "pybroker.net.connection"
+SETTINGS: dict[str, Any] = {"socket.request.max.bytes": REQUEST_BYTES_MAX}
 
 
 class Watching(AnyOfType):
@@ -78,13 +81,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def controller(store: str) -> Iterator[Broker]:
-    with Broker({"node.id": CONTROLLER, "pybroker.metadata": store}) as broker:
+    with Broker({**SETTINGS, "node.id": CONTROLLER, "pybroker.metadata": store}) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def other(controller: Broker, store: str) -> Iterator[Broker]:
-    with Broker({"node.id": OTHER, "pybroker.metadata": store}) as broker:
+    with Broker({**SETTINGS, "node.id": OTHER, "pybroker.metadata": store}) as broker:
         assert on_loop(controller, lambda services: services.controller.is_active)
         assert not on_loop(broker, lambda services: services.controller.is_active)
         yield broker
@@ -171,6 +174,18 @@ def test_long_request_is_forwarded_in_steps(controller: Broker, client: WireClie
     results = client.ask(CreateTopicsRequest(topics=topics, validate_only=True, timeout_ms=20_000), 7).topics
     assert [result.name for result in results] == [topic.name for topic in topics]
     assert {result.error_code for result in results} == {0}
+
+
+def test_longest_request_that_a_client_may_send_is_forwarded(client: WireClient) -> None:
+    topic = new_topic("long", **{f"no.such.{number:02}": "v" * 20_000 for number in range(40)})
+    request = CreateTopicsRequest(topics=[topic], validate_only=True, timeout_ms=2_000)
+    share, rest = divmod(REQUEST_BYTES_MAX - len(request_frame(request, 7)[LENGTH.size :]), len(topic.configs))
+    for config in topic.configs:
+        config.value = "v" * (20_000 + share)
+    topic.configs[0].value = "v" * (20_000 + share + rest)
+    assert len(request_frame(request, 7)) == LENGTH.size + REQUEST_BYTES_MAX
+    (result,) = client.ask(request, 7).topics
+    assert result.error_code == ErrorCode.INVALID_CONFIG, "there is no such setting, says the controller"
 
 
 def test_settings_of_the_broker_asked_are_judged_there_and_kept_by_the_controller(

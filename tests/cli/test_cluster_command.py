@@ -120,6 +120,16 @@ def test_second_cluster_on_the_same_directory_is_refused(tmp_path: Path, cluster
     assert b"runs a cluster on" in refused.stderr
 
 
+def test_directory_whose_path_a_broker_would_take_for_several_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "c,d"
+    refused = CLI.run("cluster", "up", "--data-dir", str(directory))
+    assert refused.returncode == 1
+    assert refused.stderr.decode() == (
+        f"pybroker: --data-dir {directory}: the path of a cluster's directory must have no comma\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_broker_that_cannot_start_ends_all_and_the_reason_is_the_last_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

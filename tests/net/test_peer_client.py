@@ -25,13 +25,22 @@ from pybroker.cluster.peers import REPLICATION, PeerError, PeerFailure
 from pybroker.net.loop_env import loop_env
 from pybroker.net.peer_client import PeerClient
 from pybroker.testing import Broker
-from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pybroker_protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.primitives import STRING_BYTES_MAX
 from pybroker_protocol.schema import Request
-from tests.broker.wire_client import WireClient, produce_request
+from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
 OTHER = 2
+BROKER_ID_MAX = 0x7FFF_FFFF
 LISTENER = "PLAINTEXT"
 PATIENCE_S = 20
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -48,9 +57,9 @@ def registered(host: str, port: int, epoch: int = 1, fenced: bool = False) -> Br
 class Asking:
     """A ``PeerClient`` that knows one other broker."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, broker_id: int = 1, **options: Any) -> None:
         self.metadata = MetadataCache(ClusterImage(epoch=1, brokers={OTHER: registered(host, port)}))
-        self.peers = PeerClient(loop_env(), self.metadata, 1, LISTENER)
+        self.peers = PeerClient(loop_env(), self.metadata, broker_id, LISTENER, **options)
 
     def begin(
         self, request: Request = HEARTBEAT, version: int = HEARTBEAT_VERSION, timeout_ms: int = 10_000, **options: Any
@@ -71,10 +80,19 @@ class Asking:
         return await asyncio.wait_for(self.begin(*args, **options), PATIENCE_S)
 
     async def fail(self, *args: Any, **options: Any) -> PeerError:
-        response, error = await self.ask(*args, **options)
-        assert response is None
-        assert error is not None
-        return error
+        return failed(await self.ask(*args, **options))
+
+    async def forward(self, frame: bytes, principal: str = "User:alice", timeout_ms: int = 10_000) -> Outcome:
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.peers.forward(
+            OTHER,
+            frame,
+            principal,
+            "/::1",
+            lambda response, error: outcome.set_result((response, error)),
+            timeout_ms=timeout_ms,
+        )
+        return await asyncio.wait_for(outcome, PATIENCE_S)
 
     def tell_of(self, registration: BrokerRegistration | None) -> None:
         """The image has another registration, or none."""
@@ -85,6 +103,13 @@ class Asking:
         else:
             builder._own("brokers", OTHER).pop(OTHER)
         self.metadata.apply(*builder.build(before.epoch + 1))
+
+
+def failed(outcome: Outcome) -> PeerError:
+    response, error = outcome
+    assert response is None
+    assert error is not None
+    return error
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"], autouse=True)
@@ -102,7 +127,9 @@ def run(test: Coroutine[Any, Any, None]) -> None:
         runner.run(asyncio.wait_for(test, PATIENCE_S * 2))
 
 
-def with_server(connected: Connected, test: Callable[[Asking, asyncio.Server], Awaitable[None]]) -> None:
+def with_server(
+    connected: Connected, test: Callable[[Asking, asyncio.Server], Awaitable[None]], **options: Any
+) -> None:
     """Run ``test`` with a server on the same loop, to which each connection is given as ``connected`` says."""
 
     async def body() -> None:
@@ -119,7 +146,7 @@ def with_server(connected: Connected, test: Callable[[Asking, asyncio.Server], A
                 await writer.wait_closed()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        asking = Asking(*server.sockets[0].getsockname()[:2])
+        asking = Asking(*server.sockets[0].getsockname()[:2], **options)
         try:
             await test(asking, server)
         finally:
@@ -283,7 +310,6 @@ def test_broker_that_closes_in_the_middle_of_a_reply_may_have_done_what_was_sent
     [
         pytest.param(lambda number: heartbeat_reply(number + 1), id="another correlation id"),
         pytest.param(lambda _: b"\xff" * 64, id="a negative length"),
-        pytest.param(lambda _: struct.pack(">i", cluster_limits.PEER_REPLY_BYTES_MAX + 1), id="a huge one"),
         pytest.param(lambda _: struct.pack(">i", 2) + b"ab", id="no header"),
         pytest.param(lambda n: struct.pack(">iib", 5, n, 0), id="no body"),
         pytest.param(lambda n: struct.pack(">iib6s", 11, n, 0, b"\xff" * 6), id="garbage"),
@@ -311,6 +337,49 @@ def test_what_is_no_reply_breaks_the_connection_and_the_next_one_serves(reply: C
         assert connections == 2
 
     with_server(misbehave_once, test)
+
+
+def test_reply_is_as_long_as_a_frame_may_be() -> None:
+    """Other brokers send batches whole, however long they are."""
+    records = memoryview(bytearray(129 << 20))
+
+    async def send_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = PartitionData(
+            partition_index=0, error_code=0, high_watermark=1, aborted_transactions=None, records=records
+        )
+        topic = FetchableTopicResponse(topic="t", partitions=[data])
+        response = FetchResponse(throttle_time_ms=0, responses=[topic])
+        writer.write(reply_frame(1, response, 12, await read_request(reader)))
+        await reader.read()
+
+    async def test(asking: Asking, _server: asyncio.Server) -> None:
+        lengths: list[int] = []
+        answered = asyncio.Event()
+
+        def done(response: Any | None, error: PeerError | None) -> None:
+            if response is not None:
+                lengths.append(len(response.responses[0].partitions[0].records))
+            answered.set()
+
+        asking.peers.ask(OTHER, fetch_request("t", 0), 12, done, timeout_ms=PATIENCE_S * 1_000)
+        await asyncio.wait_for(answered.wait(), PATIENCE_S)
+        assert lengths == [len(records)]
+
+    with_server(send_much, test)
+
+
+def test_who_has_not_proved_to_be_a_broker_is_not_let_say_much() -> None:
+    async def say_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(struct.pack(">i", cluster_limits.PEER_LOGIN_REPLY_BYTES_MAX + 1))
+        await reader.read()
+
+    async def test(asking: Asking, _server: asyncio.Server) -> None:
+        error = await asking.fail()
+        assert (error.reason, error.may_be_done) == (PeerFailure.UNREACHABLE, False)
+        assert f"at most {cluster_limits.PEER_LOGIN_REPLY_BYTES_MAX} are served" in error.message
+
+    with_server(say_much, test, secret=b"secret")
 
 
 def test_reply_that_nobody_asked_for_breaks_the_connection() -> None:
@@ -520,6 +589,39 @@ def test_one_request_is_taken_however_long_it_is(monkeypatch: pytest.MonkeyPatch
             assert (await asking.ask())[1] is None
 
     with_server(answer_for_ever, test)
+
+
+REQUEST_BYTES_MAX = 1_000
+
+
+def test_envelope_adds_no_more_than_brokers_let_each_other_send() -> None:
+    received: list[int] = []
+
+    async def measure(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        received.append(len(await reader.readexactly(size)))
+
+    async def test(asking: Asking, _server: asyncio.Server) -> None:
+        longest = "t" * STRING_BYTES_MAX + ":" + "n" * STRING_BYTES_MAX
+        assert failed(await asking.forward(bytes(REQUEST_BYTES_MAX), longest)).reason is PeerFailure.DISCONNECTED
+        (size,) = received
+        assert REQUEST_BYTES_MAX + 2 * STRING_BYTES_MAX < size <= REQUEST_BYTES_MAX + cluster_limits.ENVELOPE_BYTES_MAX
+
+    with_server(measure, test, broker_id=BROKER_ID_MAX, request_bytes_max=REQUEST_BYTES_MAX)
+
+
+@pytest.mark.parametrize(
+    ("size", "principal"),
+    [(REQUEST_BYTES_MAX + 1, "User:alice"), (REQUEST_BYTES_MAX, "User:" + "n" * (STRING_BYTES_MAX + 1))],
+    ids=["longer than a request may be", "whose principal no envelope takes"],
+)
+def test_what_is_too_long_to_be_forwarded_fails_by_itself_before_anything_is_sent(size: int, principal: str) -> None:
+    async def test(asking: Asking, _server: asyncio.Server) -> None:
+        with pytest.raises(ValueError, match="bytes is"):
+            await asking.forward(bytes(size), principal)
+        assert not asking.peers._links
+
+    with_server(stay_silent, test, request_bytes_max=REQUEST_BYTES_MAX)
 
 
 def test_close_fails_what_waits_and_whoever_asks_later() -> None:
