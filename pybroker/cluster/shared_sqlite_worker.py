@@ -31,6 +31,7 @@ from urllib.parse import quote
 from pybroker import cluster_limits
 from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import Changes, CommitResult, Snapshot, StoreAwayError, StoreError, Transaction
+from pybroker.cluster.opened_sqlite_file import OpenedSqliteFile
 from pybroker.env import Clock
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,7 @@ class SharedSqliteWorker:
         self._boot = sqlite_sessions.boot_id()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
+        self._file: OpenedSqliteFile | None = None
         self._writer_fd = -1
         self._writer_map: mmap.mmap | None = None
         self._stamps = 0
@@ -201,6 +203,7 @@ class SharedSqliteWorker:
             sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
             self._session = sqlite_sessions.begin(connection, self._boot, self._now_ms(), self._timeout_ms)
             self._end()
+            self._file = OpenedSqliteFile(self._path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
 
@@ -371,6 +374,8 @@ class SharedSqliteWorker:
 
     def _keep_session(self, connection: sqlite3.Connection) -> bool:
         """Within a transaction: renew, and end what has lapsed.  Where the session is lost: begin another, commit."""
+        if self._file is not None:
+            self._file.look()
         now_ms = self._now_ms()
         self._renew_at_ms = now_ms + self._timeout_ms // 3
         sqlite_sessions.end_lapsed(connection, self._boot, now_ms)
