@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness.apache_cluster import ApacheCluster
+from harness.apache_kafka import SERVER_JVM_OPTIONS
 from harness.pybroker_cluster import PybrokerCluster
 
 from bench.contestants import KAFKA, PROPERTIES, print_log_tail
@@ -49,7 +50,7 @@ def running(context: Context, name: str, properties: Mapping[str, str] | None = 
     settle()
     cluster: Cluster
     if name == KAFKA:
-        cluster = ApacheCluster(directory, settings, NODES, HEAP_MB)
+        cluster = ApacheCluster(directory, settings, NODES, HEAP_MB, SERVER_JVM_OPTIONS)
     else:
         cluster = PybrokerCluster(directory, settings, NODES)
     try:

@@ -314,7 +314,7 @@ class BrokerServer:
         from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
-        reply_bytes_max = self.config.get_int("socket.request.max.bytes")
+        request_bytes_max = self.config.get_int("socket.request.max.bytes")
         over_sasl = listener.asks_who_it_is
         name = listener.name
         peers = PeerClient(
@@ -322,7 +322,7 @@ class BrokerServer:
             follower,
             node_id,
             name,
-            reply_bytes_max,
+            request_bytes_max,
             secret,
             over_sasl=over_sasl,
             tls=lambda: None if self._open_doors is None else self._open_doors[name].tls,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from harness.apache_cluster import ApacheCluster
-from harness.apache_kafka import KAFKA_VERSION
+from harness.apache_kafka import KAFKA_VERSION, SERVER_JVM_OPTIONS
 from harness.broker_cluster import BrokerCluster
 from harness.broker_process import BrokerProcess
 from harness.pybroker_cluster import PybrokerCluster
@@ -231,7 +231,7 @@ def pybrokers(directory: Path, store: str) -> Iterator[Brokers]:
 @contextmanager
 def apache_brokers(directory: Path) -> Iterator[Brokers]:
     """Three of Apache Kafka with its own defaults; all are killed at the end."""
-    cluster = ApacheCluster(directory, nodes=BROKERS)
+    cluster = ApacheCluster(directory, nodes=BROKERS, jvm_options=SERVER_JVM_OPTIONS)
     try:
         yield ApacheBrokers(cluster.start())
     finally:

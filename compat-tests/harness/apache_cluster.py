@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from harness.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
+from harness.apache_kafka import ApacheKafka
 from harness.broker_cluster import BrokerCluster
 from harness.broker_probe import free_port
 from harness.broker_process import BrokerProcess
@@ -40,7 +40,7 @@ class ApacheCluster(BrokerCluster[ApacheKafka]):
         properties: Mapping[str, str] | None = None,
         nodes: int = 3,
         heap_mb: int = 512,
-        jvm_options: Sequence[str] = SERVER_JVM_OPTIONS,
+        jvm_options: Sequence[str] | None = None,
         own: Callable[[int], Mapping[str, str]] = lambda _: {},
     ) -> None:
         host = BrokerProcess.host

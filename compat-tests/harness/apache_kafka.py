@@ -67,6 +67,8 @@ SINGLE_BROKER_PROPERTIES = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 TOOL_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# Kafka's classes as a JVM keeps them (class-data sharing): scripts/kafka-jars makes it, by ``harness.kafka_classes``.
+CLASS_ARCHIVE = JARS_DIRECTORY.parent / "classes.jsa"
 
 
 def missing_requirement() -> str | None:
@@ -76,6 +78,13 @@ def missing_requirement() -> str | None:
     if not any(JARS_DIRECTORY.glob("kafka_2.13-*.jar")):
         return "Kafka's jars are missing: run scripts/kafka-jars"
     return None
+
+
+def class_archive_options() -> list[str]:
+    """What halves the start of a JVM of Kafka's, for tests; figures are taken without."""
+    if not CLASS_ARCHIVE.exists():
+        return []
+    return [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def java_command(main_class: str, *arguments: str, jvm_options: Sequence[str]) -> list[str]:
@@ -90,9 +99,11 @@ def run_kafka_tool(
     timeout_s: float = 60,
     check: bool = True,
     standard_input: str | None = None,
-    jvm_options: Sequence[str] = TOOL_JVM_OPTIONS,
+    jvm_options: Sequence[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end; with ``check`` a failure raises ``RuntimeError`` with all of its output."""
+    if jvm_options is None:
+        jvm_options = (*TOOL_JVM_OPTIONS, *class_archive_options())
     result = subprocess.run(
         java_command(main_class, *arguments, jvm_options=jvm_options),
         input=standard_input,
@@ -109,9 +120,10 @@ def run_kafka_tool(
 class ApacheKafka(BrokerProcess):
     """One Apache Kafka broker; broker and controller in one process, replication factors of one.
 
-    ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum; ``more_listeners`` are URLs
-    beside the first one's.  ``start`` formats the directory the first time, so a stopped or killed broker starts again
-    on its data with the same ports.
+    ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum; without ``jvm_options`` it has
+    those of Kafka's own scripts, and ``class_archive_options``; ``more_listeners`` are URLs beside the first one's.
+    ``start`` formats the directory the first time, so a stopped or killed broker starts again on its data with the same
+    ports.
     """
 
     name = "Apache Kafka"
@@ -121,12 +133,14 @@ class ApacheKafka(BrokerProcess):
         directory: Path,
         properties: Mapping[str, str] | None = None,
         heap_mb: int = 512,
-        jvm_options: Sequence[str] = SERVER_JVM_OPTIONS,
+        jvm_options: Sequence[str] | None = None,
         port: int | None = None,
         more_listeners: Sequence[str] = (),
     ) -> None:
         super().__init__(directory, port or free_port())
         self._more_listeners = more_listeners
+        if jvm_options is None:
+            jvm_options = (*SERVER_JVM_OPTIONS, *class_archive_options())
         self._jvm_options = [f"-Xmx{heap_mb}m", *jvm_options]
         self._properties_path = directory / "server.properties"
         self._properties = {**self._default_properties(), **(properties or {})}

@@ -19,6 +19,7 @@ import psutil
 from harness.child_process import ChildProcess
 from harness.process_tree import end
 from harness.waiting import wait_until
+from pybroker.pipeline.class_archive import java_options
 from pybroker.pipeline.spark_home import spark_home
 
 HOST: Final = "127.0.0.1"
@@ -125,7 +126,7 @@ class SparkCluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": f"{JVM_OPTIONS} {java_options()}".strip(),
             # By its default an application is given up whose executors died ten times.
             "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
             # Blocks and copies of jars lie where the directory's owner removes them.

@@ -95,6 +95,8 @@ class Peers(Protocol):
     ) -> None:
         """Send a client's whole request, header and all but without its length, by Envelope (KIP-590).
 
+        Raises ValueError, before anything is sent, for what another broker would not take.
+
         ``principal``, ``client_host`` and ``by_token`` are those of ``RequestContext``.  The response is an
         ``EnvelopeResponse``.
         """

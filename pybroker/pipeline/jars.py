@@ -99,7 +99,7 @@ def _ivy(coordinates: list[str], scratch: Path) -> str:
     module = scratch / "ivy.xml"
     module.write_text(_MODULE.format(dependencies="".join(_DEPENDENCY.format(**_parts(text)) for text in coordinates)))
     retrieved = str(scratch / "jars" / "[artifact]-[revision].[ext]")
-    command = [_java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn", "-ivy", str(module)]
+    command = [java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn", "-ivy", str(module)]
     command += ["-cache", str(scratch / "cache"), "-retrieve", retrieved, "-types", "jar", "bundle"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVED_WITHIN_S, check=False)
@@ -117,7 +117,7 @@ def _reason(said: str) -> str:
     return (telling or [line for line in lines if line] or ["Ivy did not say why"])[0]
 
 
-def _java() -> str:
+def java() -> str:
     """As Spark's own scripts look for it."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else (shutil.which("java") or "java")

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from pybroker.pipeline.class_archive import java_options
 from pybroker.pipeline.jars import CONNECTOR, jars
 from pybroker.pipeline.spark_home import use_spark_home
 
@@ -90,7 +91,7 @@ def defaults(master: str) -> dict[str, Any]:
         "spark.ui.showConsoleProgress": False,
         ADAPTIVE_SETTING: False,
         # What is temporary goes below TMPDIR, so that who kills a job can clear up after it.
-        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={gettempdir()}",
+        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={gettempdir()} {java_options()}".strip(),
     }
     if not _LOOPBACK.fullmatch(master):
         return everywhere
@@ -100,7 +101,8 @@ def defaults(master: str) -> dict[str, Any]:
         "spark.driver.host": "127.0.0.1",
     }
     if not master.startswith("local"):
-        return on_loopback
+        options = java_options()
+        return {**on_loopback, "spark.executor.defaultJavaOptions": options} if options else on_loopback
     # The state is small, and every partition costs a task in every micro-batch.
     cores = _LOCAL_CORES.match(master)
     return {**on_loopback, "spark.sql.shuffle.partitions": int(cores[1]) if cores else os.cpu_count() or 1}

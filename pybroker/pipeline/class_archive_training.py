@@ -1,0 +1,76 @@
+"""The small job whose classes become an archive (``class_archive``): ``python -m … PATH`` in a process of its own.
+
+It does what most first queries do: a stream of JSON through windows into a topic, exactly once, and a batch that joins,
+aggregates and sorts, on a broker of its own.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pybroker.pipeline.converters.decoding import decode, readable
+from pybroker.pipeline.converters.json_values import json_of
+from pybroker.pipeline.feed import create_topics, produce
+from pybroker.pipeline.flights.processes import own_broker
+from pybroker.pipeline.records import Record
+from pybroker.pipeline.spark_session import end_session, session
+from pybroker.pipeline.streams.jobs import BrokerTopics, Outputs, Topics, start
+
+INPUT, SUMS = "events", "sums"
+EVENTS = 500
+
+
+def events() -> Iterator[Record]:
+    """Of a minute."""
+    for number in range(EVENTS):
+        value = json.dumps({"id": f"d{number % 7}", "amount": number / 3}).encode()
+        yield Record(b"%d" % (number % 7), value, 1_700_000_000_000 + 120 * number)
+
+
+def sums(topics: Topics) -> Outputs:
+    """By key and window."""
+    found = readable(decode(topics.stream(INPUT), json_of("id string, amount double")))
+    by_window = (
+        found.withWatermark("timestamp", "1 second")
+        .groupBy(F.window("timestamp", "10 seconds").alias("window"), F.col("value.id").alias("id"))
+        .agg(F.count("*").alias("count"), F.sum("value.amount").alias("amount"))
+    )
+    return {SUMS: by_window.select(F.col("id").alias("key"), F.to_json(F.struct("count", "amount")).alias("value"))}
+
+
+def run(spark: SparkSession, bootstrap: str, directory: Path) -> None:
+    """The stream, and a batch over what came of it."""
+    topics = BrokerTopics(spark, bootstrap)
+    for query in start(sums, topics, directory / "checkpoints", until_done=True):
+        query.awaitTermination()
+    names = spark.createDataFrame([(f"d{number}", f"device {number}") for number in range(7)], "id string, name string")
+    found = readable(decode(topics.batch(SUMS), json_of("count bigint, amount double")))
+    by_key = (
+        found.withColumn("id", F.expr("cast(key as string)")).groupBy("id").agg(F.sum("value.count").alias("count"))
+    )
+    by_key.join(names, "id", "left").orderBy("id").collect()
+
+
+def main(path: str) -> None:
+    """Run it in a Spark whose JVM leaves its classes at ``path``."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pybroker-classes-") as directory,
+        own_broker(Path(directory) / "data", Path(directory) / "broker.log") as bootstrap,
+    ):
+        create_topics(bootstrap, (INPUT, SUMS), ())
+        produce(bootstrap, INPUT, events())
+        settings = {"spark.driver.defaultJavaOptions": f"-XX:ArchiveClassesAtExit={path}"}
+        spark = session("classes", master="local[2]", settings=settings, connector=False)
+        try:
+            run(spark, bootstrap, Path(directory))
+        finally:
+            end_session(spark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
