@@ -5,20 +5,19 @@ import re
 import subprocess
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from pybroker.pipeline import class_archive
 from pybroker.pipeline.jars import JARS_DIR_VARIABLE
 from pybroker.pipeline.spark_home import spark_home
-from pybroker.pipeline.spark_session import defaults
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
 
 def spark_version(*options: str) -> subprocess.CompletedProcess[str]:
     """What a JVM of Spark's says of itself."""
-    home = spark_home() or Path(pyspark.__file__).parent
+    home = spark_home()
+    assert home is not None
     java_options = " ".join([class_archive.java_options(), *options])
     command = [str(home / "bin" / "spark-submit"), "--driver-java-options", java_options, "--version"]
     environment = {**os.environ, "SPARK_HOME": str(home)}
@@ -32,6 +31,8 @@ def test_a_jvm_of_sparks_takes_its_classes_from_the_archive() -> None:
 
 
 def test_sessions_here_and_executors_on_this_machine_use_it_and_others_do_not() -> None:
+    from pybroker.pipeline.spark_session import defaults
+
     options = class_archive.java_options()
     assert options in defaults("local[*]")["spark.driver.defaultJavaOptions"]
     assert defaults("spark://127.0.0.1:7077")["spark.executor.defaultJavaOptions"] == options
@@ -39,6 +40,8 @@ def test_sessions_here_and_executors_on_this_machine_use_it_and_others_do_not() 
 
 
 def test_without_an_archive_nothing_is_asked_of_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from pybroker.pipeline.spark_session import defaults
+
     monkeypatch.setenv(JARS_DIR_VARIABLE, str(tmp_path / "jars"))
     assert class_archive.java_options() == ""
     assert "Shared" not in defaults("local[*]")["spark.driver.defaultJavaOptions"]

@@ -363,9 +363,9 @@ MUTANTS: Final = (
         "Whoever comes by the listener of brokers is served what brokers ask, without the proof of being one.",
         (
             Edit(
-                "Processor.dispatcher_of",
-                "not is_broker or listener != self.services.inter_broker_listener",
-                "listener != self.services.inter_broker_listener",
+                "Processor._serves_brokers",
+                "is_broker and listener == self.services.inter_broker_listener",
+                "listener == self.services.inter_broker_listener",
             ),
         ),
         (f"{_STRANGERS}::test_a_stranger_that_asks_what_brokers_ask_loses_its_connection",),
