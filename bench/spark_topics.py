@@ -32,9 +32,9 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
 
 
 def fill_events(bootstrap: str, topic: str, records: int) -> None:
-    """A topic of so many events as JSON, keyed by device."""
+    """A topic of so many events as JSON, keyed by device; retention would take them away, which are old, in minutes."""
     with Client(bootstrap) as client:
-        client.create_topic(topic, PARTITIONS)
+        client.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
     produce(bootstrap, topic, events(records))
 
 

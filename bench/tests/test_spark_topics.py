@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from bench.spark_topics import BEGIN_MS, DEVICES, MINUTE_MS, events, readings_by_minute, written_readings
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from bench.spark_topics import BEGIN_MS, DEVICES, MINUTE_MS, events, fill_events, readings_by_minute, written_readings
+from pybroker.testing import Broker
 
 
 def test_events_come_in_the_order_of_their_time_from_all_devices() -> None:
@@ -23,3 +26,12 @@ def test_minutes_count_that_are_over_by_the_watermark() -> None:
 def test_what_is_written_twice_counts_twice() -> None:
     record = ("device-1@0", '{"readings": 3, "mean": 1.5}')
     assert written_readings([record, record]) == Counter({"device-1@0": 6})
+
+
+def test_events_stay_however_long_a_part_takes() -> None:
+    """Their time is that of the events, which retention goes by."""
+    with Broker() as broker:
+        fill_events(broker.bootstrap, "events", 10)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "events")]).values()
+        assert described.result(10)["retention.ms"].value == "-1"
