@@ -1,9 +1,12 @@
 """Writes micro-batches into a table of PostgreSQL by key: nothing twice, and an outage of the database is waited for.
 
 Spark's JDBC sink inserts or overwrites.  Here its tasks fill a staging table, and one transaction merges it and drops
-it: a row that is there already is replaced, unless by a row of an older epoch.  So an epoch that is written again,
-whole or by halves, changes nothing, and a writer that was thought dead undoes nothing.  That holds for results of
-output mode ``append`` and ``update`` that have one row per key and micro-batch.
+it: a row that is there already is replaced, unless by a row of an older epoch of the same query.  So an epoch that is
+written again, whole or by halves, changes nothing, and a writer that was thought dead undoes nothing.  That holds for
+results of output mode ``append`` and ``update`` that have one row per key and micro-batch.
+
+Epochs of two queries have no order: a query that begins on a new checkpoint, at epoch 0, replaces what the one before
+wrote.  What is written by hand, outside of any query, counts as one query.
 
 Each attempt has a staging table of its own, so that jobs which write into one table do not meet in it.  What a query
 left behind when it failed or died, it drops before it writes again.
@@ -35,6 +38,9 @@ FAILURES_MAX = 3
 # Hexadecimal digits of each of the two parts of a staging table's name.
 _NAME_PART = 16
 
+# Columns that a table has besides its own.
+_OWN_COLUMNS = {"epoch": "bigint NOT NULL", "query_id": "text"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +49,10 @@ class DatabaseGone(RuntimeError):
 
 
 class Table(NamedTuple):
-    """A table: PostgreSQL's types by column, and the columns of its key.  A column ``epoch`` comes besides."""
+    """A table: PostgreSQL's types by column, and the columns of its key.
+
+    Two columns come besides: ``epoch``, and ``query_id``, the query (its checkpoint, that is) that wrote a row.
+    """
 
     name: str
     columns: Mapping[str, str]
@@ -51,19 +60,33 @@ class Table(NamedTuple):
 
     def creation(self) -> str:
         """The statement that creates it where it is not there."""
-        columns = ", ".join(f'"{name}" {kind}' for name, kind in self.columns.items())
-        key = _quoted(self.key)
-        return f'CREATE TABLE IF NOT EXISTS "{self.name}" ({columns}, "epoch" bigint NOT NULL, PRIMARY KEY ({key}))'
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in {**self.columns, **_OWN_COLUMNS}.items())
+        return f'CREATE TABLE IF NOT EXISTS "{self.name}" ({columns}, PRIMARY KEY ({_quoted(self.key)}))'
 
-    def merge(self, staging: str, epoch: int) -> str:
-        """The statement that takes over what the staging table has."""
-        names = _quoted(self.columns)
+    def completion(self) -> str:
+        """The statement that adds the column of queries to a table that is older than that column.
+
+        It looks first: adding a column waits for everybody who reads the table, be it there or not.
+        """
+        table = _literal(f'"{self.name}"')
+        return f"""
+            DO $$ BEGIN
+                IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = {table}::regclass AND attname = 'query_id')
+                THEN ALTER TABLE "{self.name}" ADD COLUMN IF NOT EXISTS "query_id" {_OWN_COLUMNS["query_id"]}; END IF;
+            END $$
+            """
+
+    def merge(self, staging: str, epoch: int, query: str | None) -> str:
+        """The statement that takes over what the staging table has; ``query`` is None outside of any."""
+        names, all_names = _quoted(self.columns), _quoted([*self.columns, *_OWN_COLUMNS])
         changed = ", ".join(
-            f'"{name}" = EXCLUDED."{name}"' for name in (*self.columns, "epoch") if name not in self.key
+            f'"{name}" = EXCLUDED."{name}"' for name in (*self.columns, *_OWN_COLUMNS) if name not in self.key
         )
+        written_by = "NULL" if query is None else _literal(query)
         return (
-            f'INSERT INTO "{self.name}" AS known ({names}, "epoch") SELECT {names}, {epoch} FROM "{staging}" '
-            f'ON CONFLICT ({_quoted(self.key)}) DO UPDATE SET {changed} WHERE known."epoch" <= EXCLUDED."epoch"'
+            f'INSERT INTO "{self.name}" AS known ({all_names}) SELECT {names}, {epoch}, {written_by} FROM "{staging}" '
+            f"ON CONFLICT ({_quoted(self.key)}) DO UPDATE SET {changed} "
+            'WHERE known."query_id" IS DISTINCT FROM EXCLUDED."query_id" OR known."epoch" <= EXCLUDED."epoch"'
         )
 
 
@@ -85,7 +108,13 @@ def upsert_into(
     While the database does not answer, the micro-batch waits for ``patience_s`` seconds, then `DatabaseGone` ends the
     query; started again on its checkpoint it goes on with that micro-batch.  ``on_outage`` is told by a line when the
     waiting begins, and when it is over.
+
+    Raises ValueError for a table that has a column of the sink's own.
     """
+    if taken := sorted(_OWN_COLUMNS.keys() & table.columns.keys()):
+        raise ValueError(
+            f"table {table.name} has a column {taken[0]}, which the sink has for itself: name it otherwise"
+        )
     return _Upserts(table, url, dict(properties), patience_s, on_outage).write
 
 
@@ -104,15 +133,15 @@ class _Upserts:
 
     def write(self, batch: DataFrame, epoch: int) -> None:
         rows = batch.select(*self._table.columns).persist()
-        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or self._nobodys_query
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or None
         failures = 0
         try:
             while True:
                 self._wait_until_it_answers(batch.sparkSession)
                 try:
                     if self._stagings is None:
-                        self._stagings = self._drop_left_behind(batch.sparkSession, query)
-                    self._write_once(rows, epoch, f"{self._stagings}{uuid4().hex[:_NAME_PART]}")
+                        self._stagings = self._drop_left_behind(batch.sparkSession, query or self._nobodys_query)
+                    self._write_once(rows, epoch, query, f"{self._stagings}{uuid4().hex[:_NAME_PART]}")
                     return
                 except (Py4JJavaError, PySparkException):
                     self._stagings = None
@@ -122,12 +151,13 @@ class _Upserts:
         finally:
             rows.unpersist()
 
-    def _write_once(self, rows: DataFrame, epoch: int, staging: str) -> None:
+    def _write_once(self, rows: DataFrame, epoch: int, query: str | None, staging: str) -> None:
         rows.write.mode("errorifexists").jdbc(self._url, staging, properties=self._properties)
         self._execute(
             rows.sparkSession,
             self._table.creation(),
-            self._table.merge(staging, epoch),
+            self._table.completion(),
+            self._table.merge(staging, epoch, query),
             f'DROP TABLE "{staging}"',
         )
 
@@ -200,3 +230,8 @@ def _connection(spark: SparkSession, url: str, properties: Mapping[str, str]) ->
 
 def _quoted(names: Sequence[str] | Mapping[str, str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
+
+
+def _literal(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"

@@ -53,6 +53,16 @@ class Target:
         names = [row.tablename for row in reader.select("tablename").collect()]
         return [name for name in names if name.startswith(staging_names(self.table.name, query))]
 
+    def execute(self, statement: str) -> None:
+        given = self.spark._jvm.java.util.Properties()
+        for name, value in self.postgres.jdbc_properties.items():
+            given.setProperty(name, value)
+        connection = self.spark._jvm.org.postgresql.Driver().connect(self.postgres.jdbc_url, given)
+        try:
+            connection.createStatement().execute(statement)
+        finally:
+            connection.close()
+
     def rows(self) -> dict[str, tuple[int | None, int]]:
         reader = self.spark.read.jdbc(self.postgres.jdbc_url, self.table.name, properties=self.postgres.jdbc_properties)
         return {row.word: (row.counted, row.epoch) for row in reader.collect()}
@@ -84,6 +94,28 @@ def test_an_older_epoch_undoes_nothing(target: Target) -> None:
     assert target.rows() == {"a": (7, 4), "b": (1, 3)}
 
 
+def test_a_query_on_a_new_checkpoint_replaces_what_the_one_before_wrote(target: Target) -> None:
+    """The new one begins at epoch 0 again.  The table is older than the column that tells queries apart."""
+    write = target.writer()
+    write(target.frame(a=3, b=4), 9)
+    target.execute(f'ALTER TABLE {target.table.name} DROP COLUMN "query_id"')
+    try:
+        for query, epoch, count in (("first", 7, 5), ("second", 0, 6), ("second", 1, 7), ("second", 0, 8)):
+            target.of_query(query)
+            write(target.frame(a=count), epoch)
+    finally:
+        target.of_query(None)
+    assert target.rows() == {"a": (7, 1), "b": (4, 9)}
+
+
+def test_a_column_that_the_sink_has_for_itself_is_refused_in_one_line() -> None:
+    from pybroker.pipeline.upserts import Table, upsert_into
+
+    table = Table("searches", {"query_id": "text"}, ("query_id",))
+    with pytest.raises(ValueError, match="has a column query_id, which the sink has for itself: name it otherwise$"):
+        upsert_into(table, "", {})
+
+
 def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,11 +124,11 @@ def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging
 
     first, second = target.writer(), target.writer()
 
-    def merge_later(table: Any, staging: str, epoch: int) -> str:
+    def merge_later(table: Any, staging: str, epoch: int, query: str | None) -> str:
         monkeypatch.undo()
         target.of_query("second")
         second(target.frame(b=2), 7)
-        return table.merge(staging, epoch)  # type: ignore[no-any-return]
+        return table.merge(staging, epoch, query)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(upserts.Table, "merge", merge_later)
     target.of_query("first")
