@@ -112,9 +112,7 @@ def upsert_into(
     Raises ValueError for a table that has a column of the sink's own.
     """
     if taken := sorted(_OWN_COLUMNS.keys() & table.columns.keys()):
-        raise ValueError(
-            f"table {table.name} has a column {taken[0]}, which the sink has for itself: name it otherwise"
-        )
+        raise ValueError(f"table {table.name} has a column {taken[0]}, which the sink has for itself")
     return _Upserts(table, url, dict(properties), patience_s, on_outage).write
 
 

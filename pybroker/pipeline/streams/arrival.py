@@ -2,7 +2,7 @@
 
 Spark gives a key's rows in any order.  Here they come as a task of Kafka Streams takes them (its class PartitionGroup):
 each partition in the order of its offsets, and of several first the one whose next record is older; a table's first
-where both are as old.  Offsets of two partitions are never compared.
+where both are as old.  Offsets of two partitions are never compared.  Rows without offsets go by their times.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 class Arrived(Protocol):
     """What a row tells of its place.
 
-    ``offset`` is ``None`` where a key has but one row per micro-batch, ``partition`` where a key is in one alone.
+    ``offset`` is ``None`` where times tell the order, ``partition`` where a key is in one alone.
     """
 
     @property
@@ -41,7 +41,7 @@ def merged(table: Iterable[A], stream: Iterable[A]) -> Iterator[A]:
         for row in rows:
             partitions.setdefault((side, -1 if row.partition is None else row.partition), []).append(row)
     # The last is the next: a list gives that away cheaply.
-    queues = {which: sorted(rows, key=_offset)[::-1] for which, rows in partitions.items()}
+    queues = {which: sorted(rows, key=_place)[::-1] for which, rows in partitions.items()}
     heads = [(queue[-1].at, which) for which, queue in queues.items()]
     heapify(heads)
     while heads:
@@ -54,5 +54,5 @@ def merged(table: Iterable[A], stream: Iterable[A]) -> Iterator[A]:
             heappop(heads)
 
 
-def _offset(row: Arrived) -> int:
-    return -1 if row.offset is None else row.offset
+def _place(row: Arrived) -> tuple[int, int]:
+    return -1 if row.offset is None else row.offset, row.at

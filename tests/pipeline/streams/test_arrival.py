@@ -41,8 +41,12 @@ def test_each_topic_keeps_the_order_of_its_offsets(table: list[Row], stream: lis
         assert [row for row in found if row.name == name] == sorted(given_rows, key=lambda row: row.offset or 0)
 
 
-def test_rows_without_offsets_are_left_as_they_are() -> None:
-    assert in_order([Row(3, None), Row(1, None)]) == [Row(3, None), Row(1, None)]
+def test_rows_without_offsets_are_in_the_order_of_their_times() -> None:
+    assert in_order([Row(200, None, "new"), Row(100, None, "old")]) == [Row(100, None, "old"), Row(200, None, "new")]
+
+
+def test_rows_of_one_offset_are_in_the_order_of_their_times() -> None:
+    assert in_order([Row(2, 7), Row(1, 7), Row(3, 6)]) == [Row(3, 6), Row(1, 7), Row(2, 7)]
 
 
 def test_offsets_of_two_partitions_are_not_compared() -> None:
