@@ -125,6 +125,6 @@ STORE_CHANGE_BYTES_PER_SNAPSHOT = 16 << 20
 STORE_CHANGES_PER_TURN = 100
 STORE_KEYS_PER_TURN = 1_000
 
-# Partitions that one request to another broker names, where what is asked meanwhile is gathered; one item goes however
-# many it has.
+# Partitions that one request to another broker names, where what is asked meanwhile is gathered, or very much may be to
+# be told; one item goes however many it has.
 GATHERED_PARTITIONS_MAX = 2_000

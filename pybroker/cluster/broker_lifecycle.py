@@ -22,9 +22,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster_limits import REGISTRATION_RETRY_MS, REGISTRATION_TOLD_MS, STORE_RETRY_MS
+from pybroker.cluster_limits import (
+    GATHERED_PARTITIONS_MAX,
+    REGISTRATION_RETRY_MS,
+    REGISTRATION_TOLD_MS,
+    STORE_RETRY_MS,
+)
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
@@ -231,7 +237,8 @@ class BrokerLifecycle:
 
     def _assign(self, turn: int) -> None:
         self._assigning = True
-        self._channel.assign_replicas(self._found, lambda error_code: self._on_assigned(turn, error_code))
+        some = dict(islice(self._found.items(), GATHERED_PARTITIONS_MAX))
+        self._channel.assign_replicas(some, lambda error_code: self._on_assigned(turn, error_code))
 
     def _on_assigned(self, turn: int, error_code: int) -> None:
         if error_code:

@@ -9,9 +9,10 @@ Counterpart in Kafka: ``AssignmentsManager``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from pybroker.cluster_limits import STORE_RETRY_MS
+from pybroker.cluster_limits import GATHERED_PARTITIONS_MAX, STORE_RETRY_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.operations import FoundReplicas
@@ -45,7 +46,7 @@ class MovedReplicas:
         if self._closed:
             return
         self._is_telling = True
-        told = dict(self._moved)
+        told = dict(islice(self._moved.items(), GATHERED_PARTITIONS_MAX))
 
         def answered(error_code: int) -> None:
             if error_code:

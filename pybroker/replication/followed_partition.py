@@ -65,6 +65,7 @@ class FollowedPartition:
         "leader",
         "leader_epoch",
         "marked",
+        "on_caught_up",
         "partition_log",
         "pause",
         "pause_ms",
@@ -96,6 +97,7 @@ class FollowedPartition:
         self.asked: Question | None = None  # as the session has it
         self.is_ready = False  # it may be fetched: nothing has to end before
         self.lags = True  # it lacks what its leader has committed, as far as that is known
+        self.on_caught_up: Callable[[], None] | None = None  # called once, when it does not
         self.retired = False  # it has another role, leader or epoch by now
         self.pause: Cancellable | None = None
         self.pause_ms = cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS
@@ -175,6 +177,9 @@ class FollowedPartition:
                 self._look_at_waiting()
             if log_start_offset > log.log_start_offset:
                 log.increment_log_start_offset(log_start_offset)
+            if not self.lags and (caught_up := self.on_caught_up) is not None:
+                self.on_caught_up = None
+                caught_up()
         return error_code
 
     def _begin_inside_of_batch(self, records: memoryview) -> None:

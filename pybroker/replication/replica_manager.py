@@ -419,11 +419,12 @@ class ReplicaManager:
         return directory not in UNCHOSEN_DIRECTORIES and directory not in self._logs.directory_ids()
 
     def begin_anew(self, topic: TopicImage, index: int) -> bool:
-        """Have a replica that another broker leads begin in another log dir, where its own is lost; whether it will.
+        """Have a replica that another broker leads begin in another log dir, where its own is lost; whether it may."""
+        return self.is_lost(topic, index) and self._logs.begin_anew(topic.name, topic.topic_id, index)
 
-        The image names that dir then, and the replica is followed.
-        """
-        return self.is_lost(topic, index) and self._logs.begin_anew(topic.topic_id, index)
+    def tell_place(self, log: PartitionLog) -> None:
+        """The controller is to know where a replica lies that has begun anew."""
+        self._logs.tell_place(log)
 
     def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
         """The log of a replica that another broker leads; None if it cannot be had now."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits
@@ -56,7 +57,11 @@ class Replicas(ReplicatingBroker, Protocol):
         ...
 
     def begin_anew(self, topic: TopicImage, index: int) -> bool:
-        """Have the replica begin in another log dir, where its own is lost; whether it will, once the image says so."""
+        """Have the replica begin in another log dir, where its own is lost; whether it may."""
+        ...
+
+    def tell_place(self, log: PartitionLog) -> None:
+        """The controller is to know where a replica lies that has begun anew."""
         ...
 
     def open_replica(self, topic: TopicImage, index: int) -> PartitionLog | None:
@@ -155,13 +160,16 @@ class ReplicaRoles:
 
     def _follow(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
         partition_log = self._replicas.open_replica(topic, index)
+        if partition_log is None and state.leader != NO_LEADER and self._replicas.begin_anew(topic, index):
+            partition_log = self._replicas.open_replica(topic, index)
         if partition_log is None:
-            # Without a leader nobody has what it would begin with.
-            if state.leader == NO_LEADER or not self._replicas.begin_anew(topic, index):
-                self._settle_later(topic, index)
+            self._settle_later(topic, index)
             return
         mark = self._replicas.mark
         followed = FollowedPartition(topic.name, topic.topic_id, index, state, partition_log, mark)
+        if self._replicas.is_lost(topic, index):
+            # Before it has what was committed nobody may think that it could lead.
+            followed.on_caught_up = partial(self._replicas.tell_place, partition_log)
         self._followed[followed.key] = followed
         peers = self._replicas.peers
         if state.leader == NO_LEADER or peers is None:

@@ -190,6 +190,15 @@ def test_log_dir_that_is_missing_at_start_makes_its_replicas_eligible_once() -> 
         assert (gone.leader, gone.isr, gone.elr, gone.leader_epoch, gone.partition_epoch) == (NO_LEADER, (), (1,), 6, 8)
 
 
+@pytest.mark.parametrize("clean_shutdown", [True, False])
+def test_replica_whose_log_dir_is_gone_is_eligible_no_more_where_others_have_it(clean_shutdown: bool) -> None:
+    """It begins anew in another log dir."""
+    builder = ImageBuilder(image_of(PartitionImage((1, 2), (2,), 2, 5, 7, (A, A), elr=(1,)), "2"))
+    register_broker(builder, registration(B), {}, clean_shutdown=clean_shutdown)
+    after = only(builder.view())
+    assert (after.leader, after.isr, after.elr) == (2, (2,), ())
+
+
 def test_without_the_feature_the_last_in_sync_replica_stays_in_sync() -> None:
     gone = only(without_dir_a(image_of(ALONE, level=0)))
     assert (gone.leader, gone.isr, gone.elr) == (NO_LEADER, (1,), ())

@@ -63,16 +63,6 @@ def test_the_last_replica_in_sync_leads_again_once_its_log_dir_is_found() -> Non
     assert (after.leader, after.directories[0]) == (1, THERE)
 
 
-def test_what_a_replica_had_in_a_lost_log_dir_is_not_counted_on_where_others_have_it() -> None:
-    """It may have begun with nothing."""
-    for leader in (2, NO_LEADER):
-        before = partition((2,), leader, LOST)._replace(elr=(1,))
-        _, after = assigned(before, {(TOPIC_ID, 0): THERE})
-        assert (after.leader, after.isr, after.elr, after.directories[0]) == (2, (2,), (), THERE)
-    _, found = assigned(partition((2,), 2, HERE)._replace(elr=(1,)), {(TOPIC_ID, 0): THERE})
-    assert found.elr == (1,)
-
-
 def test_a_replica_in_a_log_dir_that_does_not_work_leads_nothing() -> None:
     _, after = assigned(partition((1, 2), 1, HERE), {(TOPIC_ID, 0): LOST})
     assert (after.leader, after.isr, after.directories[0]) == (2, (2,), LOST)

@@ -8,6 +8,7 @@ import pytest
 
 from pybroker.cluster.moved_replicas import MovedReplicas
 from pybroker.cluster.operations import FoundReplicas
+from pybroker.cluster_limits import GATHERED_PARTITIONS_MAX
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.fake_env import FakeWorld
 
@@ -63,6 +64,15 @@ def test_what_the_controller_did_not_take_is_told_again_where_the_replica_lies_b
     moved.tell(ONE, B)
     world.advance(10_000)
     assert controller.told == [{ONE: A}, {ONE: B}]
+
+
+def test_very_many_are_told_in_several_requests(moved: MovedReplicas, controller: Controller) -> None:
+    """One that is too long would be refused for ever."""
+    for index in range(2 * GATHERED_PARTITIONS_MAX + 2):
+        moved.tell((ONE[0], index), A)
+    for _ in range(3):
+        controller.answer(0)
+    assert [len(found) for found in controller.told] == [1, GATHERED_PARTITIONS_MAX, GATHERED_PARTITIONS_MAX, 1]
 
 
 def test_nothing_is_told_after_the_end(moved: MovedReplicas, controller: Controller, world: FakeWorld) -> None:

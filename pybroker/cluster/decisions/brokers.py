@@ -61,7 +61,8 @@ def register_broker(
                     partitions.append(_rejoined(image, topic.name, placed, broker_id, clean_shutdown))
                 else:
                     missing[placed.directory(broker_id)] += 1
-                    forgetful = not clean_shutdown
+                    # Where others have it, it begins anew in another log dir: what it had is counted on no more.
+                    forgetful = not clean_shutdown or bool({*partition.isr, *partition.elr} - {broker_id})
                     partitions.append(without_replica(image, topic.name, placed, broker_id, forgetful=forgetful))
             else:
                 partitions.append(partition)
@@ -96,10 +97,7 @@ def _rejoined(
 def assign_replicas(
     builder: ImageBuilder, broker_id: int, found: FoundReplicas
 ) -> Generator[None, None, dict[tuple[bytes, int], int]]:
-    """The broker's replicas lie there; it may lead them if the log dir works.  Gives back errors for others.
-
-    One that lay in a log dir that the broker has not, and that others have, may have begun anew: it is not counted on.
-    """
+    """The broker's replicas lie there; it may lead them if the log dir works.  Gives back errors for others."""
     image = builder.view()
     errors: dict[tuple[bytes, int], int] = {}
     moved: dict[bytes, dict[int, PartitionImage]] = {}
@@ -112,8 +110,7 @@ def assign_replicas(
         elif broker_id not in topic.partitions[index].replicas:
             errors[topic_id, index] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif topic.partitions[index].directory(broker_id) != directory:
-            placed = _forgotten_if_lost(image, topic.name, topic.partitions[index], broker_id)
-            placed = placed.in_directory(broker_id, directory)
+            placed = topic.partitions[index].in_directory(broker_id, directory)
             if image.brokers[broker_id].has_online_dir(directory):
                 placed = with_leader(image, topic.name, placed)
             else:
@@ -125,13 +122,6 @@ def assign_replicas(
         put_partitions(builder, topic, [partitions.get(index, each) for index, each in enumerate(topic.partitions)])
         yield
     return errors
-
-
-def _forgotten_if_lost(image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int) -> PartitionImage:
-    is_there = image.brokers[broker_id].has_online_dir(partition.directory(broker_id))
-    if is_there or not {*partition.isr, *partition.elr} - {broker_id}:
-        return partition
-    return without_replica(image, topic, partition, broker_id, forgetful=True)
 
 
 def fence_brokers(builder: ImageBuilder, dead: Mapping[int, int]) -> Generator[None, None, list[int]]:

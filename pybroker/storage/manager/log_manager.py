@@ -233,15 +233,11 @@ class LogManager:
         """The ids of the directories that work (KIP-858)."""
         return [state.directory.directory_id for state in online(self._states)]
 
-    def begin_anew(self, topic_id: bytes, partition: int) -> bool:
-        """Choose a log dir for a replica whose own is none of this broker's, and tell the controller of it (KIP-858).
-
-        It begins there with nothing.  False while any log dir does not work: it may lie in there (``getOrCreateLog``).
-        """
-        working = list(online(self._states))
-        if everything_works := len(working) == len(self._states):
-            self._tell_moved((topic_id, partition), self._env.random.choice(working).directory)
-        return everything_works
+    def begin_anew(self, topic: str, topic_id: bytes, partition: int) -> bool:
+        """Give a replica whose log dir is none of this broker's a place in another, where it begins with nothing; False
+        while any log dir does not work, since it may lie in there (Kafka's ``LogManager.getOrCreateLog``)."""
+        is_whole = not any(state.directory.offline for state in self._states)
+        return is_whole and self._places.of((topic, partition), topic_id, None) is not None
 
     def clean_broker_epoch(self) -> int:
         """The broker epoch of the last clean stop, -1 if any directory was not stopped cleanly (KIP-966)."""
@@ -361,6 +357,10 @@ class LogManager:
 
     def _moved(self, log: PartitionLog, source: LogDir) -> None:
         self._cleaner().moved(source, log.directory, (log.topic, log.partition))
+        self.tell_place(log)
+
+    def tell_place(self, log: PartitionLog) -> None:
+        """The controller is to know of a log, which is open, that it lies where it does (KIP-858)."""
         if log.topic_id is not None:
             self._tell_moved((log.topic_id, log.partition), log.directory)
 
