@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from pybroker.pipeline.streams.arrival import in_order
-from pybroker.pipeline.streams.columns import as_table, as_text, check_same_keys, check_table, place
+from pybroker.pipeline.streams.columns import as_table, as_text, check_same_keys, check_table, place, text_of
 from pybroker.pipeline.streams.table_join import JOINED, is_match
 
 
@@ -38,16 +38,16 @@ def join_foreign_key(
     foreign = left.select(named.alias("key")).schema["key"].dataType
     check_same_keys(foreign, right.schema["key"].dataType)
     rows = left.where("key is not null").select(
-        as_text(named).alias("foreign_key"),
-        as_text(F.col("key")).alias("key"),
-        as_text(F.col("value")).alias("text"),
+        as_text(named, foreign, "of the foreign key").alias("foreign_key"),
+        text_of(left, "key").alias("key"),
+        text_of(left, "value").alias("text"),
         *place(left),
     )
     news = rows.groupBy("key").transformWithState(_Subscriptions(), _SUBSCRIPTION, "append", "none")
     changes = right.where("key is not null").select(
-        as_text(F.col("key")).alias("key"),
+        text_of(right, "key").alias("key"),
         F.lit(None).cast("string").alias("left"),
-        as_text(F.col("value")).alias("text"),
+        text_of(right, "value").alias("text"),
         *place(right),
     )
     both = news.unionByName(changes, allowMissingColumns=True)

@@ -19,7 +19,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from pybroker.pipeline.streams.arrival import merged
-from pybroker.pipeline.streams.columns import RIGHT, as_text, check_same_keys, check_table, from_text, side_by_side
+from pybroker.pipeline.streams.columns import (
+    RIGHT,
+    as_text,
+    check_same_keys,
+    check_table,
+    checked,
+    from_text,
+    side_by_side,
+    text_of,
+)
 from pybroker.pipeline.streams.versions import Versions
 
 
@@ -40,12 +49,17 @@ def join_stream_table(
     timestamp, as far as the changes have come.  Changes are kept for so long, and deletions for good.
     """
     check_table(table, "the table")
-    check_same_keys(stream.schema["key"].dataType, table.schema["key"].dataType)
+    key_kind = table.schema["key"].dataType
+    check_same_keys(stream.schema["key"].dataType, key_kind)
+    # Names are the same to Spark whatever their case.
+    if into.lower() in (name.lower() for name in stream.columns):
+        raise ValueError(f"the stream has a column {into} already: name another one by into")
     records = stream if how == "left" else stream.where("key is not null")
     if "value" in stream.columns:
         records = records.where("value is not null")
-    changes = table.where("key is not null")
-    both = side_by_side(records, as_text(F.struct(*stream.columns)), changes, as_text(F.col("value")))
+    changes = table.where("key is not null").withColumn("key", checked(F.col("key"), key_kind, "key"))
+    record_text = as_text(F.struct(*stream.columns), stream.schema, "")
+    both = side_by_side(records, record_text, changes, text_of(table, "value"))
     out = "record string, value string"
     is_left = how == "left"
     processor = _Join(is_left) if history is None else _VersionedJoin(is_left, history // timedelta(microseconds=1))

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from pybroker.pipeline.streams.arrival import in_order
-from pybroker.pipeline.streams.columns import LEFT, RIGHT, as_table, as_text, check_same_keys, check_table, side_by_side
+from pybroker.pipeline.streams.columns import LEFT, RIGHT, as_table, check_same_keys, check_table, side_by_side, text_of
 
 TableJoin = Literal["inner", "left", "outer"]
 
@@ -30,9 +29,9 @@ def join_tables(left: DataFrame, right: DataFrame, *, how: TableJoin = "inner") 
     check_same_keys(left.schema["key"].dataType, right.schema["key"].dataType)
     key_kind, left_kind = (left.schema[name].dataType for name in ("key", "value"))
     left_table, right_table = (
-        table.where("key is not null").withColumn("key", as_text(F.col("key"))) for table in (left, right)
+        table.where("key is not null").withColumn("key", text_of(table, "key")) for table in (left, right)
     )
-    both = side_by_side(left_table, as_text(F.col("value")), right_table, as_text(F.col("value")))
+    both = side_by_side(left_table, text_of(left, "value"), right_table, text_of(right, "value"))
     joined = both.groupBy("key").transformWithState(_Join(how), JOINED, "append", "none")
     return as_table(joined, key_kind, left_kind, right.schema["value"].dataType)
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pybroker.pipeline.streams.arrival import in_order
-from pybroker.pipeline.streams.columns import as_text, check_table, from_text, place
+from pybroker.pipeline.streams.columns import check_table, from_text, place, text_of
 
 
 def latest(records: DataFrame) -> DataFrame:
@@ -39,7 +39,7 @@ def changes(table: DataFrame) -> DataFrame:
     """
     check_table(table, "the table")
     kind = table.schema["value"].dataType
-    key, text = as_text(F.col("key")).alias("key"), as_text(F.col("value")).alias("text")
+    key, text = text_of(table, "key").alias("key"), text_of(table, "value").alias("text")
     rows = table.where("key is not null").select(key, *place(table), text)
     told = rows.groupBy("key").transformWithState(_Changes(), _CHANGE, "append", "none")
     return told.select(

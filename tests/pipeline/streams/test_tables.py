@@ -259,6 +259,33 @@ def test_keys_may_be_times_and_structs(drive: Any) -> None:
     assert [record.value for record in driver.read("named")].count(None) == 0
 
 
+def test_keys_that_are_no_text_are_told_apart_as_binary_and_refused_as_text(drive: Any) -> None:
+    from pybroker.pipeline.streams.stream_table_join import join_stream_table
+    from pybroker.pipeline.streams.table_join import join_tables
+    from pybroker.pipeline.testing import Record
+
+    def binary(topics: Any, topic: str) -> Any:
+        return topics.stream(topic).selectExpr("key", "string(value) value", "timestamp", "partition", "offset")
+
+    def job(topics: Any) -> Any:
+        left, right = binary(topics, "l"), binary(topics, "r")
+        named = join_stream_table(left, right, into="name")
+        return {"both": joined(join_tables(left, right)), "named": named.selectExpr("key", "name as value")}
+
+    first, second = b"\x00\x80", b"\x00\x81"
+    driver = drive(job)
+    driver.pipe_all({"l": records((first, "1"), (second, "2")), "r": records((first, "x"), (second, "y"))})
+    assert sorted(driver.read("both"), key=lambda record: record.key) == [Record(first, b"1-x"), Record(second, b"2-y")]
+    driver.pipe("l", *records((second, "2"), (first, "1")))
+    assert {record.key: record.value for record in driver.read("named")} == {first: b"x", second: b"y"}
+
+    driver = drive(
+        lambda topics: {"out": join_stream_table(rows_of(topics, "l"), rows_of(topics, "r")).select("value")}
+    )
+    with pytest.raises(Exception, match="column key has a text that is no UTF-8: keep it binary"):
+        driver.pipe("r", *records((first, "x")))
+
+
 def test_keys_of_two_types_are_refused(drive: Any) -> None:
     from pybroker.pipeline.streams.table_join import join_tables
 
