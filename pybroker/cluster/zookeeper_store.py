@@ -43,7 +43,7 @@ from pybroker.cluster.metadata_store import (
     ignore_session_loss,
 )
 from pybroker.cluster.store_followers import StoreFollowers
-from pybroker.cluster.zookeeper_client import failure, is_failure, new_client, reason_of
+from pybroker.cluster.zookeeper_client import Revival, failure, is_failure, make_folders, new_client, reason_of
 from pybroker.cluster.zookeeper_contents import Contents, Ephemeral
 from pybroker.cluster.zookeeper_strand import AWAY, Steps, Strand
 from pybroker.env import Env
@@ -76,6 +76,7 @@ class ZooKeeperStore:
         self._url = url
         self._env = env
         self._client = new_client(url, timeout_ms, digest)
+        self._revival = Revival(self._client, env, f"the metadata store {url}")
         self._strand = Strand(env, lambda: bool(self._client.connected), timeout_ms)
         self._followers = StoreFollowers(env.timers, 0, None, self._catch_up_follower)
         self._contents = Contents()
@@ -92,7 +93,7 @@ class ZooKeeperStore:
             if not self._client.connected:
                 raise StoreError(f"nobody answers at the metadata store {self._url}")
             self._client.add_listener(self._hear_state)
-            self._make_folders()
+            make_folders(self._client)
             self._strand.block(self._read_everything)
         except (KazooException, *AWAY) as error:
             self.close()
@@ -100,17 +101,6 @@ class ZooKeeperStore:
         except StoreError:
             self.close()
             raise
-
-    def _make_folders(self) -> None:
-        chroot, self._client.chroot = self._client.chroot, ""
-        if chroot:  # kazoo makes no more than its last part
-            self._client.ensure_path(chroot)
-        self._client.chroot = chroot
-        for path in (codec.CHANGES, codec.PARTS, codec.SNAPSHOTS, codec.EPHEMERALS):
-            self._client.ensure_path(path)
-        for path in (codec.SNAPSHOT, codec.HEAD):
-            with suppress(NodeExistsError):
-                self._client.create(path, b"")
 
     def _read_everything(self) -> Steps:
         yield from self._read_snapshot()
@@ -160,6 +150,7 @@ class ZooKeeperStore:
         self._strand.finish()
         self._closed = True
         self._followers.close()
+        self._revival.close()
         self._client.stop()
         self._client.close()
 
@@ -212,6 +203,7 @@ class ZooKeeperStore:
         if state == KazooState.LOST:
             self._session_is_lost = self._is_doubted = True
             self._strand.session += 1
+            self._revival.watch()
         elif state == KazooState.CONNECTED:
             self._look_at_ephemerals()
             self._strand.go_on()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 from harness.broker_probe import free_port
 from harness.zookeeper import ZooKeeper
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import AuthFailedError, ConnectionLoss
+from kazoo.protocol.connection import ConnectionHandler
 
 from pybroker import cluster_limits
 from pybroker.cluster.metadata_store import CommitResult, Entry, StoreError, Transaction
@@ -155,6 +158,48 @@ def test_server_that_is_killed_and_comes_back_is_followed_on_in_the_same_session
     site.until(lambda: follower.state == {"/a": b"2"})
     assert site.read(other).entries == {"/a": Entry(b"2", 1), "/live/1": Entry(b"", 0)}
     assert told[-1] == ["/live/1"]
+
+
+@needs_zookeeper
+@pytest.mark.parametrize(
+    ("owner", "name", "error", "reason"),
+    [
+        pytest.param(
+            socket, "getaddrinfo", OSError(errno.EMFILE, "no descriptors"), "no descriptors", id="no descriptor"
+        ),
+        pytest.param(ConnectionHandler, "_connect", AuthFailedError(), "refused the credentials", id="refused"),
+    ],
+)
+def test_client_whose_thread_has_ended_for_good_connects_anew_and_the_session_is_lost(
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    owner: Any,
+    name: str,
+    error: Exception,
+    reason: str,
+) -> None:
+    zookeeper = site.start()
+    client = site.client(timeout_ms=8_000)
+    site.put(client, "/a", b"1")
+    working, failures, lost = getattr(owner, name), [error], list[str]()
+    client.on_session_lost = lambda: lost.append("the session")
+
+    def failing(*args: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return working(*args, **options)
+
+    zookeeper.kill()
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, failing)
+        site.until(lambda: not failures)
+        zookeeper.start()
+        site.until(lambda: lost)
+    assert site.commit(client, Transaction({"/a": 0}, ephemerals={"/live/1": b""})).revision == 2
+    told = [record.getMessage() for record in caplog.records if "ended for good" in record.getMessage()]
+    assert len(told) == 1
+    assert reason in told[0]
 
 
 @needs_zookeeper
