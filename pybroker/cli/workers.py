@@ -81,7 +81,9 @@ def _shared_metadata(config: BrokerConfig) -> str:
 def _own_arguments(config: BrokerConfig, listen: Sequence[str], number: int) -> list[str]:
     own = f"worker-{number}"
     dirs = ",".join(str(Path(directory) / own) for directory in config.log_dirs)
-    arguments = ["--data-dir", dirs, "--set", f"node.id={config.node_id + number}"]
+    node_id = config.node_id + number
+    # Both names of it: a file may have the older one, and they have to say the same.
+    arguments = ["--data-dir", dirs, "--set", f"node.id={node_id}", "--set", f"broker.id={node_id}"]
     if config["metadata.log.dir"]:
         arguments += ["--set", f"metadata.log.dir={Path(config['metadata.log.dir']) / own}"]
     if listen:

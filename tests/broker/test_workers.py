@@ -22,9 +22,11 @@ from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import wait_until
 
 from pybroker.cli.processes import is_stopped
+from pybroker.cli.serve import build_parser
 from pybroker.cli.supervisor import Member, Supervisor
-from pybroker.cli.workers import METADATA_FILE, shifted
+from pybroker.cli.workers import METADATA_FILE, _own_arguments, shifted
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
+from pybroker.config.broker import BrokerConfig
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -126,6 +128,18 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["node.id", "broker.id"])
+def test_worker_i_has_the_node_id_plus_i_by_whichever_name_a_file_gives_it(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{name}=7\n")
+    config = BrokerConfig.load(config_file=str(file), settings=[], listen=[], data_dir=str(tmp_path), dev=False)
+    options = build_parser().parse_args(["--config", str(file), *_own_arguments(config, [], 2)])
+    own = BrokerConfig.load(
+        config_file=options.config, settings=options.settings, listen=[], data_dir=options.data_dir, dev=False
+    )
+    assert (own.node_id, own.get_int("broker.id")) == (9, 9)
 
 
 def test_directory_of_a_single_broker_is_refused(tmp_path: Path) -> None:
