@@ -6,6 +6,7 @@ driver (``pybroker.pipeline.testing``) is the other place where a job runs.
 Counterparts: Kafka Streams' Topology, and KafkaStreams.start.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,14 +16,23 @@ from typing import Literal, Protocol, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.spark_session import ADAPTIVE_SETTING
 from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.rows import check_columns
+from pybroker.pipeline.topics.sink_options import read_sink_options
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY, default_group
 
 _TOPIC = "topic"
 _BOOTSTRAP = f"{CLIENT_PREFIX}bootstrap.servers"
+_GROUP = "transactionGroup"
+_EPOCH = "epoch"
+# What `start` says itself, by names in lower case.
+_OWN_SINK_OPTIONS = frozenset({_TOPIC, _EPOCH, "checkpointlocation", "queryname", "path"})
+# Of options of the source: which part of a topic a stream reads, and how fast.
+_OF_A_STREAM = re.compile(r"starting|ending|m(in|ax)offsetspertrigger|maxtriggerdelay", re.IGNORECASE)
 _SECURITY_PREFIXES = tuple(f"{CLIENT_PREFIX}{name}." for name in ("security", "sasl", "ssl"))
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
@@ -84,7 +94,9 @@ _HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedState
 class BrokerTopics:
     """Topics of a broker, by ``format("pybroker")``.
 
-    ``options`` are further ones of the source; those of security (``kafka.sasl.…``) are the sink's as well.
+    ``options`` are further ones of the source; those of security (``kafka.sasl.…``) are the sink's as well.  A
+    ``batch`` is all that a topic holds: those that say where a stream begins and ends, and how fast it goes, leave it
+    alone.
 
     Committed records alone are read unless ``kafka.isolation.level`` says otherwise: with the sink's transactions that
     makes a job from topics to topics exactly-once.
@@ -101,7 +113,8 @@ class BrokerTopics:
 
     def batch(self, topic: str) -> DataFrame:
         """See `Topics`."""
-        return self.spark.read.format("pybroker").options(**self._options(topic)).load()
+        options = {name: value for name, value in self._options(topic).items() if not _OF_A_STREAM.match(name)}
+        return self.spark.read.format("pybroker").options(**options).load()
 
     @property
     def connection(self) -> dict[str, str]:
@@ -127,6 +140,7 @@ def start(
     until_done: bool = False,
     interval: str = "0 seconds",
     group: str | None = None,
+    sink_options: Mapping[str, str] | None = None,
 ) -> list[StreamingQuery]:
     """Start ``job`` on real topics, or go on where it stopped; returns a query per output topic.
 
@@ -135,31 +149,64 @@ def start(
 
     How far each query has read is committed for the group GROUP-TOPIC, or ``pybroker-spark-QUERY`` without a name, so
     that tools show its lag.
+
+    ``sink_options`` are those of a write with ``format("pybroker")``, such as ``deterministic`` or
+    ``kafka.transaction.timeout.ms``, for all outputs; of a ``transactionGroup`` NAME each has NAME-TOPIC.
+
+    Raises ValueError for options and columns that cannot be meant, before any query is started.  Where one cannot be
+    started, those before it are stopped.
     """
+    outputs = outputs_of(job, topics)
+    sinks = {topic: _sink(topics, sink_options or {}, topic, output) for topic, output in outputs.items()}
     keep_state_in_rocksdb(topics.spark)
     topics.spark.conf.set(ADAPTIVE_SETTING, "false")
+    client = {name.removeprefix(CLIENT_PREFIX): value for name, value in topics.connection.items()}
     queries: list[StreamingQuery] = []
-    for topic, output in outputs_of(job, topics).items():
-        sink = topics.connection
-        if _TOPIC not in output.rows.columns:
-            sink[_TOPIC] = topic
-        writer = output.rows.writeStream.outputMode(output.mode)
-        if output.mode == "append":
-            writer = writer.format("pybroker").options(**sink)
-        else:
-            writer = writer.foreachBatch(partial(_write_changes, sink))
-        writer = writer.option("checkpointLocation", f"{str(checkpoints_dir).rstrip('/')}/{topic}").queryName(topic)
-        writer = writer.trigger(availableNow=True) if until_done else writer.trigger(processingTime=interval)
-        query = writer.start()
-        queries.append(query)
-        shown = default_group(str(query.id)) if group is None else f"{group}-{topic}"
-        client = {name.removeprefix(CLIENT_PREFIX): value for name, value in topics.connection.items()}
-        mirror_progress(topics.spark, query, shown, client)
+    try:
+        for topic, output in outputs.items():
+            writer = _writer(output, sinks[topic]).queryName(topic)
+            writer = writer.option("checkpointLocation", f"{str(checkpoints_dir).rstrip('/')}/{topic}")
+            writer = writer.trigger(availableNow=True) if until_done else writer.trigger(processingTime=interval)
+            query = writer.start()
+            queries.append(query)
+            shown = default_group(str(query.id)) if group is None else f"{group}-{topic}"
+            mirror_progress(topics.spark, query, shown, client)
+    except BaseException:
+        for query in queries:
+            query.stop()
+        raise
     return queries
+
+
+def _sink(topics: BrokerTopics, given: Mapping[str, str], topic: str, output: Output) -> dict[str, str]:
+    """The options of one output's sink; raises ValueError for what cannot be meant."""
+    for name in given:
+        if name.lower() in _OWN_SINK_OPTIONS:
+            raise ValueError(f"sink option {name} is set by start itself")
+    sink = topics.connection
+    sink |= {name: f"{value}-{topic}" if name.lower() == _GROUP.lower() else value for name, value in given.items()}
+    names_topics = _TOPIC in output.rows.columns
+    if not names_topics:
+        sink[_TOPIC] = topic
+    read_sink_options(sink)
+    try:
+        check_columns(output.rows.schema, None if names_topics else topic)
+    except ValueError as error:
+        raise ValueError(f"output {topic}: {error}") from error
+    return sink
+
+
+def _writer(output: Output, sink: Mapping[str, str]) -> DataStreamWriter:
+    writer = output.rows.writeStream.outputMode(output.mode)
+    if output.mode == "append":
+        return writer.format("pybroker").options(**sink)
+    return writer.foreachBatch(partial(_write_changes, sink))
 
 
 def _write_changes(sink: Mapping[str, str], batch: DataFrame, epoch: int) -> None:
     """Write a micro-batch exactly once: to Spark a sink in Python has no output mode but ``append``."""
     query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
-    marks = {"transactionGroup": default_group(query), "epoch": str(epoch)}
+    marks = {_EPOCH: str(epoch)}
+    if _GROUP.lower() not in map(str.lower, sink):
+        marks[_GROUP] = default_group(query)
     batch.write.format("pybroker").options(**sink, **marks).mode("append").save()
