@@ -11,6 +11,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ OWN_SETTINGS: Final = frozenset(
 )
 _METADATA: Final = "pybroker.metadata"
 _PORT: Final = re.compile(r"(?<=:)\d+$")
+_ADDRESS: Final = re.compile(r"(?:[^/]*://)?(?P<host>.*):(?P<port>\d+)")
+_ANY_HOST: Final = frozenset({"", "0.0.0.0", "[::]"})
 
 
 def run_workers(
@@ -46,6 +49,7 @@ def run_workers(
         config = BrokerConfig.load(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
         )
+        require_free_ports(listen or config.get_list("listeners"), count)
         url = _shared_metadata(config)
     except (ConfigError, OSError) as error:
         print(f"pybroker: {error}", file=sys.stderr)
@@ -102,6 +106,18 @@ def _shifted_list(addresses: Sequence[str], number: int) -> str:
 def shifted(address: str, number: int) -> str:
     """``HOST:PORT`` with a port so much higher; 0 stays 0, which is any."""
     return _PORT.sub(lambda port: str(int(port[0]) + number if int(port[0]) else 0), address)
+
+
+def require_free_ports(addresses: Sequence[str], count: int) -> None:
+    """ConfigError where one worker would have the port of another one's other listener."""
+    found = [match for match in map(_ADDRESS.fullmatch, addresses) if match is not None and int(match["port"])]
+    for one, other in combinations(found, 2):
+        is_near = 0 < abs(int(one["port"]) - int(other["port"])) < count
+        if is_near and (one["host"] == other["host"] or not _ANY_HOST.isdisjoint((one["host"], other["host"]))):
+            raise ConfigError(
+                f"{one[0]} and {other[0]} are too close for {count} workers, of which worker i has the port + i: "
+                f"the ports of two listeners must be at least {count} apart"
+            )
 
 
 def _say(line: str) -> None:

@@ -24,9 +24,10 @@ from harness.waiting import wait_until
 from pybroker.cli.processes import is_stopped
 from pybroker.cli.serve import build_parser
 from pybroker.cli.supervisor import Member, Supervisor
-from pybroker.cli.workers import METADATA_FILE, _own_arguments, shifted
+from pybroker.cli.workers import METADATA_FILE, _own_arguments, require_free_ports, shifted
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.schema import ConfigError
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -128,6 +129,36 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("addresses", "apart"),
+    [
+        (["127.0.0.1:9092", "127.0.0.1:9093"], False),
+        (["PLAINTEXT://:9094", "SASL_SSL://127.0.0.1:9092"], False),
+        (["A://[::]:9092", "B://[::1]:9094"], False),
+        (["127.0.0.1:9092", "127.0.0.1:9095"], True),
+        (["127.0.0.1:9092", "127.0.0.2:9093"], True),
+        (["127.0.0.1:0", "127.0.0.1:0"], True),
+    ],
+)
+def test_listeners_of_a_host_are_further_apart_than_there_are_workers(addresses: list[str], apart: bool) -> None:
+    if apart:
+        require_free_ports(addresses, 3)
+    else:
+        with pytest.raises(ConfigError, match="must be at least 3 apart"):
+            require_free_ports(addresses, 3)
+
+
+def test_listeners_that_are_too_close_for_the_workers_are_told_in_a_line_before_anything_starts(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    listen = [word for port in (9092, 9093) for word in ("--listen", f"127.0.0.1:{port}")]
+    command = [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(data_dir), *listen]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith("pybroker: 127.0.0.1:9092 and 127.0.0.1:9093 are too close for 2 workers")
+    assert not data_dir.exists()
 
 
 @pytest.mark.parametrize("name", ["node.id", "broker.id"])
