@@ -29,7 +29,8 @@ READY_LINE: Final = re.compile(r"pybroker ready on (\S+)\s*")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _GOOD_LIFE_S = 30.0  # who has lived for so long starts anew without a pause
-_STOP_PATIENCE_S = 30.0
+_STOP_PATIENCE_S = 120.0  # a clean stop may take its time: leaders move first, then files are synced
+_SAME_SIGNAL_S = 1.0  # some who stop a process signal it and its group: that is one wish, not two
 _SQLITE: Final = "sqlite://"
 
 
@@ -123,12 +124,17 @@ class Supervisor:
         self._restarts = restarts
         self._on_change = on_change
         self._all_serve = asyncio.Event()
+        self._is_urgent = asyncio.Event()  # nobody is to stop cleanly any more
+        self._told_to_stop_at: float | None = None
 
     async def run(self, on_ready: Callable[[], None]) -> int:
-        """Start all and keep them until SIGTERM or SIGINT; the exit code.  ``on_ready()`` once all serve."""
+        """Start all and keep them until SIGTERM or SIGINT, the second of which kills; the exit code.
+
+        ``on_ready()`` is called once all serve.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
+            loop.add_signal_handler(number, self._hear_signal)
         lives = [asyncio.ensure_future(self._keep(member)) for member in self.members]
         watch = asyncio.ensure_future(self._watch_writers())
         stop = asyncio.ensure_future(self.stopping.wait())
@@ -144,6 +150,14 @@ class Supervisor:
             self.stopping.set()
             await self._stop_all(lives)
         return self.exit_code
+
+    def _hear_signal(self) -> None:
+        now = time.monotonic()
+        if self._told_to_stop_at is None:
+            self._told_to_stop_at = now
+            self.stopping.set()
+        elif now - self._told_to_stop_at >= _SAME_SIGNAL_S:
+            self._is_urgent.set()
 
     async def _keep(self, member: Member) -> None:
         has_served = False
@@ -190,11 +204,16 @@ class Supervisor:
         for member in self.members:
             member.signal(signal.SIGTERM)
             member.signal(signal.SIGCONT)  # one that is stopped heeds nothing else
-        _, late = await asyncio.wait(lives, timeout=_STOP_PATIENCE_S)
-        if late:
-            for member in self.members:
+        ended = asyncio.ensure_future(asyncio.wait(lives))
+        urgent = asyncio.ensure_future(self._is_urgent.wait())
+        await asyncio.wait((ended, urgent), timeout=_STOP_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        why = "before it had stopped" if self._is_urgent.is_set() else f"not stopped after {_STOP_PATIENCE_S:.0f} s"
+        urgent.cancel()
+        for member in self.members:
+            if member.pid is not None and not ended.done():
+                log.error("%s (process %d) was killed: %s", member.name, member.pid, why)
                 member.signal(signal.SIGKILL)
-            await asyncio.wait(late)
+        await ended
 
     async def _watch_writers(self) -> None:
         """Kill whoever was stopped in the middle of a write for longer than a session lasts."""

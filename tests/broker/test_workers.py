@@ -21,6 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import wait_until
 
+from pybroker.cli import supervisor as supervisor_module
 from pybroker.cli.processes import is_stopped
 from pybroker.cli.serve import build_parser
 from pybroker.cli.supervisor import Member, Supervisor
@@ -214,6 +215,54 @@ def test_only_a_process_that_was_stopped_in_the_middle_of_a_write_is_killed(
         return code
 
     assert asyncio.run(scenario()) == (-signal.SIGKILL if holds_the_lock else None)
+
+
+DEAF = """
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("pybroker ready on 127.0.0.1:1", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+@pytest.mark.parametrize("patience_s", [0.2, 120.0])
+def test_broker_that_does_not_stop_is_killed_by_a_second_signal_or_after_the_patience_and_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, patience_s: float
+) -> None:
+    monkeypatch.setattr(supervisor_module, "_STOP_PATIENCE_S", patience_s)
+    monkeypatch.setattr(supervisor_module, "_SAME_SIGNAL_S", 0.0)
+    member = Member("broker-1", [sys.executable, "-c", textwrap.dedent(DEAF)])
+
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def scenario() -> None:
+        supervisor = Supervisor([member], "zookeeper://nowhere", 6_000, restarts=True)
+        running = asyncio.ensure_future(supervisor.run(stop))
+        await supervisor.stopping.wait()
+        if patience_s > 1:
+            stop()
+        await running
+
+    asyncio.run(scenario())
+    assert member.exit_code == -signal.SIGKILL
+    (line,) = [record.getMessage() for record in caplog.records if "killed" in record.getMessage()]
+    assert line.endswith("killed: before it had stopped" if patience_s > 1 else "killed: not stopped after 0 s")
+
+
+def test_two_signals_at_once_are_one_wish_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = textwrap.dedent(DEAF).replace("signal.SIG_IGN", "lambda *_: exit(0)")
+    member = Member("broker-1", [sys.executable, "-c", program])
+
+    def stop_twice() -> None:
+        monkeypatch.setattr(member, "signal", lambda number: numbers.append(number) or signal_it(number))  # type: ignore[func-returns-value]
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal_it, numbers = member.signal, list[int]()
+    asyncio.run(Supervisor([member], "zookeeper://nowhere", 6_000, restarts=True).run(stop_twice))
+    assert (member.exit_code, signal.SIGKILL in numbers) == (0, False)
 
 
 def alteration(number: int) -> IncrementalAlterConfigsRequest:
