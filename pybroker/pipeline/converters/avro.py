@@ -3,7 +3,7 @@
 Owns which type of Spark's a type of Avro's is.  A UUID is text, a time of day the number that it is written as.  A
 logical type that does not fit what it stands on counts for nothing, as the specification has it.  A value is Avro's
 binary encoding, with or without the five bytes that serializers of a schema registry put in front
-(`REGISTRY_HEADER_BYTES`); the schema's number in them is not looked up.
+(`registry.without_header`); the schema's id in them is not looked up.
 
 Bytes that are left over behind a value are an error: Avro's encoding has no marks, so that a value of another schema
 often reads well up to there.
@@ -19,14 +19,17 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
+from pybroker.pipeline.converters.avro_fitting import Fitting
 from pybroker.pipeline.converters.decoding import Decoder
+from pybroker.pipeline.converters.registry import checked_header, without_header
 
 Schema: TypeAlias = str | Mapping[str, Any] | Path
 
-REGISTRY_HEADER_BYTES = 5
 FILE_SUFFIX = ".avsc"
 
-_MAGIC = b"\0"
+_RECORD, _FIELD = "_InRecord", "value"
+_OUT_OF_RANGE = "an index that is out of range"
+_INDEXES_REFUSED = 1 << 13
 _SHOWN_MAX = 100
 # Where a schema has others.
 _WITH_SCHEMAS = ("type", "items", "values", "fields")
@@ -53,8 +56,11 @@ _DECIMALS = ("bytes", "fixed")
 _DECIMAL_DIGITS_MAX = 38
 
 
-def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bool = False) -> Decoder:
+def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bool | int = False) -> Decoder:
     """Values written by ``schema``, as ``reader`` (a newer or older one) would have them, where it is given.
+
+    ``registry_header`` is the id in a schema registry that the values' header has to have, or True for any.  By True, a
+    value of another version is read as if it were of this one, which may well succeed, with wrong fields.
 
     A schema is JSON, what JSON says, or the path of a file (``.avsc``).
 
@@ -62,12 +68,16 @@ def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bo
     """
     written = _parsed(schema)
     wanted = written if reader is None else _parsed(reader)
-    read = _Reader(json.dumps(written), None if reader is None else json.dumps(wanted), registry_header)
+    read = _Reader(json.dumps(written), None if reader is None else json.dumps(wanted), checked_header(registry_header))
     return decoder_of(read, spark_type(wanted))
 
 
 def to_avro(schema: Schema) -> Callable[[Column], Column]:
-    """An encoder: of a column of structs, their bytes; null stays null."""
+    """An encoder: of a column of structs, their bytes; null stays null.
+
+    What is not as the schema says ends the query with the name of the field: one that the schema does not name, that is
+    missing and has no default, or that does not fit its type.
+    """
     return encoder_of(_Writer(json.dumps(_parsed(schema))))
 
 
@@ -79,7 +89,7 @@ def spark_type(schema: Any) -> T.DataType:
 class _Reader:
     """Pickled without what fastavro makes of the schemas."""
 
-    def __init__(self, written: str, wanted: str | None, registry_header: bool) -> None:
+    def __init__(self, written: str, wanted: str | None, registry_header: bool | int) -> None:
         self._texts = (written, wanted)
         self._registry_header = registry_header
         self._schemas: tuple[Any, Any] | None = None
@@ -91,35 +101,72 @@ class _Reader:
         import fastavro
 
         if self._schemas is None:
-            written, wanted = (fastavro.parse_schema(json.loads(text)) if text else None for text in self._texts)
+            # In a record, which is written as its fields are: fastavro leaves schemas of those alone, once parsed.
+            written, wanted = (
+                fastavro.parse_schema(_in_record(json.loads(text))) if text else None for text in self._texts
+            )
+            _guard(written)
             self._schemas = (written, wanted)
-        if self._registry_header:
-            if value[:1] != _MAGIC or len(value) < REGISTRY_HEADER_BYTES:
-                raise ValueError("does not begin as a schema registry's serializers have it")
-            value = value[REGISTRY_HEADER_BYTES:]
+        if self._registry_header is not False:
+            value = without_header(value, self._registry_header)
         stream = io.BytesIO(value)
-        found = fastavro.schemaless_reader(stream, *self._schemas)
+        found: Any = fastavro.schemaless_reader(stream, *self._schemas)
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes are left over behind the value")
-        return found
+        return found[_FIELD]
 
 
 class _Writer:
     def __init__(self, schema: str) -> None:
         self._text = schema
-        self._schema: Any = None
+        self._made: tuple[Any, Fitting] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_schema": None}
+        return {**self.__dict__, "_made": None}
 
     def __call__(self, value: Any) -> bytes:
         import fastavro
 
-        if self._schema is None:
-            self._schema = fastavro.parse_schema(json.loads(self._text))
+        if self._made is None:
+            schema = fastavro.parse_schema(json.loads(self._text))
+            self._made = (schema, Fitting(schema))
+        schema, fitting = self._made
+        fitting.check(value)
         stream = io.BytesIO()
-        fastavro.schemaless_writer(stream, self._schema, value)
+        fastavro.schemaless_writer(stream, schema, value, strict_allow_default=True)
         return stream.getvalue()
+
+
+class _Symbols(dict[int, str]):
+    """Those of an enum, by their indexes."""
+
+    def __missing__(self, index: int) -> str:
+        raise ValueError(f"symbol {index} of an enum that has {len(self)}")
+
+
+def _in_record(schema: Any) -> Any:
+    return {"type": "record", "name": _RECORD, "fields": [{"name": _FIELD, "type": schema}]}
+
+
+def _guard(schema: Any) -> None:
+    """Has indexes that are out of range fail, where fastavro counts negative ones from the end.
+
+    A union has to be a list.  Its own types come behind so many others, counted from its end, that no index leads there
+    but by design.
+    """
+    if isinstance(schema, list):
+        for kind in schema:
+            _guard(kind)
+        schema += [_OUT_OF_RANGE] * _INDEXES_REFUSED
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("symbols"), list):
+            schema["symbols"] = _Symbols(enumerate(schema["symbols"]))
+        for inner in ("type", "items", "values"):
+            _guard(schema.get(inner))
+        for field in schema.get("fields", ()):
+            _guard(field["type"])
+        for kind in schema.get("__named_schemas", {}).values():
+            _guard(kind)
 
 
 def _parsed(schema: Schema) -> Any:
@@ -185,6 +232,8 @@ def _type(schema: Any, named: dict[str, T.DataType | None]) -> T.DataType:
             raise ValueError(f"a union of {len(kinds)} types has no type of Spark's: {json.dumps(schema)}")
         return _type(kinds[0], named)
     if isinstance(schema, str):
+        if schema not in _PRIMITIVES and schema not in named:
+            raise ValueError(f"{schema} has no type of Spark's")
         found = _PRIMITIVES.get(schema) or named[schema]
         if found is None:
             raise ValueError(f"{schema} contains itself, which no type of Spark's does")
@@ -192,7 +241,7 @@ def _type(schema: Any, named: dict[str, T.DataType | None]) -> T.DataType:
     if "logicalType" in schema and (logical := _logical_type(schema)) is not None:
         return _remembered(schema, logical, named)
     kind = schema["type"]
-    if kind == "record":
+    if kind in ("record", "error"):
         named[schema["name"]] = None
         fields = [T.StructField(field["name"], _type(field["type"], named)) for field in schema["fields"]]
         return _remembered(schema, T.StructType(fields), named)

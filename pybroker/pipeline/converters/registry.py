@@ -1,0 +1,57 @@
+"""What serializers of a schema registry put in front of a value: a zero byte, and the schema's id in four bytes.
+
+With Protobuf comes which of the schema's messages it is: how many indexes, and those, as zigzag varints.  A zero alone
+stands for the first message.
+"""
+
+HEADER_BYTES = 5
+
+_MAGIC = b"\0"
+_ID_MAX = 2**31 - 1
+_VARINT_BYTES_MAX = 5
+_INDEXES_MAX = 100
+
+
+def checked_header(registry_header: bool | int) -> bool | int:
+    """Raises ValueError for what can be no id."""
+    if not 0 <= registry_header <= _ID_MAX:
+        raise ValueError(f"no id of a schema registry: {registry_header}")
+    return registry_header
+
+
+def without_header(value: bytes, expected: bool | int) -> bytes:
+    """The value behind its header; raises ValueError where that has another id than ``expected``, or True for any."""
+    if value[:1] != _MAGIC or len(value) < HEADER_BYTES:
+        raise ValueError("does not begin as a schema registry's serializers have it")
+    found = int.from_bytes(value[1:HEADER_BYTES], "big")
+    if expected is not True and found != expected:
+        raise ValueError(f"schema {found} of the registry, expected {expected}")
+    return value[HEADER_BYTES:]
+
+
+def without_indexes(value: bytes, expected: tuple[int, ...]) -> bytes:
+    """The message behind its indexes; raises ValueError where they are of another one than ``expected``."""
+    count, at = _zigzag(value, 0)
+    if not 0 <= count <= _INDEXES_MAX:
+        raise ValueError(f"{count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, at = _zigzag(value, at)
+        indexes.append(index)
+    if (found := tuple(indexes) or (0,)) != expected:
+        raise ValueError(f"message {_shown(found)} of its schema, expected {_shown(expected)}")
+    return value[at:]
+
+
+def _zigzag(value: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at ``at``, and where it ends."""
+    found = 0
+    for i, byte in enumerate(value[at : at + _VARINT_BYTES_MAX]):
+        found |= (byte & 0x7F) << 7 * i
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at + i + 1
+    raise ValueError("ends within its message indexes")
+
+
+def _shown(indexes: tuple[int, ...]) -> str:
+    return ".".join(map(str, indexes))
