@@ -79,7 +79,7 @@ def up(
     for number in range(1, brokers + 1):
         name, address = f"broker-{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
         own = ["--listen", address, "--data-dir", str(directory / name), "--set", f"node.id={number}"]
-        members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log"))
+        members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log", [directory / name]))
     asyncio.run(_Up(directory, members).run(url, int(timeout_ms)))
 
 

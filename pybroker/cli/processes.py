@@ -1,12 +1,14 @@
-"""What Linux tells of a process: whether it is the one that was meant, and whether it stands still.
+"""What Linux tells of a process: whether it is the one that was meant, whether it stands still or holds a file's lock.
 
-Owns: reading ``/proc``.  A pid alone names nobody: it is given to another process once the first is gone, so whoever
-keeps one keeps its start time beside it.
+Owns: reading ``/proc``, and trying a lock.  A pid alone names nobody: it is given to another process once the
+first is gone, so whoever keeps one keeps its start time beside it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,21 @@ def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal, or by a debugger."""
     fields = _fields(pid)
     return fields is not None and fields[_STATE] in "Tt"
+
+
+def is_locked_by_another(path: Path) -> bool:
+    """Whether another process holds the lock on a file.  This one must not: it would lose it."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # who wants it will be told why
+        return False
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def ends_with_parent() -> Callable[[], None]:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pybroker.cli.processes import ends_with_parent, is_stopped, start_time
+from pybroker.cli.processes import ends_with_parent, is_locked_by_another, is_stopped, start_time
 
 log = logging.getLogger("pybroker.supervisor")
 
@@ -31,16 +31,24 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _GOOD_LIFE_S = 30.0  # who has lived for so long starts anew without a pause
 _STOP_PATIENCE_S = 120.0  # a clean stop may take its time: leaders move first, then files are synced
 _SAME_SIGNAL_S = 1.0  # some who stop a process signal it and its group: that is one wish, not two
+_ORPHAN_PATIENCE_S = 20.0  # for brokers of a supervisor that was killed: they stop by themselves
+_LOCK_LOOK_S = 0.1
 _SQLITE: Final = "sqlite://"
 
 
 class Member:
-    """One broker's process.  ``log`` is where its standard error goes: None is the supervisor's own."""
+    """One broker's process.
 
-    def __init__(self, name: str, command: Sequence[str], log_path: Path | None = None) -> None:
+    ``log_path`` is where its standard error goes: None is the supervisor's own.  ``data_dirs`` are those it locks.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], log_path: Path | None = None, data_dirs: Sequence[Path] = ()
+    ) -> None:
         self.name = name
         self.command = command
         self.log_path = log_path
+        self.data_dirs = data_dirs
         self.address = ""  # as of its ready line
         self.serves = False
         self.process: Process | None = None  # while it runs
@@ -161,6 +169,7 @@ class Supervisor:
 
     async def _keep(self, member: Member) -> None:
         has_served = False
+        await self._until_free(member)
         while not self.stopping.is_set():
             try:
                 await member.live(self._note)
@@ -180,6 +189,19 @@ class Supervisor:
             else:
                 log.warning("%s %s", member.name, member.end)
                 await self._until_wanted(member)
+
+    async def _until_free(self, member: Member) -> None:
+        """Wait for the broker before it, which may still stop; where that lasts, the start says what is the matter."""
+        from pybroker.storage.dirs.log_dir import LOCK_FILE
+
+        give_up_at, is_told = time.monotonic() + _ORPHAN_PATIENCE_S, False
+        while any(is_locked_by_another(directory / LOCK_FILE) for directory in member.data_dirs):
+            if self.stopping.is_set() or time.monotonic() > give_up_at:
+                return
+            if not is_told:
+                log.warning("%s waits: another broker has its data still", member.name)
+                is_told = True
+            await self._until(self.stopping, _LOCK_LOOK_S)
 
     def _note(self) -> None:
         for member in self.members:

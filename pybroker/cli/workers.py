@@ -61,7 +61,10 @@ def run_workers(
     factors = {name: value for name, value in internal_topic_factors(count).items() if not config.is_set(name)}
     common += [word for name, value in factors.items() for word in ("--set", f"{name}={value}")]
     common += ["--set", f"{_METADATA}={url}"]
-    members = [Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)]) for i in range(count)]
+    members = [
+        Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)], data_dirs=_own_dirs(config, i))
+        for i in range(count)
+    ]
 
     async def serve() -> int:
         supervisor = Supervisor(members, url, config.get_int("pybroker.metadata.session.timeout.ms"), restarts=True)
@@ -82,14 +85,17 @@ def _shared_metadata(config: BrokerConfig) -> str:
     return f"sqlite://{place / METADATA_FILE}"
 
 
+def _own_dirs(config: BrokerConfig, number: int) -> list[Path]:
+    return [Path(directory) / f"worker-{number}" for directory in config.log_dirs]
+
+
 def _own_arguments(config: BrokerConfig, listen: Sequence[str], number: int) -> list[str]:
-    own = f"worker-{number}"
-    dirs = ",".join(str(Path(directory) / own) for directory in config.log_dirs)
+    dirs = ",".join(map(str, _own_dirs(config, number)))
     node_id = config.node_id + number
     # Both names of it: a file may have the older one, and they have to say the same.
     arguments = ["--data-dir", dirs, "--set", f"node.id={node_id}", "--set", f"broker.id={node_id}"]
     if config["metadata.log.dir"]:
-        arguments += ["--set", f"metadata.log.dir={Path(config['metadata.log.dir']) / own}"]
+        arguments += ["--set", f"metadata.log.dir={Path(config['metadata.log.dir']) / f'worker-{number}'}"]
     if listen:
         arguments += [word for address in listen for word in ("--listen", shifted(address, number))]
     else:

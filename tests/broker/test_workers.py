@@ -29,6 +29,7 @@ from pybroker.cli.workers import METADATA_FILE, _own_arguments, require_free_por
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
+from pybroker.storage.dirs.log_dir import LOCK_FILE
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -110,6 +111,60 @@ def test_workers_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with workers(tmp_path / "data") as (served, processes):
         served.process.kill()
         wait_until(lambda: all(map(is_gone, processes)), "the workers end")
+
+
+@pytest.mark.slow
+def test_workers_start_again_at_once_after_their_supervisor_was_killed(tmp_path: Path) -> None:
+    with workers(tmp_path / "data", 2, "--set", "num.partitions=4") as (served, _):
+        write(served.bootstrap, 20)
+        served.process.kill()
+        served.process.wait()
+        with workers(tmp_path / "data", 2, "--set", "num.partitions=4") as (again, _):
+            assert read(again.bootstrap, 20) == list(range(20))
+            assert again.stop() == 0
+
+
+HOLDER = """
+    import fcntl, sys
+    file = open(sys.argv[1], "w")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+NEEDS_THE_LOCK = """
+    import fcntl, signal, sys
+    fcntl.lockf(open(sys.argv[1], "w"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("pybroker ready on 127.0.0.1:1", flush=True)
+    signal.pause()
+"""
+
+
+def test_broker_whose_data_another_one_has_still_is_started_when_that_one_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = str(tmp_path / LOCK_FILE)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDER), lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    member = Member("worker 0", [sys.executable, "-c", textwrap.dedent(NEEDS_THE_LOCK), lock], data_dirs=[tmp_path])
+    ready: list[str] = []
+
+    def stop() -> None:
+        ready.append(member.address)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def scenario() -> int:
+        running = asyncio.ensure_future(Supervisor([member], "zookeeper://nowhere", 6_000, restarts=True).run(stop))
+        while "worker 0 waits" not in caplog.text and not running.done():
+            await asyncio.sleep(0.01)
+        holder.communicate()
+        return await running
+
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        assert asyncio.run(scenario()) == 0
+    assert ready == ["127.0.0.1:1"]
 
 
 def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path) -> None:
