@@ -19,7 +19,7 @@ class Record:
 
     ``key`` and ``value``: bytes, a string, ``None``, or anything that JSON has.  ``timestamp``: a datetime, ISO 8601
     text, both UTC unless they say otherwise, or ms since 1970; ``None`` is the test driver's time.  A record that a job
-    has written has bytes, no timestamp, and partition ``None`` where the job leaves it to the producer.
+    has written has bytes, ms, and no timestamp or partition where the job leaves that to the producer.
     """
 
     key: Any = None

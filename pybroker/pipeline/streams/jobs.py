@@ -57,8 +57,8 @@ class Topics(Protocol):
 class Output:
     """What goes to a topic, where Spark's output mode is not ``append``.
 
-    ``rows`` has ``value`` (string or binary) and, where they matter, ``key``, ``partition``, ``headers`` and ``topic``:
-    a row that names a topic goes there, others to the output's own.
+    ``rows`` has ``value`` (string or binary) and, where they matter, ``key``, ``partition``, ``headers``, ``timestamp``
+    and ``topic``: a row that names a topic goes there, others to the output's own.
     """
 
     rows: DataFrame

@@ -23,7 +23,7 @@ from pybroker.pipeline.records import Record, Timestamp, as_ms, as_text
 from pybroker.pipeline.streams.jobs import Job, keep_state_in_rocksdb, outputs_of
 from pybroker.pipeline.testing.piped_topics import PipedTopics
 from pybroker.pipeline.testing.stepped_query import HandClock, SteppedQuery
-from pybroker.pipeline.topics.rows import check_columns
+from pybroker.pipeline.topics.rows import check_columns, header_key, partition_of, timestamp_of
 
 BEGIN_DEFAULT = "2026-01-01T00:00:00Z"
 
@@ -49,7 +49,7 @@ class JobDriver:
         try:
             for topic, output in outputs_of(job, self._topics).items():
                 check_columns(output.rows.schema, topic)
-                self._queries[topic] = SteppedQuery(spark, output, str(self._checkpoint(topic)), self._time)
+                self._queries[topic] = SteppedQuery(spark, topic, output, str(self._checkpoint(topic)), self._time)
                 self._written[topic] = []
                 self._names_topics |= "topic" in output.rows.columns
             self._start()
@@ -77,7 +77,11 @@ class JobDriver:
         self.pipe_all({topic: records})
 
     def pipe_all(self, records: Mapping[str, Sequence[Record]]) -> None:
-        """Give the job records of several topics as one micro-batch."""
+        """Give the job records of several topics as one micro-batch, all of them or, where one is none, nothing.
+
+        Raises what ends a query of the job, and RuntimeError from then on until `restart`.
+        """
+        self._check_runs()
         self._topics.add(records, self._time.now_ms)
         self._run()
 
@@ -87,12 +91,14 @@ class JobDriver:
         Where a query has no watermark this does nothing.  After a restart state is looked at with the next record only,
         as always in Spark.
         """
+        self._check_runs()
         for query in self._queries.values():
             query.advance_watermark(as_ms(to))
         self._run()
 
     def advance_wall_clock(self, by: timedelta) -> None:
         """Move processing time on: its timers fire, state ends by its time to live, ``current_timestamp`` moves."""
+        self._check_runs()
         self._time.now_ms += round(by.total_seconds() * 1_000)
         self._run()
 
@@ -119,11 +125,14 @@ class JobDriver:
 
     def table(self, topic: str, value: Callable[[bytes], Any] = json.loads) -> dict[str | None, Any]:
         """What a reader of all that was written ends with: the last value per key, without deleted ones."""
-        last = {as_text(record.key): _made(record, value) for record in self._all_written(topic)}
-        return {key: found for key, found in last.items() if found is not None}
+        last = {as_text(record.key): record for record in self._all_written(topic)}
+        return {key: _made(record, value) for key, record in last.items() if record.value is not None}
 
     def late_rows(self, topic: str) -> int:
-        """How many rows the query of ``topic`` has dropped since its start, because the watermark was beyond them."""
+        """How many rows the query of ``topic`` has dropped since its start, because the watermark was beyond them.
+
+        Rows of state, by Spark's count: an aggregation drops a group of a micro-batch's late records as one row.
+        """
         return self._query(topic).late_rows()
 
     def state(self, topic: str, **options: str) -> DataFrame:
@@ -133,6 +142,16 @@ class JobDriver:
     def _start(self) -> None:
         for query in self._queries.values():
             query.start()
+
+    def _check_runs(self) -> None:
+        """Raise RuntimeError where the driver is closed or a query has ended."""
+        self._check_open()
+        for query in self._queries.values():
+            query.running()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the driver is closed")
 
     def _run(self) -> None:
         """Until nothing is to do, what the job writes to topics that it reads included."""
@@ -146,8 +165,7 @@ class JobDriver:
 
     def _collect(self) -> dict[str, list[Record]]:
         """What was written since the last look, by topic; `read` gives it later.  RuntimeError once it is closed."""
-        if self._is_closed:
-            raise RuntimeError("the driver is closed")
+        self._check_open()
         found: dict[str, list[Record]] = {}
         for output, query in self._queries.items():
             for row in query.rows():
@@ -176,9 +194,20 @@ class JobDriver:
 
 
 def _record(row: Row) -> Record:
+    """Raises ValueError for a row that the sink of a broker would refuse."""
     cells = row.asDict()
-    headers = [(header["key"], _bytes(header["value"])) for header in cells.get("headers") or ()]
-    return Record(_bytes(cells.get("key")), _bytes(cells["value"]), None, tuple(headers), cells.get("partition"))
+    headers = [
+        (header_key(None if header is None else header["key"]), None if header is None else _bytes(header["value"]))
+        for header in cells.get("headers") or ()
+    ]
+    at_us, partition = cells.get("timestamp"), cells.get("partition")
+    return Record(
+        _bytes(cells.get("key")),
+        _bytes(cells["value"]),
+        None if at_us is None else timestamp_of(at_us),
+        tuple(headers),
+        None if partition is None else partition_of(partition),
+    )
 
 
 def _bytes(cell: str | bytes | bytearray | None) -> bytes | None:

@@ -57,15 +57,24 @@ class PipedTopics:
         return self._spark.read.format(PipedTopicSource.name()).load(str(self._of(topic)))
 
     def add(self, records: Mapping[str, Iterable[Record]], now_ms: int) -> None:
-        """Have ``records`` be there, by topic; raises ValueError for a topic that the job does not read."""
+        """Have ``records`` be there, by topic.
+
+        Raises ValueError for a topic that the job does not read, and what a record raises that is none; then nothing
+        is there.
+        """
+        offsets = dict(self._offsets)
+        tables: dict[str, pa.Table] = {}
         for topic, some in records.items():
             if topic not in self.read:
                 raise ValueError(f"the job does not read {topic}: it reads {', '.join(sorted(self.read))}")
-            rows = [self._row(topic, record, now_ms) for record in some]
+            rows = [_row(topic, record, now_ms, offsets) for record in some]
+            tables[topic] = pa.Table.from_pylist(rows, _ARROW_SCHEMA)
+        self._offsets = offsets
+        for topic, table in tables.items():
             self._pipes += 1
             # Spark's source looks at no file with such a name.
             hidden = self._of(topic) / f".{self._pipes}"
-            pq.write_table(pa.Table.from_pylist(rows, _ARROW_SCHEMA), hidden)
+            pq.write_table(table, hidden)
             hidden.rename(hidden.with_name(f"{self._pipes:06}.parquet"))
 
     def _of(self, topic: str) -> Path:
@@ -73,21 +82,6 @@ class PipedTopics:
         folder = self._folder / quote(topic)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-
-    def _row(self, topic: str, record: Record, now_ms: int) -> dict[str, object]:
-        partition = record.partition or 0
-        offset = self._offsets.get((topic, partition), 0)
-        self._offsets[topic, partition] = offset + 1
-        return {
-            "key": as_bytes(record.key),
-            "value": as_bytes(record.value),
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "timestamp": 1_000 * (now_ms if record.timestamp is None else as_ms(record.timestamp)),
-            "timestampType": _CREATE_TIME,
-            "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
-        }
 
 
 class PipedTopicSource(DataSource):
@@ -117,3 +111,20 @@ class _FolderReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         for path in sorted(Path(partition.value).glob(_PATTERN)):
             yield from pq.read_table(path, schema=_ARROW_SCHEMA).to_batches()
+
+
+def _row(topic: str, record: Record, now_ms: int, offsets: dict[tuple[str, int], int]) -> dict[str, object]:
+    """A record at the next of ``offsets``."""
+    partition = record.partition or 0
+    offset = offsets.get((topic, partition), 0)
+    offsets[topic, partition] = offset + 1
+    return {
+        "key": as_bytes(record.key),
+        "value": as_bytes(record.value),
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": 1_000 * (now_ms if record.timestamp is None else as_ms(record.timestamp)),
+        "timestampType": _CREATE_TIME,
+        "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
+    }

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pybroker.pipeline.endings import reason_in
 from pybroker.pipeline.streams.jobs import Output
 
 TRIGGER_INTERVAL_MS = 1
@@ -79,20 +81,28 @@ class _QueryClock:
 
 
 class SteppedQuery:
-    """One output of a job under test."""
+    """One output of a job under test, for ``topic``."""
 
-    def __init__(self, spark: SparkSession, output: Output, checkpoint: str, time: HandClock) -> None:
+    def __init__(self, spark: SparkSession, topic: str, output: Output, checkpoint: str, time: HandClock) -> None:
         self._spark = spark
+        self._topic = topic
         self._output = output
         self._checkpoint = checkpoint
         self._time = time
         self._sink = _jvm(spark).org.apache.spark.sql.execution.streaming.sources.MemorySink()
         self._batch_read = -1
+        # What was written and not yet given: the sink forgets older batches where the mode is complete.
+        self._rows: list[Row] = []
+        self._late_rows = 0
+        # The last progress whose late rows are counted.
+        self._counted: Any = None
+        self._why_ended = "it was stopped"
         self.query: StreamingQuery | None = None
 
     def start(self) -> None:
         """Begin, or go on from the checkpoint; what a micro-batch before wrote is not written again."""
         self._clock = _QueryClock(self._time)
+        self._late_rows, self._counted = 0, None
         try:
             self.query = StreamingQuery(self._start())
         except Py4JError as error:
@@ -103,8 +113,8 @@ class SteppedQuery:
         self.run()
 
     def run(self) -> None:
-        """Run triggers until there is nothing to do; raises what ends the query."""
-        assert self.query is not None
+        """Run triggers until there is nothing to do; raises what ends the query, and RuntimeError once it has ended."""
+        self.running()
         last = self._last_batch()
         for _ in range(TRIGGERS_MAX):
             self._clock.release()
@@ -139,24 +149,44 @@ class SteppedQuery:
         if lose_last_commit:
             forget_last_commit(Path(self._checkpoint))
 
+    def running(self) -> StreamingQuery:
+        """The query; raises RuntimeError, with the reason, where it has ended."""
+        if self.query is None:
+            raise RuntimeError(f"the query of {self._topic} has ended: {self._why_ended}")
+        return self.query
+
     def rows(self) -> list[Row]:
-        """What was written since the last call, in the order of micro-batches."""
-        latest = self._sink.latestBatchId()
-        if latest.isEmpty() or latest.get() == self._batch_read:
-            return []
-        java_rows = _jvm(self._spark).scala.jdk.javaapi.CollectionConverters.asJava(
-            self._sink.dataSinceBatch(self._batch_read)
-        )
-        self._batch_read = latest.get()
-        frame = self._spark._jsparkSession.createDataFrame(java_rows, self._output.rows._jdf.schema())
-        rows: list[Row] = DataFrame(frame, self._spark).collect()
+        """What was written since the last call, in the order of micro-batches; timestamps as µs since 1970."""
+        rows, self._rows = self._rows, []
         return rows
 
     def late_rows(self) -> int:
         """How many rows were dropped since the start, because the watermark was beyond them."""
-        assert self.query is not None, "the query runs"
-        operators = (state for progress in self.query._jsq.recentProgress() for state in progress.stateOperators())
-        return sum(state.numRowsDroppedByWatermark() for state in operators)
+        return self._late_rows
+
+    def _fetch_rows(self) -> None:
+        latest = self._sink.latestBatchId()
+        if latest.isEmpty() or latest.get() == self._batch_read:
+            return
+        java_rows = _jvm(self._spark).scala.jdk.javaapi.CollectionConverters.asJava(
+            self._sink.dataSinceBatch(self._batch_read)
+        )
+        self._batch_read = latest.get()
+        java_frame = self._spark._jsparkSession.createDataFrame(java_rows, self._output.rows._jdf.schema())
+        frame = DataFrame(java_frame, self._spark)
+        if "timestamp" in frame.columns:
+            # Python's form of it would be that of this machine's zone.
+            frame = frame.withColumn("timestamp", F.unix_micros("timestamp"))
+        self._rows += frame.collect()
+
+    def _count_late_rows(self) -> None:
+        """Of the last trigger; Spark keeps the progress of the last hundred alone."""
+        progress = self.running()._jsq.lastProgress()
+        # A trigger that had nothing to do leaves the last one's.
+        if progress is None or progress == self._counted:
+            return
+        self._counted = progress
+        self._late_rows += sum(state.numRowsDroppedByWatermark() for state in progress.stateOperators())
 
     def _start(self) -> Any:
         spark, jvm = self._spark, _jvm(self._spark)
@@ -185,16 +215,19 @@ class SteppedQuery:
         )
 
     def _stream(self) -> Any:
-        assert self.query is not None, "the query runs"
-        return self.query._jsq.streamingQuery()
+        return self.running()._jsq.streamingQuery()
 
     def _await_trigger(self) -> None:
-        query = self.query
-        assert query is not None
+        query = self.running()
         while not self._clock.is_waiting(_LOOK_S):
             if not query.isActive:
                 self.query = None
-                raise query.exception() or RuntimeError("the query has ended by itself")
+                self._fetch_rows()
+                error = query.exception() or RuntimeError("the query has ended by itself")
+                self._why_ended = reason_in(str(error))
+                raise error
+        self._fetch_rows()
+        self._count_late_rows()
 
     def _last_batch(self) -> "_Batch":
         # Python's form of a progress wants rates, which a clock that stands still has none of.

@@ -1,13 +1,13 @@
 """Rows on their way to topics: what a DataFrame must look like, and the records that its rows are.
 
 Columns are those of Spark's Kafka connector (its class KafkaWriter): ``value`` of string or binary, and, where they
-are there, ``key``, ``topic``, ``partition`` and ``headers``.  Arrow is imported by who has rows.
+are there, ``key``, ``topic``, ``partition`` and ``headers``; ``timestamp`` is ours.  Arrow is imported by who has rows.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,21 +21,27 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "topic": (StringType,),
     "partition": (IntegerType,),
     "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
 }
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 # A partition that the producer's partitioner chooses, by the key.
 ANY_PARTITION = -1
+# A timestamp that the producer chooses: the time of day.
+NOW = 0
+
+_US_PER_MS = 1_000
 
 
 class ProducerRecord(NamedTuple):
-    """What `confluent_kafka.Producer.produce` is given, in its order."""
+    """What `confluent_kafka.Producer.produce` is given, in its order; the timestamp, ms since 1970, by its name."""
 
     topic: str
     value: bytes | None
     key: bytes | None
     partition: int
     headers: Headers | None
+    timestamp: int = NOW
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -60,9 +66,32 @@ def records(batch: "pa.RecordBatch", topic: str | None) -> Iterator[ProducerReco
     topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()
     if None in topics:
         raise ValueError("a row has no topic: its column is null, and the option topic is not set")
-    partitions = [ANY_PARTITION if at is None else _partition(at) for at in _column(batch, "partition")]
+    partitions = [ANY_PARTITION if at is None else partition_of(at) for at in _column(batch, "partition")]
     headers = [_headers(found) for found in _column(batch, "headers")]
-    return map(ProducerRecord, topics, _bytes(batch, "value"), _bytes(batch, "key"), partitions, headers)
+    columns = (topics, _bytes(batch, "value"), _bytes(batch, "key"), partitions, headers, _timestamps(batch))
+    return map(ProducerRecord, *columns)
+
+
+def partition_of(at: int) -> int:
+    """The partition that a row names; raises ValueError for one that there cannot be."""
+    if at < 0:
+        raise ValueError(f"a row has partition {at}; null lets the producer choose one")
+    return at
+
+
+def timestamp_of(at_us: int) -> int:
+    """A row's timestamp in ms; raises ValueError for one that producers do not take."""
+    at_ms = at_us // _US_PER_MS
+    if at_ms <= 0:
+        raise ValueError(f"a row has timestamp {at_ms} ms; one of a record is after 1970 began, null is now")
+    return at_ms
+
+
+def header_key(key: str | None) -> str:
+    """The key of a row's header; raises ValueError where there is none."""
+    if key is None:
+        raise ValueError("a header has no key")
+    return key
 
 
 def _column(batch: "pa.RecordBatch", name: str) -> list[Any]:
@@ -77,10 +106,12 @@ def _bytes(batch: "pa.RecordBatch", name: str) -> list[bytes | None]:
     return found
 
 
-def _partition(at: int) -> int:
-    if at < 0:
-        raise ValueError(f"a row has partition {at}; null lets the producer choose one")
-    return at
+def _timestamps(batch: "pa.RecordBatch") -> list[int]:
+    if "timestamp" not in batch.schema.names:
+        return [NOW] * batch.num_rows
+    # Spark's are microseconds.
+    found = batch.column("timestamp").cast("int64").to_pylist()
+    return [NOW if at_us is None else timestamp_of(at_us) for at_us in found]
 
 
 def _are_headers(element: DataType) -> bool:
@@ -95,6 +126,4 @@ def _headers(found: list[dict[str, Any] | None] | None) -> Headers | None:
 
 
 def _header(found: dict[str, Any] | None) -> tuple[str, str | bytes | None]:
-    if found is None or found["key"] is None:
-        raise ValueError("a header has no key")
-    return found["key"], found["value"]
+    return (header_key(None), None) if found is None else (header_key(found["key"]), found["value"])

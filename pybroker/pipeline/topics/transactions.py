@@ -352,9 +352,9 @@ class SlotWriter:
         while True:
             try:
                 if record.headers is None:
-                    self._producer.produce(*record[:4])
+                    self._producer.produce(*record[:4], timestamp=record.timestamp)
                 else:
-                    self._producer.produce(*record[:4], headers=record.headers)
+                    self._producer.produce(*record[:4], headers=record.headers, timestamp=record.timestamp)
             except BufferError:
                 self._look(_QUEUE_POLL_S)
             except KafkaException as error:

@@ -163,6 +163,8 @@ def test_what_fails_a_query_is_raised_where_the_record_was_piped(drive: Any) -> 
     driver.pipe("in", Record(None, "1"))
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         driver.pipe("in", Record(None, "0"))
+    with pytest.raises(RuntimeError, match=r"^the query of out has ended: .*DIVIDE_BY_ZERO"):
+        driver.pipe("in", Record(None, "1"))
 
 
 def test_a_batch_of_a_topic_is_what_it_holds_now(drive: Any) -> None:
@@ -218,8 +220,76 @@ def test_a_topic_that_the_job_does_not_know_is_told(drive: Any) -> None:
 
 
 def test_columns_that_a_topic_has_not_are_refused(drive: Any) -> None:
-    with pytest.raises(ValueError, match="column timestamp has no meaning"):
-        drive(lambda topics: {"out": topics.stream("in").select("value", "timestamp")})
+    with pytest.raises(ValueError, match="column offset has no meaning"):
+        drive(lambda topics: {"out": topics.stream("in").select("value", "offset")})
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("int(-1) as partition", "a row has partition -1; null lets the producer choose one"),
+        ("array(struct(string(null) as key, binary('b') as value)) as headers", "a header has no key"),
+        ("timestamp_millis(0) as timestamp", "a row has timestamp 0 ms"),
+    ],
+)
+def test_a_row_that_the_sink_of_a_broker_refuses_is_refused(drive: Any, column: str, reason: str) -> None:
+    from pybroker.pipeline.testing import Record
+
+    driver = drive(lambda topics: {"out": topics.stream("in").selectExpr("value", column)})
+    with pytest.raises(ValueError, match=reason):
+        driver.pipe("in", Record())
+
+
+def test_a_timestamp_is_the_records_where_the_row_has_one_and_goes_round(drive: Any) -> None:
+    from pybroker.pipeline.testing import Record
+
+    def job(topics: Any) -> Any:
+        sent = topics.stream("in").selectExpr("key", "value", "if(value is null, null, timestamp) as timestamp")
+        return {"steps": sent, "out": topics.stream("steps").select("key", "timestamp", "value")}
+
+    driver = drive(job, begin=T0)
+    driver.pipe("in", Record("a", "", at(-5)), Record("b", None, at(-5)))
+    assert driver.read("steps") == [Record(b"a", b"", at(-5)), Record(b"b")]
+    assert driver.read("out") == [Record(b"a", b"", at(-5)), Record(b"b", None, at(0))]
+
+
+def test_a_value_of_json_null_is_none_of_a_deleted_key(drive: Any) -> None:
+    from pybroker.pipeline.testing import Record
+
+    driver = drive(lambda topics: {"out": topics.stream("in").select("key", "value")})
+    driver.pipe("in", Record("a", "null"), Record("b", "1"), Record("b", None))
+    assert driver.table("out") == {"a": None}
+
+
+def test_each_trigger_of_a_query_in_mode_complete_is_written(spark: Any, drive: Any, tmp_path: Any) -> None:
+    from pybroker.pipeline.streams.jobs import Output
+    from pybroker.pipeline.testing import Record
+
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.json").write_text('{"key": "a"}\n')
+
+    def job(_topics: Any) -> Any:
+        """A source of its own, which gives one file per trigger."""
+        keys = spark.readStream.schema("key string").option("maxFilesPerTrigger", 1).json(str(tmp_path))
+        return {"out": Output(keys.groupBy("key").count().selectExpr("key", "string(count) as value"), "complete")}
+
+    assert drive(job).read("out") == [Record(b"a", b"1"), Record(b"a", b"2")]
+
+
+def test_late_rows_are_counted_however_many_micro_batches_there_were(spark: Any, drive: Any) -> None:
+    from pybroker.pipeline.testing import Record
+
+    kept = "spark.sql.streaming.numRecentProgressUpdates"
+    before = spark.conf.get(kept)
+    spark.conf.set(kept, "2")  # Spark keeps one less
+    try:
+        driver = drive(counts_by_minute)
+        driver.pipe("clicks", Record("a", "", at(5)))
+        for _ in range(2):
+            driver.pipe("clicks", Record("a", "", at(0)))
+        assert driver.late_rows("counts") == 2
+    finally:
+        spark.conf.set(kept, before)
 
 
 def test_rows_go_to_the_topics_that_they_name(drive: Any) -> None:
@@ -237,3 +307,5 @@ def test_a_driver_that_is_closed_says_so(drive: Any) -> None:
     driver.close()
     with pytest.raises(RuntimeError, match="the driver is closed"):
         driver.read("out")
+    with pytest.raises(RuntimeError, match="the driver is closed"):
+        driver.pipe("in")

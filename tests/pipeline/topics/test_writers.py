@@ -6,6 +6,7 @@ Needs Arrow, which comes with Spark: marked like what starts a JVM.
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -133,3 +134,31 @@ sys.exit(", ".join({"pyarrow", "confluent_kafka"} & sys.modules.keys()) or None)
 def test_a_commit_that_has_nothing_to_decide_loads_neither_arrow_nor_librdkafka() -> None:
     """Spark starts a process for it, which the end of a query's first micro-batch waits for."""
     subprocess.run([sys.executable, "-c", COMMITS], check=True)
+
+
+def test_records_have_the_timestamps_of_their_rows(kafka_broker: Broker, as_task: Any) -> None:
+    import pyarrow as pa
+    from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+    from pyspark.sql.types import StringType, StructType, TimestampType
+
+    from pybroker.pipeline.topics.data_source import TopicDataSource
+
+    topic = f"to-{uuid4()}"
+    as_task(0)
+    schema = StructType().add("value", StringType()).add("timestamp", TimestampType())
+    writer: Any = TopicDataSource({"kafka.bootstrap.servers": kafka_broker.bootstrap, "topic": topic}).writer(
+        schema, False
+    )
+    times = pa.array([1_356_998_400_123_000, None], pa.timestamp("us", "UTC"))
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(["old", "new"]), "timestamp": times})
+    began_ms = time.time_ns() // 1_000_000
+    writer.commit([writer.write(iter([batch]))])
+
+    consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": topic})
+    consumer.assign(
+        [TopicPartition(topic, number, 0) for number in consumer.list_topics(topic, 30).topics[topic].partitions]
+    )
+    found = {message.value(): message.timestamp() for message in consumer.consume(2, 30)}
+    consumer.close()
+    assert found[b"old"] == (TIMESTAMP_CREATE_TIME, 1_356_998_400_123)
+    assert found[b"new"][1] >= began_ms
