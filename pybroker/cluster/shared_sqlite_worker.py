@@ -20,6 +20,7 @@ import logging
 import mmap
 import os
 import queue
+import re
 import sqlite3
 import struct
 from collections.abc import Callable
@@ -44,6 +45,7 @@ _STAMP: Final = struct.Struct("=II")
 
 _BUSY_TIMEOUT_S: Final = 0.02
 _CLOSE_TIMEOUT_MS: Final = 1_000
+_WAITED: Final = re.compile(r" for \d+ ms")
 _SHARED_SCHEMA: Final = f"""
 {sqlite_history.SCHEMA} {sqlite_sessions.SCHEMA} PRAGMA user_version = {sqlite_tables.SHARED_SCHEMA_VERSION};
 """
@@ -126,6 +128,7 @@ class SharedSqliteWorker:
         self._data_version = -1
         self._poll_at_ms = self._ask_at_ms = self._renew_at_ms = self._now_ms()
         self._lapse_at_ms: int | None = None
+        self._failures: dict[str, tuple[int, str]] = {}  # of what fails at present: how often, and why
         self._is_abandoned = False
 
     # ------------------------------------------------------------------ the thread
@@ -178,9 +181,20 @@ class SharedSqliteWorker:
         try:
             work()
         except (sqlite3.Error, StoreError) as error:
-            log.warning("the metadata store %s is away: %s", self._path, error)
+            self._failed(work.__name__, error)
             return False
+        failures, _ = self._failures.pop(work.__name__, (0, ""))
+        if failures:
+            log.warning("the metadata store %s is back, where %d tries failed", self._path, failures)
         return True
+
+    def _failed(self, work: str, error: Exception) -> None:
+        """Say so when that begins, and when the reason is another: a full disk fails each renewal for hours."""
+        failures, former = self._failures.get(work, (0, ""))
+        reason = _WAITED.sub("", str(error))
+        self._failures[work] = failures + 1, reason
+        if reason != former:
+            log.warning("the metadata store %s is away: %s", self._path, error)
 
     # ------------------------------------------------------------------ open and close
 

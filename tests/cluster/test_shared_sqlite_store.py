@@ -169,6 +169,25 @@ def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_
     site.until(lambda: "/a" in follower.state)
 
 
+def test_renewals_that_fail_for_long_are_told_once_and_so_is_that_they_succeed_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def renew(*_: object) -> bool:
+        failed.append(1)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    failed: list[int] = []
+    client = site.client()
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_sessions, "renew", renew)
+        site.until(lambda: len(failed) >= 4)
+    site.until(lambda: "is back" in caplog.text)
+    lines = [record.getMessage() for record in caplog.records]
+    told = [line.partition(" is ")[2] for line in lines if line.startswith("the metadata store")]
+    assert told == ["away: database or disk is full", f"back, where {len(failed)} tries failed"]
+    client.close()
+
+
 def test_first_write_after_a_silence_of_all_gives_whoever_was_alive_a_whole_lease() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript("CREATE TABLE entries (key, ephemeral);" + sqlite_sessions.SCHEMA)
