@@ -147,7 +147,7 @@ def _fits_decimal(value: Decimal, schema: Mapping[str, Any]) -> bool:
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return False
-    more = exponent + schema.get("scale", 0)
+    more = exponent + int(schema.get("scale", 0))
     return more >= 0 and len(digits) + more <= int(schema["precision"])
 
 

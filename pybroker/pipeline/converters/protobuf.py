@@ -3,11 +3,16 @@
 Owns which type of Spark's a field has.  A field that a message has not is null where Protobuf can tell (``optional``,
 messages, a ``oneof``), and its default otherwise, as in every other language.
 
-Bytes that are no message are told; bytes of another message often are one, with fields that this one does not know.
-Those are an error where they are all that there is.
+Fields that a message does not know are passed over, as newer versions of it have some, be they all that there is.  A
+field of a number that it knows, written as another type, is an error: the bytes are another message's.
+
+What is written is what is read: nothing is rounded, cut, or chosen among the members of a ``oneof``.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,10 +25,27 @@ from pyspark.sql import types as T
 
 from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
 from pybroker.pipeline.converters.decoding import Decoder
+from pybroker.pipeline.converters.registry import checked_header, without_header, without_indexes
 
 # A generated class; or a file of descriptors, and the message's full name.
-MessageSource: TypeAlias = type[Message] | tuple[Path, str]
+MessageSource: TypeAlias = type[Message] | tuple[Path | str, str]
 
+# What is not among these is written as a varint.
+_VARINT, _FIXED_64, _LENGTH, _GROUP, _FIXED_32 = 0, 1, 2, 3, 5
+_WIRE_TYPES = {
+    FieldDescriptor.TYPE_DOUBLE: _FIXED_64,
+    FieldDescriptor.TYPE_FIXED64: _FIXED_64,
+    FieldDescriptor.TYPE_SFIXED64: _FIXED_64,
+    FieldDescriptor.TYPE_FLOAT: _FIXED_32,
+    FieldDescriptor.TYPE_FIXED32: _FIXED_32,
+    FieldDescriptor.TYPE_SFIXED32: _FIXED_32,
+    FieldDescriptor.TYPE_STRING: _LENGTH,
+    FieldDescriptor.TYPE_BYTES: _LENGTH,
+    FieldDescriptor.TYPE_MESSAGE: _LENGTH,
+    FieldDescriptor.TYPE_GROUP: _GROUP,
+}
+
+_NUMBER = r"-?[0-9]+"
 _TIMESTAMP = "google.protobuf.Timestamp"
 
 _KINDS: dict[int, T.DataType] = {
@@ -38,14 +60,24 @@ _KINDS: dict[int, T.DataType] = {
 }
 
 
-def protobuf_of(message: MessageSource) -> Decoder:
-    """Values that are messages; raises ValueError for a message that contains itself, which has no type of Spark's."""
+def protobuf_of(message: MessageSource, *, registry_header: bool | int = False) -> Decoder:
+    """Values that are messages.
+
+    ``registry_header`` is the id in a schema registry that the values' header has to have, or True for any.  By either,
+    the header has to say that the value is this message of its file.
+
+    Raises ValueError for a message that contains itself, which has no type of Spark's, or that the file has not, and
+    OSError for a file that cannot be read.
+    """
     definition = _Definition(message)
-    return decoder_of(_Reader(definition), spark_type(definition.descriptor()))
+    return decoder_of(_Reader(definition, checked_header(registry_header)), spark_type(definition.descriptor()))
 
 
 def to_protobuf(message: MessageSource) -> Callable[[Column], Column]:
-    """An encoder: of a column of structs, their messages; null stays null."""
+    """An encoder: of a column of structs, their messages; null stays null.
+
+    What does not fit ends the query with the name of the field.
+    """
     return encoder_of(_Writer(_Definition(message)))
 
 
@@ -63,7 +95,7 @@ class _Definition:
     def __init__(self, source: MessageSource) -> None:
         if isinstance(source, tuple):
             path, self._name = source
-            self._files = path.read_bytes()
+            self._files = Path(path).read_bytes()
         else:
             self._name = source.DESCRIPTOR.full_name
             files = descriptor_pb2.FileDescriptorSet()
@@ -79,7 +111,11 @@ class _Definition:
             pool = descriptor_pool.DescriptorPool()
             for file in descriptor_pb2.FileDescriptorSet.FromString(self._files).file:
                 pool.Add(file)
-            self._made = message_factory.GetMessageClass(pool.FindMessageTypeByName(self._name))
+            try:
+                found = pool.FindMessageTypeByName(self._name)
+            except KeyError as error:
+                raise ValueError(f"{self._name} is no message of the file's") from error
+            self._made = message_factory.GetMessageClass(found)
         return self._made
 
     def descriptor(self) -> Descriptor:
@@ -88,14 +124,15 @@ class _Definition:
 
 
 class _Reader:
-    def __init__(self, definition: _Definition) -> None:
+    def __init__(self, definition: _Definition, registry_header: bool | int = False) -> None:
         self._definition = definition
+        self._registry_header = registry_header
+        self._indexes = _indexes(definition.descriptor())
 
     def __call__(self, value: bytes) -> dict[str, Any]:
-        message = self._definition.message().FromString(value)
-        if value and not message.ListFields() and len(UnknownFieldSet(message)):
-            raise ValueError(f"no field is one of {message.DESCRIPTOR.full_name}")
-        return _values(message)
+        if self._registry_header is not False:
+            value = without_indexes(without_header(value, self._registry_header), self._indexes)
+        return _values(self._definition.message().FromString(value))
 
 
 class _Writer:
@@ -137,8 +174,26 @@ def _one_type(field: FieldDescriptor, inside: tuple[str, ...]) -> T.DataType:
     return _KINDS.get(field.cpp_type, T.StringType())
 
 
+def _indexes(descriptor: Descriptor) -> tuple[int, ...]:
+    """Where a message is in its file: among its messages, and those in each other."""
+    outer = descriptor.containing_type
+    names = [one.name for one in (outer.nested_types if outer else descriptor.file.message_types_by_name.values())]
+    index = names.index(descriptor.name)
+    return (*_indexes(outer), index) if outer else (index,)
+
+
 def _values(message: Message) -> dict[str, Any]:
+    for unknown in UnknownFieldSet(message):
+        field = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
+        # A value that an enum of proto2 has not comes to lie here as well.
+        if field is not None and unknown.wire_type not in _wire_types(field):
+            raise ValueError(f"{field.full_name} is written as another type: the value is another message")
     return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _wire_types(field: FieldDescriptor) -> tuple[int, ...]:
+    one = _WIRE_TYPES.get(field.type, _VARINT)
+    return (one, _LENGTH) if field.is_repeated else (one,)
 
 
 def _value(message: Message, field: FieldDescriptor) -> Any:
@@ -163,36 +218,66 @@ def _plain(value: Any, field: FieldDescriptor) -> Any:
 
 
 def _fill(message: Message, value: dict[str, Any]) -> None:
+    chosen: dict[str, str] = {}
     for name, cell in value.items():
         field = message.DESCRIPTOR.fields_by_name.get(name)
         if field is None:
             raise ValueError(f"{message.DESCRIPTOR.full_name} has no field {name}")
         if cell is None:
             continue
-        if _is_map(field):
-            _fill_map(getattr(message, name), dict(cell), field.message_type.fields_by_name["value"])
-        elif field.is_repeated:
-            for item in cell:
-                _append(getattr(message, name), item, field)
-        elif field.message_type is not None:
-            _fill_one(getattr(message, name), cell, field)
-        else:
-            setattr(message, name, _enum_number(cell, field))
+        if field.containing_oneof is not None:
+            first = chosen.setdefault(field.containing_oneof.full_name, name)
+            if first != name:
+                raise ValueError(f"of {field.containing_oneof.full_name} two are set: {first} and {name}")
+        with _told(field):
+            _fill_field(message, cell, field)
+
+
+@contextmanager
+def _told(field: FieldDescriptor) -> Iterator[None]:
+    """Has the library's refusals name the field."""
+    try:
+        yield
+    except _Refused:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _Refused(f"{field.full_name}: {error}") from error
+
+
+class _Refused(ValueError):
+    """Says which field it is about."""
+
+
+def _fill_field(message: Message, cell: Any, field: FieldDescriptor) -> None:
+    if _is_map(field):
+        key, inner = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        _fill_map(getattr(message, field.name), dict(cell), key, inner)
+    elif field.is_repeated:
+        for item in cell:
+            _append(getattr(message, field.name), item, field)
+    elif field.message_type is not None:
+        _fill_one(getattr(message, field.name), cell, field)
+    else:
+        setattr(message, field.name, _written(cell, field))
 
 
 def _append(items: Any, item: Any, field: FieldDescriptor) -> None:
+    if item is None:
+        raise ValueError("null among the items, which Protobuf does not have")
     if field.message_type is not None:
         _fill_one(items.add(), item, field)
     else:
-        items.append(_enum_number(item, field))
+        items.append(_written(item, field))
 
 
-def _fill_map(items: Any, cells: dict[Any, Any], field: FieldDescriptor) -> None:
+def _fill_map(items: Any, cells: dict[Any, Any], key_field: FieldDescriptor, field: FieldDescriptor) -> None:
     for key, cell in cells.items():
+        if cell is None:
+            raise ValueError(f"null for the key {key!r}, which Protobuf does not have")
         if field.message_type is not None:
-            _fill_one(items[key], cell, field)
+            _fill_one(items[_written(key, key_field)], cell, field)
         else:
-            items[key] = _enum_number(cell, field)
+            items[_written(key, key_field)] = _written(cell, field)
 
 
 def _fill_one(message: Any, cell: Any, field: FieldDescriptor) -> None:
@@ -203,10 +288,20 @@ def _fill_one(message: Any, cell: Any, field: FieldDescriptor) -> None:
         _fill(message, cell)
 
 
-def _enum_number(cell: Any, field: FieldDescriptor) -> Any:
-    if field.enum_type is None:
-        return int(cell) if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 else cell
-    return field.enum_type.values_by_name[cell].number
+def _written(cell: Any, field: FieldDescriptor) -> Any:
+    """What the library takes for a cell: of an enum the number, which is itself the text where no name is its."""
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_name.get(cell)
+        if named is not None:
+            return named.number
+        if not re.fullmatch(_NUMBER, str(cell)):
+            raise ValueError(f"{cell!r} is none of {field.enum_type.full_name}")
+        return int(cell)
+    if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 and isinstance(cell, Decimal):
+        if cell != int(cell):
+            raise ValueError(f"{cell} is no integer")
+        return int(cell)
+    return cell
 
 
 def _is_map(field: FieldDescriptor) -> bool:
