@@ -255,6 +255,8 @@ class ReplicaFetcher:
         elif partition.log.refuses:
             logger.error("%s is not followed any more: its log takes nothing", partition)
             self._wait_for(partition)
+        elif error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self._put_off(partition)  # the log dir has told of it: this broker's disk takes nothing
         else:
             self._tell(logging.ERROR, f"it sent what cannot be appended: error {error_code}", partition)
             self._put_off(partition)
