@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
@@ -106,8 +106,10 @@ def new_client(url: str, timeout_ms: int, digest: str | None) -> Any:
     )
 
 
-def make_folders(client: Any) -> None:
-    """Make what every store has, at its first opening."""
+def make_folders(client: Any, url: str) -> None:
+    """Make what every store has, at its first opening; StoreError where a digest would protect nothing."""
+    if client.default_acl is not None:
+        _refuse_open_znodes(client, url)
     chroot, client.chroot = client.chroot, ""
     if chroot:  # kazoo makes no more than its last part
         client.ensure_path(chroot)
@@ -117,6 +119,17 @@ def make_folders(client: Any) -> None:
     for path in (codec.SNAPSHOT, codec.HEAD):
         with suppress(NodeExistsError):
             client.create(path, b"")
+
+
+def _refuse_open_znodes(client: Any, url: str) -> None:
+    with suppress(NoNodeError):  # it is new
+        acl, _ = client.get_acls(codec.HEAD)
+        if any(entry.id.scheme == "world" for entry in acl):
+            raise StoreError(
+                f"the metadata store {url} is open to everybody, since it was made without "
+                "pybroker.metadata.zookeeper.digest: stop all brokers and set the ACLs of all its znodes with ZooKeeper's "
+                "own tool, or begin a new cluster below another path"
+            )
 
 
 def _with_port(host: str) -> str:
@@ -137,4 +150,6 @@ def failure(error: Exception | None) -> StoreError:
 
 def reason_of(error: BaseException | None) -> str:
     """What is wrong, where most errors of kazoo's have nothing but a name."""
+    if isinstance(error, NoAuthError):
+        return "NoAuth: its znodes belong to who has another pybroker.metadata.zookeeper.digest"
     return str(error) or type(error).__name__

@@ -93,7 +93,7 @@ class ZooKeeperStore:
             if not self._client.connected:
                 raise StoreError(f"nobody answers at the metadata store {self._url}")
             self._client.add_listener(self._hear_state)
-            make_folders(self._client)
+            make_folders(self._client, self._url)
             self._strand.block(self._read_everything)
         except (KazooException, *AWAY) as error:
             self.close()

@@ -344,9 +344,19 @@ def test_what_is_made_with_a_digest_is_its_owners_alone(site: Site) -> None:
     client = site.client("broker:secret")
     site.commit(client, Transaction(puts={"/a": b"1"}, ephemerals={"/b": b""}))
     for stranger in (None, "broker:guessed"):
-        with pytest.raises(StoreError, match="NoAuth"):
+        with pytest.raises(StoreError, match="its znodes belong to who has another"):
             site.client(stranger)
     assert set(site.read(site.client("broker:secret")).entries) == {"/a", "/b"}
+
+
+@needs_zookeeper
+def test_digest_is_refused_where_everybody_may_read_and_write_what_is_there_already(site: Site) -> None:
+    site.start()
+    client = site.client()
+    site.put(client, "/a")
+    with pytest.raises(StoreError, match=r"is open to everybody.*stop all brokers and set the ACLs"):
+        site.client("broker:secret")
+    site.put(client, "/b")
 
 
 @needs_zookeeper
