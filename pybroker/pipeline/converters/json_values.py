@@ -1,21 +1,37 @@
 """Decoders by Spark's own functions: JSON by a schema, text, bytes.
 
 Owns the reason why a value does not fit.  Fields that the schema does not name are left out; fields that it names and a
-value has not are null, and an error where the schema says that they may not be.  That holds within structs as well; of
-an array or a map in which something does not fit, the field alone is told.
+value has not are null, and an error where the schema says that they may not be, within structs, arrays and maps, too.
+Of an array or a map in which something is of another type, the field alone is told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, _parse_datatype_string
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    _parse_datatype_string,
+)
 
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder
 
 _CORRUPT = "_corrupt"
 # Spark's parsers stop behind the first value.  Where this comes next in an array with the value, there is no other one.
 _NEXT = "9b6f0a5e-next"
+_JSON_WHITESPACE = " \t\n\r"
+# Without them Spark takes a number in a text for days or microseconds since 1970, and NaN for a number.
+_STRICT = {"enableDateTimeParsingFallback": "false", "allowNonNumericNumbers": "false"}
+# What to say, and whether it is so.
+_Flaw: TypeAlias = tuple[str, Callable[[Column], Column]]
 _WITH_VALUES = (ArrayType, MapType, StructType)
 
 
@@ -25,7 +41,7 @@ def json_of(schema: StructType | str) -> Decoder:
     if not isinstance(wanted, StructType):
         raise ValueError(f"a schema of JSON objects has fields; {wanted.simpleString()} has none")
     with_corrupt = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **_STRICT}
 
     def decoder(frame: DataFrame, name: str) -> DataFrame:
         text, read = f"{name}_text", f"{name}_read"
@@ -66,23 +82,31 @@ def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
     misfits = F.concat_ws(", ", *_misfits(said, read, wanted))
     inside = [field.name for field in wanted.fields if isinstance(field.dataType, _WITH_VALUES)]
     unknown = f"a value in {' or '.join(inside)}" if inside else "a value"
-    missing = list(_missing(F.lit(True), read, wanted))
+    flaws = [F.when(is_so(read), F.lit(said)) for said, is_so in _flaws(wanted)]
+    no_value = F.when(_is_one_but_for_keys(said), F.lit("has a key twice")).otherwise("is no JSON")
+    is_object = F.startswith(F.ltrim(said, F.lit(_JSON_WHITESPACE)), F.lit("{"))
     return (
         F.when(said.isNull(), None)
         .when(~F.is_valid_utf8(said), F.lit("is no UTF-8"))
-        .when(~_is_one_value(said), F.lit("is no JSON"))
-        .when(read.isNull() | ~F.startswith(F.trim(said), F.lit("{")), F.lit("is no JSON object"))
+        .when(~_is_one_value(said), no_value)
+        .when(read.isNull() | ~is_object, F.lit("is no JSON object"))
         .when(
             read.getField(_CORRUPT).isNotNull(),
             F.concat(F.lit("does not fit the schema: "), F.when(misfits != "", misfits).otherwise(unknown)),
         )
-        .when(F.concat_ws("", *missing) != "", F.concat_ws(", ", *missing))
+        .when(F.concat_ws("", *flaws) != "", F.concat_ws(", ", *flaws))
     )
 
 
 def _is_one_value(said: Column) -> Column:
     array = F.try_parse_json(F.concat(F.lit("["), said, F.lit(f',"{_NEXT}"]')))
     return F.try_variant_get(array, "$[1]", "string").eqNullSafe(F.lit(_NEXT))
+
+
+def _is_one_but_for_keys(said: Column) -> Column:
+    """Whether it is one value to the parser that does not look at its keys."""
+    array = F.from_json(F.concat(F.lit("["), said, F.lit(f',"{_NEXT}"]')), "array<string>", _STRICT)
+    return F.get(array, F.lit(1)).eqNullSafe(F.lit(_NEXT))
 
 
 def _misfits(said: Column, read: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:
@@ -96,12 +120,42 @@ def _misfits(said: Column, read: Column, wanted: StructType, path: tuple[str, ..
             yield from _misfits(said, found, field.dataType, inner)
 
 
-def _missing(is_read: Column, read: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:
-    """What the schema wants and is not there, of what is read: null, or the field."""
-    for field in wanted.fields:
-        inner = (*path, field.name)
-        found = read.getField(field.name)
-        if not field.nullable:
-            yield F.when(is_read & found.isNull(), F.lit(f"{'.'.join(inner)} is missing"))
-        if isinstance(field.dataType, StructType):
-            yield from _missing(is_read & found.isNotNull(), found, field.dataType, inner)
+def _flaws(kind: DataType, path: str = "") -> Iterator[_Flaw]:
+    """What may be wrong with a value that could be read."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            inner = f"{path}.{field.name}" if path else field.name
+            for said, is_so in _flaws_of(field.dataType, inner, field.nullable):
+                yield said, _of_field(field.name, is_so)
+    elif isinstance(kind, ArrayType):
+        for said, is_so in _flaws_of(kind.elementType, f"{path}[]", kind.containsNull):
+            yield said, _of_any(lambda array: array, is_so)
+    elif isinstance(kind, MapType):
+        for said, is_so in _flaws_of(kind.valueType, f"{path}[]", kind.valueContainsNull):
+            yield said, _of_any(F.map_values, is_so)
+    elif isinstance(kind, (DoubleType, FloatType)):
+        yield f"{path} is no {kind.simpleString()}", _is_no_number
+
+
+def _flaws_of(kind: DataType, path: str, nullable: bool) -> Iterator[_Flaw]:
+    """What may be wrong with what may be null."""
+    if not nullable:
+        yield f"{path} is missing", lambda found: found.isNull()
+    for said, is_so in _flaws(kind, path):
+        yield said, _if_there(is_so)
+
+
+def _is_no_number(found: Column) -> Column:
+    return F.isnan(found) | (F.abs(found) == float("inf"))
+
+
+def _of_field(name: str, is_so: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    return lambda found: is_so(found.getField(name))
+
+
+def _of_any(items: Callable[[Column], Column], is_so: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    return lambda found: F.exists(items(found), is_so)
+
+
+def _if_there(is_so: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    return lambda found: found.isNotNull() & is_so(found)

@@ -136,6 +136,84 @@ def test_nested_json_that_has_drifted_is_told_by_its_field(spark: Any) -> None:
     ]
 
 
+def test_json_may_have_any_of_its_whitespace_in_front_and_no_key_twice(spark: Any) -> None:
+    from pybroker.pipeline.converters.decoding import decode
+    from pybroker.pipeline.converters.json_values import json_of
+
+    values = [
+        '\n\t\r {"id": 1}\r\n',
+        "\n\t[1]",
+        '{"id": 1, "id": 2}',
+        '{"id": 1, "x": {"a": 1, "a": 2}}',
+        '{"id": 1, "x": NaN}',
+    ]
+    found = read(decode(rows_of(spark, *values), json_of("id int")))
+    assert found == [
+        ({"id": 1}, None),
+        (None, "value: is no JSON object"),
+        (None, "value: has a key twice"),
+        (None, "value: has a key twice"),
+        (None, "value: is no JSON"),
+    ]
+
+
+def test_json_that_is_read_as_another_value_is_refused(spark: Any) -> None:
+    from pybroker.pipeline.converters.decoding import decode
+    from pybroker.pipeline.converters.json_values import json_of
+
+    values = [
+        '{"day": "2026-01-02", "at": "2026-01-02T03:04:05Z", "n": 1.5, "ns": [0, 1e300]}',
+        '{"day": "20260102"}',
+        '{"at": "20260102"}',
+        '{"n": "NaN"}',
+        '{"n": "Infinity"}',
+        '{"n": 1e999}',
+        '{"ns": [1, 1e999]}',
+    ]
+    found = read(decode(rows_of(spark, *values), json_of("day date, at timestamp, n double, ns array<double>")))
+    assert found[0][0]["ns"] == [0, 1e300]
+    assert [error for _, error in found] == [
+        None,
+        "value: does not fit the schema: day is no date",
+        "value: does not fit the schema: at is no timestamp",
+        "value: does not fit the schema: n is no double",
+        "value: does not fit the schema: n is no double",
+        "value: n is no double",
+        "value: ns[] is no double",
+    ]
+
+
+def test_what_may_not_be_null_is_told_within_arrays_and_maps(spark: Any) -> None:
+    from pyspark.sql import types as T
+
+    from pybroker.pipeline.converters.decoding import decode
+    from pybroker.pipeline.converters.json_values import json_of
+
+    line = T.StructType([T.StructField("n", T.IntegerType(), nullable=False)])
+    schema = T.StructType(
+        [
+            T.StructField("lines", T.ArrayType(line)),
+            T.StructField("named", T.MapType(T.StringType(), T.ArrayType(line))),
+            T.StructField("tags", T.ArrayType(T.StringType(), containsNull=False)),
+        ]
+    )
+    values = [
+        '{"lines": [{"n": 1}, null], "named": {"a": [{"n": 1}], "b": null}, "tags": ["x"]}',
+        '{"lines": [], "named": {}, "tags": []}',
+        '{"lines": [{"n": 1}, {}]}',
+        '{"named": {"a": [], "b": [{"n": 1}, {"n": null}]}}',
+        '{"tags": ["x", null]}',
+    ]
+    found = read(decode(rows_of(spark, *values), json_of(schema)))
+    assert [error for _, error in found] == [
+        None,
+        None,
+        "value: lines[].n is missing",
+        "value: named[][].n is missing",
+        "value: tags[] is missing",
+    ]
+
+
 def test_text_and_bytes(spark: Any) -> None:
     from pybroker.pipeline.converters.decoding import decode
     from pybroker.pipeline.converters.json_values import raw, text
