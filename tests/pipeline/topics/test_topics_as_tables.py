@@ -124,6 +124,17 @@ def test_the_option_topic_wins_over_the_column_and_a_row_without_either_is_refus
     assert tables.committed(option).count(b"w") == 1
 
 
+def test_records_have_the_timestamps_that_their_rows_name(tables: Tables) -> None:
+    topic, at = tables.topic(), "timestamp'2013-01-01T10:15:00.123Z'"
+    tables.save(tables.spark.range(1).selectExpr("'v' value", f"{at} timestamp"), topic=topic)
+    copies = tables.topic()
+    rows = tables.read_stream("pybroker", topic).select("value", "timestamp")
+    assert tables.start(rows, "timed", topic=copies).awaitTermination(60)
+    for name in (topic, copies):
+        (row,) = tables.read("kafka", name).selectExpr(f"timestamp = {at} as is_same").collect()
+        assert row.is_same
+
+
 def test_a_column_that_no_record_has_is_refused(tables: Tables) -> None:
     rows = tables.spark.createDataFrame([(1,)], "value int")
     with pytest.raises(Exception, match="column value must be string or binary, is int"):
