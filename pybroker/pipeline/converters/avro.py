@@ -29,7 +29,8 @@ FILE_SUFFIX = ".avsc"
 
 _RECORD, _FIELD = "_InRecord", "value"
 _OUT_OF_RANGE = "an index that is out of range"
-_INDEXES_REFUSED = 1 << 13
+# As many negative ones as a byte has.
+_INDEXES_REFUSED = 64
 _SHOWN_MAX = 100
 # Where a schema has others.
 _WITH_SCHEMAS = ("type", "items", "values", "fields")
@@ -151,8 +152,9 @@ def _in_record(schema: Any) -> Any:
 def _guard(schema: Any) -> None:
     """Has indexes that are out of range fail, where fastavro counts negative ones from the end.
 
-    A union has to be a list.  Its own types come behind so many others, counted from its end, that no index leads there
-    but by design.
+    A union has to be a list, so its end is filled with what is no type.  That is enough for every negative index of one
+    byte; those of two that lie just before the filling are still taken for the union's own types.  A longer filling
+    costs time with each value.
     """
     if isinstance(schema, list):
         for kind in schema:
