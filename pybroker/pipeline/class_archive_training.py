@@ -5,9 +5,12 @@ aggregates and sorts, on a broker of its own.
 """
 
 import json
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -16,7 +19,6 @@ from pyspark.sql import functions as F
 from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.feed import create_topics, produce
-from pybroker.pipeline.flights.processes import own_broker
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.spark_session import end_session, session
 from pybroker.pipeline.streams.jobs import BrokerTopics, Outputs, Topics, start
@@ -56,11 +58,26 @@ def run(spark: SparkSession, bootstrap: str, directory: Path) -> None:
     by_key.join(names, "id", "left").orderBy("id").collect()
 
 
+@contextmanager
+def own_broker(data_dir: Path) -> Iterator[str]:
+    """A pybroker for the length of a `with`; yields its HOST:PORT."""
+    serve = [sys.executable, "-m", "pybroker", "serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
+            if found is None:
+                raise RuntimeError("the broker did not get ready")
+            yield found[0]
+        finally:
+            process.terminate()
+
+
 def main(path: str) -> None:
     """Run it in a Spark whose JVM leaves its classes at ``path``."""
     with (
         tempfile.TemporaryDirectory(prefix="pybroker-classes-") as directory,
-        own_broker(Path(directory) / "data", Path(directory) / "broker.log") as bootstrap,
+        own_broker(Path(directory) / "data") as bootstrap,
     ):
         create_topics(bootstrap, (INPUT, SUMS), ())
         produce(bootstrap, INPUT, events())

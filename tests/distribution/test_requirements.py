@@ -13,7 +13,8 @@ import pytest
 from pybroker.cli import requirements
 from tests.source_tree import BROKER, ROOT, WIRE, imports, python_files, relative
 
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Modules of the standard library, but of a later Python than the oldest that is served.
 LATER = {"annotationlib", "compression"}
@@ -47,6 +48,20 @@ def test_what_the_broker_imports_comes_with_a_base_install() -> None:
         and (package := imported.module.split(".")[0]) not in sys.stdlib_module_names | LATER
         and package not in {"pybroker", "pybroker_protocol"}
         and not {name.lower() for name in distributions.get(package, [package])} & base
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_the_wheel_has_imports_nothing_that_it_leaves_out() -> None:
+    excluded = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
+    left_out = tuple(folder.strip("/") for folder in excluded)
+    modules = tuple(folder.replace("/", ".") for folder in left_out)
+    wrong = [
+        f"{relative(path)}:{imported.line} imports {imported.module}"
+        for path in python_files(BROKER)
+        if not relative(path).startswith(left_out)
+        for imported in imports(path)
+        if imported.module.startswith(modules)
     ]
     assert not wrong, "\n".join(wrong)
 
