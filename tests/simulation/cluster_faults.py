@@ -45,6 +45,8 @@ FAULTS = {
     "session lost": 1,
     "store forgets": 1,
 }
+# Those that strike only where they are asked for by name.
+ON_REQUEST = {"wiped disk": 1}
 BROKERS_DIE = ("kill", "kill in a system call", "power failure")
 
 
@@ -57,8 +59,9 @@ class ClusterFaults:
         self._network = simulation.network
         self._ensemble = simulation.ensemble
         self._random = simulation.new_random()
-        self.counts: dict[str, int] = dict.fromkeys(FAULTS, 0)
-        self._kinds = [name for name in FAULTS if name in enabled]
+        self._weights = {name: weight for name, weight in {**FAULTS, **ON_REQUEST}.items() if name in enabled}
+        self.counts: dict[str, int] = dict.fromkeys((*FAULTS, *ON_REQUEST), 0)
+        self._kinds = list(self._weights)
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._undo_count = 0
@@ -84,12 +87,13 @@ class ClusterFaults:
     def _strike(self) -> None:
         if self._simulation.calm:
             return
-        kind = self._random.choices(self._kinds, [FAULTS[name] for name in self._kinds])[0]
+        kind = self._random.choices(self._kinds, list(self._weights.values()))[0]
         process = self._random.choice(self._processes)
         actions: dict[str, Callable[[], str | None]] = {
             "kill": lambda: self._kill(process),
             "kill in a system call": lambda: self._kill_in_call(process),
             "power failure": lambda: self._power_failure(process),
+            "wiped disk": lambda: self._wipe_disk(process),
             "clean restart": lambda: self._clean_restart(process),
             "pause": lambda: self._pause(process, 20, 1_500),
             "long pause": lambda: self._pause(process, 4_000, 12_000),
@@ -186,6 +190,18 @@ class ClusterFaults:
         if self._may_lose_data and not self._simulation.observer.may_lose_power(process):
             return None
         self.died(process, "power failure", power_failed=True)
+        return process.name
+
+    def _wipe_disk(self, process: Process) -> str | None:
+        """A machine gets an empty disk, whether its broker ran or was stopped: it has every replica to fetch anew."""
+        observer = self._simulation.observer
+        if process.disk.broken or not observer.may_lose_power(process):
+            return None
+        if process.server is not None:
+            self.died(process, "killed", power_failed=False)
+        note_loss = observer.power_fails(process)
+        process.disk.wipe()
+        note_loss()
         return process.name
 
     def _clean_restart(self, process: Process) -> str | None:

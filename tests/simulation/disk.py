@@ -300,6 +300,11 @@ class Disk:
         self._rebuild(contents)
         return f"{changes} changes of names and the unsynced bytes of {lost} files are lost"
 
+    def wipe(self) -> None:
+        """Be an empty disk, but for the directories that a broker is told to use."""
+        directories = sorted(str(entry) for entry in Path(self.root).iterdir() if entry.is_dir())
+        self._rebuild(dict.fromkeys((self.root, *directories)))
+
     def _torn(self, node: _Node) -> bytes:
         """What of a file came to the disk."""
         synced, written, random = node.synced, node.content(), self._random

@@ -34,6 +34,13 @@ def test_partitions_without_followers_are_spread_over_brokers_that_die_each_for_
     assert outcome.violation is None, str(outcome.violation)
 
 
+def test_a_broker_with_an_empty_disk_gets_its_replicas_anew_and_nothing_committed_is_lost() -> None:
+    faults = frozenset({"wiped disk", "kill", "clean restart", "pause"})
+    outcome = ClusterSimulation(6, with_groups=False, active_ms=10_000, faults=faults).run()
+    assert outcome.violation is None, str(outcome.violation)
+    assert outcome.faults["wiped disk"] > 1
+
+
 def test_a_broker_that_wakes_from_a_long_pause_tells_readers_without_epochs_nothing_wrong() -> None:
     outcome = paused(102)
     assert outcome.violation is None, str(outcome.violation)
