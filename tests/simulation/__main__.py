@@ -63,7 +63,7 @@ def faults_of(names: str | None, brokers: int) -> frozenset[str]:
     usual = FAULTS if brokers == 1 else cluster_faults.FAULTS
     if names is None:
         return frozenset(usual)
-    known = [*usual] if brokers == 1 else [*usual, *cluster_faults.ON_REQUEST]
+    known = usual if brokers == 1 else cluster_faults.WEIGHTS
     faults = frozenset(name.strip() for name in names.split(",") if name.strip())
     unknown = faults - set(known)
     if unknown:

@@ -47,7 +47,7 @@ FAULTS = {
 }
 # Those that strike only where they are asked for by name.
 ON_REQUEST = {"wiped disk": 1}
-BROKERS_DIE = ("kill", "kill in a system call", "power failure")
+WEIGHTS = {**FAULTS, **ON_REQUEST}
 
 
 class ClusterFaults:
@@ -59,9 +59,8 @@ class ClusterFaults:
         self._network = simulation.network
         self._ensemble = simulation.ensemble
         self._random = simulation.new_random()
-        self._weights = {name: weight for name, weight in {**FAULTS, **ON_REQUEST}.items() if name in enabled}
-        self.counts: dict[str, int] = dict.fromkeys((*FAULTS, *ON_REQUEST), 0)
-        self._kinds = list(self._weights)
+        self.counts: dict[str, int] = dict.fromkeys(WEIGHTS, 0)
+        self._kinds = [name for name in WEIGHTS if name in enabled]
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._undo_count = 0
@@ -87,7 +86,7 @@ class ClusterFaults:
     def _strike(self) -> None:
         if self._simulation.calm:
             return
-        kind = self._random.choices(self._kinds, list(self._weights.values()))[0]
+        kind = self._random.choices(self._kinds, [WEIGHTS[name] for name in self._kinds])[0]
         process = self._random.choice(self._processes)
         actions: dict[str, Callable[[], str | None]] = {
             "kill": lambda: self._kill(process),
