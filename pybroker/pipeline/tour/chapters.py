@@ -105,7 +105,7 @@ def fill_topics(bootstrap: str, months: int, shown: Shown) -> dict[str, int]:
     malformed = [Record(b"?", value, departures[0].timestamp_ms) for value in MALFORMED]
     contents: dict[str, tuple[list[Record], Record | None]] = {
         DEPARTURES: ([*malformed, *departures], topics.end_marker("scheduled")),
-        WEATHER: (topics.weather(months), topics.end_marker("observed")),
+        WEATHER: (topics.weather(months), topics.end_of_weather()),
         PLANES: (list(topics.planes()), None),
         AIRPORTS: (list(topics.airports()), None),
     }

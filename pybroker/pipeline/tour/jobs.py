@@ -76,6 +76,7 @@ def enriched(topics: Topics) -> DataFrame:
     Planes and airports are tables as they are when a micro-batch begins.  Of weather and departures, two streams, each
     waits for the other as long as `ALLOWED_LATENESS` allows.
     """
+    # Spark adds a filter of observations without an origin or an hour, below the watermark: `topics.end_of_weather`.
     # The hour is a key, not a range: by airports alone the state would have three keys, read through for each row.
     weather = readable(decode(topics.stream(WEATHER), json_of(OBSERVATION))).select("value.*")
     weather = _by_hour(weather, "observed").drop("observed")

@@ -86,9 +86,18 @@ def airports() -> Iterator[Record]:
         yield Record(row["faa"].encode(), _json(value), _ms(datetime(2013, 1, 1, tzinfo=UTC)))
 
 
-def end_marker(time_field: str) -> Record:
-    """What ends a stream whose time is in a field: a value of which nothing else is known."""
-    return Record(END_KEY, _json({time_field: _iso(END_OF_STREAM)}), _ms(END_OF_STREAM))
+def end_marker(time_field: str, **keys: str) -> Record:
+    """What ends a stream whose time is in a field: a value of which nothing else is known but ``keys``.
+
+    A stream that others are joined with needs what the join asks for: Spark drops rows without it before it looks at
+    their time.
+    """
+    return Record(END_KEY, _json({time_field: _iso(END_OF_STREAM), **keys}), _ms(END_OF_STREAM))
+
+
+def end_of_weather() -> Record:
+    """Observed where no flight begins."""
+    return end_marker("observed", origin="nowhere")
 
 
 def _text(cell: str) -> str | None:

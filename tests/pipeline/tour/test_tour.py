@@ -3,9 +3,11 @@
 Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,28 @@ def test_the_tour_of_a_month_finds_what_the_batch_finds_though_its_database_stop
     assert (output / "delays.png").read_bytes().startswith(PNG)
     assert len(pd.read_parquet(output / "flights")) == 27_004
     assert done.stderr == ""
+
+
+def test_the_ends_of_both_streams_let_go_of_the_last_flights_whose_weather_nobody_observed(
+    drive: Any,
+) -> None:
+    from pybroker.pipeline.records import Record
+    from pybroker.pipeline.tour import jobs, topics
+
+    observed = {"observed": "2013-12-30T23:00:00Z", "origin": "EWR", "temperature_f": 30.0}
+    flight = {"scheduled": "2013-12-31T10:15:00Z", "origin": "EWR", "carrier": "UA", "flight": 1, "destination": "ORD"}
+    departures = [Record("N1", flight), Record("N2", {**flight, "origin": "JFK"}), topics.end_marker("scheduled")]
+    driver = drive(jobs.enrich)
+    driver.pipe_all(
+        {
+            topics.PLANES: [],
+            topics.AIRPORTS: [],
+            topics.WEATHER: [Record("EWR", observed), topics.end_of_weather()],
+            topics.DEPARTURES: departures,
+        }
+    )
+    written = [json.loads(record.value) for record in driver.read(topics.ENRICHED)]
+    assert sorted(each["origin"] for each in written) == ["EWR", "JFK"]
 
 
 def test_what_is_usual_is_what_pandas_weighted_means_say() -> None:
