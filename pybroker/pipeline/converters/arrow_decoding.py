@@ -14,7 +14,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder
+from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, once
 
 _REASON_MAX = 300
 
@@ -42,7 +42,7 @@ def decoder_of(read: Callable[[bytes], Any], kind: DataType) -> Decoder:
 
     def decoder(frame: DataFrame, name: str) -> DataFrame:
         read_column = f"{name}_read"
-        found = frame.withColumn(read_column, function(F.col(name)))
+        found = frame.withColumn(read_column, once(function(F.col(name))))
         columns = {name: F.col(f"{read_column}.value"), f"{name}{ERROR_SUFFIX}": F.col(f"{read_column}.error")}
         return found.withColumns(columns).drop(read_column)
 

@@ -24,6 +24,14 @@ _OWN_COLUMNS = ("raw_key", "raw_value", "error")
 _ORIGIN = ("topic", "partition", "offset")
 
 
+def once(column: Column) -> Column:
+    """``column``, computed once per row: else Spark computes it for each use, and again in each filter that it moves.
+
+    Spark moves and repeats nothing that is not deterministic, and as such the number of a task counts.
+    """
+    return F.when(F.spark_partition_id() >= 0, column)
+
+
 def decode(records: DataFrame, value: Decoder, *, key: Decoder | None = None) -> DataFrame:
     """``records`` read: all of their columns, with ``raw_key``, ``raw_value`` and ``error``.
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
-from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder
+from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, once
 
 _CORRUPT = "_corrupt"
 # Spark's parsers stop behind the first value.  Where this comes next in an array with the value, there is no other one.
@@ -46,10 +46,10 @@ def json_of(schema: StructType | str) -> Decoder:
     def decoder(frame: DataFrame, name: str) -> DataFrame:
         text, read = f"{name}_text", f"{name}_read"
         found = frame.withColumn(text, F.col(name).cast("string"))
-        found = found.withColumn(read, F.from_json(F.col(text), with_corrupt, options))
+        found = found.withColumn(read, once(F.from_json(F.col(text), with_corrupt, options)))
         fields = {field.name: F.col(read).getField(field.name) for field in wanted.fields}
         error = _json_error(F.col(text), F.col(read), wanted)
-        found = found.withColumn(f"{name}{ERROR_SUFFIX}", error)
+        found = found.withColumn(f"{name}{ERROR_SUFFIX}", once(error))
         value = F.struct(*(column.alias(field) for field, column in fields.items()))
         is_read = F.col(name).isNotNull() & F.col(f"{name}{ERROR_SUFFIX}").isNull()
         return found.withColumn(name, F.when(is_read, value)).drop(text, read)

@@ -214,6 +214,36 @@ def test_what_may_not_be_null_is_told_within_arrays_and_maps(spark: Any) -> None
     ]
 
 
+@pytest.mark.parametrize("fields", [1, 30])
+def test_a_plan_parses_json_once_however_many_fields_are_read_and_filtered(spark: Any, fields: int) -> None:
+    from pybroker.pipeline.converters.decoding import decode, readable
+    from pybroker.pipeline.converters.json_values import json_of
+
+    schema = ", ".join(f"f{number} double not null" for number in range(fields))
+    found = readable(decode(rows_of(spark, "{}"), json_of(schema))).select("value.*").where("f0 > 1 and f0 < 7")
+    plan = found._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json(StructField") == 1
+    assert plan.count("parseJson") == 1
+
+
+def test_a_decoder_in_python_is_asked_once_per_value(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql.types import StringType
+
+    from pybroker.pipeline.converters.arrow_decoding import decoder_of
+    from pybroker.pipeline.converters.decoding import decode, readable
+
+    asked = tmp_path / "asked"
+
+    def read_and_note(value: bytes) -> str:
+        with asked.open("ab") as file:
+            file.write(value)
+        return value.decode()
+
+    found = readable(decode(rows_of(spark, "a", "b", "c"), decoder_of(read_and_note, StringType())))
+    assert sorted(row.value for row in found.where("value != 'b'").collect()) == ["a", "c"]
+    assert sorted(asked.read_bytes()) == sorted(b"abc")
+
+
 def test_text_and_bytes(spark: Any) -> None:
     from pybroker.pipeline.converters.decoding import decode
     from pybroker.pipeline.converters.json_values import raw, text
