@@ -6,6 +6,7 @@ driver (``pybroker.pipeline.testing``) is the other place where a job runs.
 Counterparts: Kafka Streams' Topology, and KafkaStreams.start.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from pybroker.pipeline.spark_session import ADAPTIVE_SETTING
 from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX
 from pybroker.pipeline.topics.rows import check_columns
 from pybroker.pipeline.topics.sink_options import read_sink_options
+from pybroker.pipeline.topics.topic_partitions import OffsetTree, offsets_of_json, tree_of_offsets
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY, default_group
 
 _TOPIC = "topic"
@@ -33,6 +35,8 @@ _EPOCH = "epoch"
 _OWN_SINK_OPTIONS = frozenset({_TOPIC, _EPOCH, "checkpointlocation", "queryname", "path"})
 # Of options of the source: which part of a topic a stream reads, and how fast.
 _OF_A_STREAM = re.compile(r"starting|ending|m(in|ax)offsetspertrigger|maxtriggerdelay", re.IGNORECASE)
+# Of those, by names in lower case, what tells topics apart.
+_BY_TOPIC = frozenset({"startingoffsets", "startingoffsetsbytimestamp"})
 _SECURITY_PREFIXES = tuple(f"{CLIENT_PREFIX}{name}." for name in ("security", "sasl", "ssl"))
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
@@ -96,7 +100,8 @@ class BrokerTopics:
 
     ``options`` are further ones of the source; those of security (``kafka.sasl.…``) are the sink's as well.  A
     ``batch`` is all that a topic holds: those that say where a stream begins and ends, and how fast it goes, leave it
-    alone.
+    alone.  Of those that name topics (``startingOffsets`` as JSON) a stream takes what is said of its own; a topic that
+    is not named is read from its beginning on.
 
     Committed records alone are read unless ``kafka.isolation.level`` says otherwise: with the sink's transactions that
     makes a job from topics to topics exactly-once.
@@ -105,9 +110,12 @@ class BrokerTopics:
     spark: SparkSession
     bootstrap: str
     options: Mapping[str, str] = field(default_factory=dict)
+    # Of which topics there is a stream, so that `start` knows names that are nobody's.
+    _streams: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def stream(self, topic: str) -> DataFrame:
         """See `Topics`."""
+        self._streams.add(topic)
         reader = self.spark.readStream.format("pybroker").option("startingOffsets", "earliest")
         return reader.options(**self._options(topic)).load()
 
@@ -122,14 +130,35 @@ class BrokerTopics:
         given = {name: value for name, value in self.options.items() if name.lower().startswith(_SECURITY_PREFIXES)}
         return {_BOOTSTRAP: self.bootstrap, **given}
 
+    def check_named(self) -> None:
+        """Raise ValueError where an option names a topic of which no stream was asked for: it would say nothing."""
+        for name, value in self.options.items():
+            if strange := _by_topic(name, value).keys() - self._streams:
+                raise ValueError(f"option {name} names {', '.join(sorted(strange))}, of which the job reads no stream")
+
     def _options(self, topic: str) -> dict[str, str]:
-        return {
+        options = {
             _BOOTSTRAP: self.bootstrap,
             "kafka.isolation.level": "read_committed",
             "subscribe": topic,
             "includeHeaders": "true",
-            **self.options,
         }
+        for name, value in self.options.items():
+            if not (named := _by_topic(name, value)):
+                options[name] = value
+            elif topic in named:
+                options[name] = json.dumps({topic: named[topic]})
+        return options
+
+
+def _by_topic(option: str, value: str) -> OffsetTree:
+    """What an option says of each topic that it names; nothing where it says the same of all, or is wrong anyway."""
+    if option.lower() not in _BY_TOPIC:
+        return {}
+    try:
+        return tree_of_offsets(offsets_of_json(value))
+    except ValueError:  # ``latest``; and what is wrong the source tells
+        return {}
 
 
 def start(
@@ -156,7 +185,9 @@ def start(
     Raises ValueError for options and columns that cannot be meant, before any query is started.  Where one cannot be
     started, those before it are stopped.
     """
+    topics = replace(topics)  # which streams there are is this job's alone
     outputs = outputs_of(job, topics)
+    topics.check_named()
     sinks = {topic: _sink(topics, sink_options or {}, topic, output) for topic, output in outputs.items()}
     keep_state_in_rocksdb(topics.spark)
     topics.spark.conf.set(ADAPTIVE_SETTING, "false")

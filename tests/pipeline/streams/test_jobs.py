@@ -133,6 +133,40 @@ def test_a_row_goes_to_the_topic_that_it_names_and_the_queries_lag_is_shown(
     wait_until(lambda: len(spark.streams._jsqm.listListeners()) == listening, "nobody to listen", 30)
 
 
+def stand(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    """Have ``group`` stand at an offset of each partition."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    at = [TopicPartition(*where, offset) for where, offset in offsets.items()]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, at)]).values()
+    future.result(30)
+
+
+def test_a_job_of_several_topics_begins_in_each_where_a_group_stands_and_reads_whole_what_is_not_named(
+    spark: Any, kafka_broker: Broker, tmp_path: Path
+) -> None:
+    from pybroker.pipeline import BrokerTopics, group_offsets, start
+
+    orders, returns, prices, out, group = (f"{name}-{uuid4()}" for name in ("orders", "returns", "prices", "out", "g"))
+    for topic in (orders, returns, prices, out):
+        kafka_broker.create_topic(topic, partitions=1)
+        if topic != out:
+            send(kafka_broker.bootstrap, topic, f"{topic[0]}0", f"{topic[0]}1", f"{topic[0]}2")
+    stand(kafka_broker.bootstrap, group, {(orders, 0): 2, (returns, 0): 1, (prices, 0): 3})
+
+    def job(topics: Any) -> Any:
+        rows = topics.stream(orders).unionByName(topics.stream(returns)).unionByName(topics.stream(prices))
+        return {out: rows.selectExpr("key as value")}
+
+    begin = group_offsets(group, [orders, returns], {"bootstrap.servers": kafka_broker.bootstrap})
+    topics = BrokerTopics(spark, kafka_broker.bootstrap, {"startingOffsets": begin})
+    for query in start(job, topics, tmp_path, until_done=True):
+        assert query.awaitTermination(100)
+    assert sorted(row.value for row in topics.batch(out).collect()) == [b"o2", b"p0", b"p1", b"p2", b"r1", b"r2"]
+
+
 def test_a_micro_batch_may_be_written_to_two_topics(spark: Any, kafka_broker: Broker) -> None:
     from pybroker.pipeline import BrokerTopics
 

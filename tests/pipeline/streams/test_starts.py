@@ -146,3 +146,49 @@ def test_a_batch_is_the_whole_topic_wherever_the_streams_begin() -> None:
     common["kafka.isolation.level"] = "read_committed"
     found: Any = (topics.batch("t"), topics.stream("t"))
     assert found == (common, common | of_streams)
+
+
+def test_a_stream_takes_its_own_of_options_that_name_topics() -> None:
+    from pybroker.pipeline.streams.jobs import BrokerTopics
+
+    begin = {"STARTINGOFFSETS": '{"a": {"0": 3, "1": -2}, "b": {"0": 5}}'}
+    times = {"startingOffsetsByTimestamp": '{"b": {"0": 7}}'}
+
+    def begun(topic: str) -> dict[str, str]:
+        topics = BrokerTopics(SimpleNamespace(readStream=Call()), "127.0.0.1:1", begin | times)  # type: ignore[arg-type,unused-ignore]
+        found: Any = topics.stream(topic)
+        return {name: value for name, value in found.items() if name.lower().startswith("starting")}
+
+    whole = {"startingOffsets": "earliest"}
+    assert begun("a") == whole | {"STARTINGOFFSETS": '{"a": {"0": 3, "1": -2}}'}
+    assert begun("b") == whole | {
+        "STARTINGOFFSETS": '{"b": {"0": 5}}',
+        "startingOffsetsByTimestamp": '{"b": {"0": 7}}',
+    }
+    assert begun("c") == whole
+
+
+@pytest.mark.parametrize("value", ["latest", '{"a": 3}', "{}"])
+def test_an_option_that_names_no_topics_goes_to_every_stream_as_it_is(value: str) -> None:
+    from pybroker.pipeline.streams.jobs import BrokerTopics
+
+    spark: Any = SimpleNamespace(readStream=Call())
+    found: Any = BrokerTopics(spark, "127.0.0.1:1", {"startingOffsets": value}).stream("t")
+    assert found["startingOffsets"] == value
+
+
+def test_an_option_that_names_a_topic_of_which_the_job_has_no_stream_is_refused_before_a_query_starts() -> None:
+    from pybroker.pipeline.streams.jobs import BrokerTopics, start
+
+    spark: Any = SimpleNamespace(readStream=Call())
+    topics = BrokerTopics(spark, "127.0.0.1:1", {"startingOffsets": '{"orders": {"0": 3}, "ordres": {"0": 3}}'})
+    topics.stream("ordres")  # of another job
+    rows = frame()
+
+    def job(given: Any) -> Any:
+        given.stream("orders")
+        return {"out": rows}
+
+    with pytest.raises(ValueError, match=r"^option startingOffsets names ordres, of which the job reads no stream$"):
+        start(job, topics, "/checkpoints")
+    assert rows.started == []
