@@ -14,6 +14,7 @@ from harness.spark_sessions import SparkSessions
 from hypothesis import HealthCheck, settings
 
 LEAK_GRACE_S = 5.0
+RERUN_TEXT_MAX = 8_000
 
 # No deadline: a shared machine stalls now and then.  No database: a test run leaves no files behind.
 settings.register_profile("fast", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = None if marker is None else reasons[marker.kwargs.get("needs", "kafka")]
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why tests failed that passed when they ran once more: those are to be mended, too."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"RERUN {report.nodeid}", sep="_")
+        terminalreporter.line(report.longreprtext[-RERUN_TEXT_MAX:])
 
 
 @pytest.fixture(scope="session", autouse=True)

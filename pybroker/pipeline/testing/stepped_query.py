@@ -8,6 +8,7 @@ Invariants: between two calls the query waits in its clock, so that nothing runs
 """
 
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +23,19 @@ from pybroker.pipeline.streams.jobs import Output
 
 TRIGGER_INTERVAL_MS = 1
 TRIGGERS_MAX = 1_000
+HANGS_AFTER_S = 240.0
 _LOOK_S = 0.2
+# Of the threads of Spark's process, those that a trigger runs on.
+_TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "stdout writer", "Writer Monitor")
 _ALL_BATCHES = 1 << 62
 
 
 class SparkTooDifferent(RuntimeError):
     """This Spark lacks what the driver sets its clock by."""
+
+
+class TriggerHangs(RuntimeError):
+    """Spark has not ended a trigger within `HANGS_AFTER_S`; the text tells where its threads are."""
 
 
 class HandClock:
@@ -218,8 +226,10 @@ class SteppedQuery:
         return self.running()._jsq.streamingQuery()
 
     def _await_trigger(self) -> None:
-        query = self.running()
+        query, deadline = self.running(), time.monotonic() + HANGS_AFTER_S
         while not self._clock.is_waiting(_LOOK_S):
+            if time.monotonic() > deadline:
+                raise TriggerHangs(f"a trigger of {self._topic} takes over {HANGS_AFTER_S:.0f} s: {self._threads()}")
             if not query.isActive:
                 self.query = None
                 self._fetch_rows()
@@ -228,6 +238,12 @@ class SteppedQuery:
                 raise error
         self._fetch_rows()
         self._count_late_rows()
+
+    def _threads(self) -> str:
+        """Where the trigger's threads are, as Java says it."""
+        found = _jvm(self._spark).org.apache.spark.util.Utils.getThreadDump()
+        threads = (each.toString() for each in found)
+        return "\n".join(each for each in threads if any(name in each for name in _TRIGGERS_THREADS))
 
     def _last_batch(self) -> "_Batch":
         # Python's form of a progress wants rates, which a clock that stands still has none of.

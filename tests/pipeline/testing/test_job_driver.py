@@ -3,6 +3,7 @@
 Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -309,3 +310,15 @@ def test_a_driver_that_is_closed_says_so(drive: Any) -> None:
         driver.read("out")
     with pytest.raises(RuntimeError, match="the driver is closed"):
         driver.pipe("in")
+
+
+def test_a_trigger_that_does_not_end_is_told_with_where_it_is(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.functions import udf
+
+    from pybroker.pipeline.testing import Record, stepped_query
+
+    stuck = udf(lambda _: time.sleep(60), "string")
+    driver = drive(lambda topics: {"out": topics.stream("in").select(stuck("value").alias("value"))})
+    monkeypatch.setattr(stepped_query, "HANGS_AFTER_S", 5.0)
+    with pytest.raises(stepped_query.TriggerHangs, match=r"(?s)a trigger of out takes over 5 s.*PythonRunner"):
+        driver.pipe("in", Record(None, "x"))
