@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import uuid4
+from zipfile import ZipFile
 
 import pytest
 from conformance.client_folder import all_applications
@@ -25,25 +26,23 @@ from tests.source_tree import ROOT
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(400)]
 
 PAGE = ROOT / "docs" / "pipeline" / "streams-operators.md"
-# What has operators: a stream, a table, and what stands between two operators.
-OPERATORS_OF = [
-    f"org.apache.kafka.streams.{name}"
-    for name in (
-        "StreamsBuilder",
-        "kstream.KStream",
-        "kstream.BranchedKStream",
-        "kstream.KGroupedStream",
-        "kstream.CogroupedKStream",
-        "kstream.TimeWindowedKStream",
-        "kstream.SessionWindowedKStream",
-        "kstream.TimeWindowedCogroupedKStream",
-        "kstream.SessionWindowedCogroupedKStream",
-        "kstream.KTable",
-        "kstream.GlobalKTable",
-        "kstream.KGroupedTable",
-        "kstream.Suppressed",
-    )
-]
+# What has operators, by the section of the page where a row names them; of other classes a row says CLASS.OPERATOR.
+OPERATORS_OF = {
+    "KStream": ("KStream", "BranchedKStream"),
+    "KTable and GlobalKTable": ("KTable", "GlobalKTable"),
+    "KGroupedTable": ("KGroupedTable",),
+    "KGroupedStream and windows": (
+        "KGroupedStream",
+        "CogroupedKStream",
+        "TimeWindowedKStream",
+        "SessionWindowedKStream",
+        "TimeWindowedCogroupedKStream",
+        "SessionWindowedCogroupedKStream",
+    ),
+    "": ("StreamsBuilder", "Suppressed"),
+}
+# Of what operators are given: what only makes or carries another class that a row names.
+NOT_GIVEN = re.compile(r".*(Supplier|Serializer|Deserializer)|ForeachProcessor|NamedOperation|Windows")
 
 START_MS = 1_767_225_600_000
 MINUTE_MS = 60_000
@@ -233,14 +232,46 @@ def test_the_same_topologies_end_with_the_same_tables(
     assert found() == expected
 
 
-def test_the_page_of_operators_names_each_that_kafka_streams_has(kafka_streams: list[str]) -> None:
+def named_in(section: str) -> set[str]:
+    """What the rows of a section of the page are about, as they name it: ``mapValues``, ``Suppressed.withName``."""
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return set(re.findall(r"`([\w.]+)`", " ".join(rows)))
+
+
+@pytest.fixture(scope="module")
+def page_sections() -> dict[str, set[str]]:
+    """What rows name, by the headings of the page's sections."""
+    _, *sections = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    return {section.partition("\n")[0]: named_in(section) for section in sections}
+
+
+def test_the_page_of_operators_names_each_that_kafka_streams_has_where_its_class_is(
+    kafka_streams: list[str], page_sections: dict[str, set[str]]
+) -> None:
     """The methods that an application finds by hand in its editor, read from the jar of Kafka Streams."""
     classpath = kafka_streams[kafka_streams.index("-cp") + 1]
-    shown = subprocess.run(
-        ["javap", "-public", "-cp", classpath, *OPERATORS_OF], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    methods = set(re.findall(r"(\w+)\(", shown))
-    assert {"mapValues", "leftJoin", "suppress", "cogroup", "defaultBranch", "globalTable"} <= methods
-    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", " ".join(rows)))
-    assert not methods - named - {"StreamsBuilder"}  # which is a constructor
+    everywhere = set().union(*page_sections.values())
+    missing: list[str] = []
+    for section, classes in OPERATORS_OF.items():
+        for name in classes:
+            package = "org.apache.kafka.streams" + (".kstream" if name != "StreamsBuilder" else "")
+            command = ["javap", "-public", "-cp", classpath, f"{package}.{name}"]
+            shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+            methods = set(re.findall(r" (\w+)\(", shown))
+            assert methods
+            bare = page_sections.get(section, set())
+            missing += [f"{name}.{one}" for one in methods if one not in bare and f"{name}.{one}" not in everywhere]
+    assert not missing
+
+
+def test_the_page_of_operators_names_each_class_that_they_are_given(
+    kafka_streams: list[str], page_sections: dict[str, set[str]]
+) -> None:
+    classpath = kafka_streams[kafka_streams.index("-cp") + 1]
+    (jar,) = [jar for entry in classpath.split(":") for jar in Path(entry).parent.glob("kafka-streams-*.jar")]
+    names = [re.fullmatch(r"org/apache/kafka/streams/kstream/(\w+)\.class", name) for name in ZipFile(jar).namelist()]
+    classes = {name[1] for name in names if name and not NOT_GIVEN.fullmatch(name[1])}
+    assert {"Grouped", "Joined", "Repartitioned", "SlidingWindows"} <= classes
+    named = {part for names in page_sections.values() for name in names for part in name.split(".")}
+    missing = classes - named - {name for having in OPERATORS_OF.values() for name in having}
+    assert not missing
