@@ -10,7 +10,7 @@ import pytest
 
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.decisions import brokers, in_sync_replicas
-from pybroker.cluster.image import NO_LEADER, ClusterImage, PartitionImage
+from pybroker.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage
 from pybroker.cluster.metadata_store import CommitResult, Transaction
 from pybroker.cluster.operations import InSyncChange, InSyncResults
 from pybroker.replication.fetch_session import FetchPartition
@@ -174,6 +174,28 @@ def let_a_deposed_leader_shrink_the_isr(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Controller, "alter_partitions", of_any_broker_epoch)
 
 
+def take_a_broker_s_disk_for_the_one_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller thinks that what a broker's replicas had lies in whatever log dirs it registers now.
+
+    Nor does it ask whether the broker stopped cleanly: an empty disk has no mark of that.
+    """
+    real_placed, real_rejoined = brokers._placed, brokers._rejoined
+
+    def placed(
+        builder: ImageBuilder, partition: PartitionImage, broker: BrokerRegistration, directory: bytes
+    ) -> PartitionImage:
+        found = real_placed(builder, partition, broker, directory)
+        if broker.has_online_dir(found.directory(broker.broker_id)):
+            return found
+        return real_placed(builder, partition, broker, broker.log_dirs[0])
+
+    def rejoined(image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, _: bool) -> PartitionImage:
+        return real_rejoined(image, topic, partition, broker_id, True)
+
+    monkeypatch.setattr(brokers, "_placed", placed)
+    monkeypatch.setattr(brokers, "_rejoined", rejoined)
+
+
 class Planted(NamedTuple):
     """A mistake, the invariants that it violates, and the runs that find it, as ``ClusterSimulation`` has them.
 
@@ -192,6 +214,9 @@ DEPOSED_UNAWARES = {
     "faults": frozenset({"pause", "long pause", "late news", "clean restart"}),
 }
 
+# Nothing is lost with a process, so that what is lost was on a disk.
+EMPTY_DISKS = {"faults": frozenset({"wiped disk", "kill", "clean restart", "pause"})}
+
 PLANTED = [
     Planted(take_the_log_s_end_for_committed, LOST),
     Planted(take_the_most_advanced_follower_for_all, LOST),
@@ -205,6 +230,7 @@ PLANTED = [
     Planted(lead_without_being_elected, {observed.ONE_LEADER, observed.EPOCHS}),
     Planted(believe_followers_of_any_epoch, LOST),
     Planted(let_a_deposed_leader_shrink_the_isr, LOST, DEPOSED_UNAWARES, first_seed=412),
+    Planted(take_a_broker_s_disk_for_the_one_that_it_had, LOST, EMPTY_DISKS, first_seed=40),
 ]
 
 

@@ -150,7 +150,7 @@ class SteppedQuery:
         # Spark waits for the query's thread, which waits in our clock: let go only when it will begin nothing more.
         stopping = threading.Thread(target=query.stop, name="stop of a query under test")
         stopping.start()
-        while query.isActive:
+        while stopping.is_alive() and query.isActive:
             stopping.join(_LOOK_S / 100)
         self._clock.release()
         stopping.join()
