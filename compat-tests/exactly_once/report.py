@@ -43,7 +43,7 @@ class Series:
     """Runs of one sink, on as many brokers, that were made together, summed up.
 
     ``repeating`` counts the runs that repeated records; ``median_s`` are the seconds of a run, and ``restarts`` the
-    queries that ended with an error and were started again.
+    queries that ended with an error and were started again.  ``seeds`` are the runs' own; older series kept none.
     """
 
     day: str
@@ -60,6 +60,7 @@ class Series:
     restarts: int
     note: str = ""
     brokers: int = 1
+    seeds: tuple[int, ...] = ()
 
 
 def series_of(runs: Sequence[dict[str, Any]], day: str, machine: str, note: str = "") -> list[Series]:
@@ -90,12 +91,14 @@ def _summed(sink: str, brokers: int, runs: Sequence[dict[str, Any]], day: str, m
         restarts=sum(len(run["failures"]) for run in runs),
         note=note,
         brokers=brokers,
+        seeds=tuple(sorted(run["seed"] for run in runs)),
     )
 
 
 def read_series(path: Path = SERIES) -> list[Series]:
     """What was told before."""
-    return [Series(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    told = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [Series(**{**each, "seeds": tuple(each.get("seeds", ()))}) for each in told]
 
 
 def write_series(series: Iterable[Series], path: Path = SERIES) -> None:
@@ -125,10 +128,24 @@ def page(series: Sequence[Series]) -> str:
     )
     table = "\n".join([head, "|---" * head.count(" |") + "|", *days, *sums])
     notes = [
-        f"{each.day}, {NAMES[each.sink]}, {_of_brokers(each.brokers)}: {each.note}" for each in series if each.note
+        f"{each.day}, {NAMES[each.sink]}, {_of_brokers(each.brokers)}: {said}"
+        for each in series
+        if (said := " ".join(filter(None, (_of_seeds(each.seeds), each.note))))
     ]
     machines = [f"Machine: {machine}" for machine in dict.fromkeys(each.machine for each in series)]
     return "\n\n".join([f"{_HEAD}\n{table}", _kills(series), *notes, *machines]) + "\n"
+
+
+def _of_seeds(seeds: Sequence[int]) -> str:
+    """``seeds 3-5, 9.``, of those that are sorted."""
+    runs: list[tuple[int, int]] = []
+    for seed in seeds:
+        if runs and seed - runs[-1][1] in (0, 1):
+            runs[-1] = runs[-1][0], seed
+        else:
+            runs.append((seed, seed))
+    told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return f"seeds {told}." if told else ""
 
 
 def _of_brokers(count: int) -> str:
