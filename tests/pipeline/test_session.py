@@ -1,10 +1,14 @@
 """What `pipeline.session` sets, and that the caller's word is the last.  Starts a JVM."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pybroker.testing import Broker
 
 
 def test_nothing_of_spark_is_imported_before_it_is_asked_for() -> None:
@@ -59,3 +63,58 @@ def test_tasks_import_the_pyspark_that_is_installed_and_no_zip(spark: Any) -> No
 
     (row,) = spark.range(1).mapInArrow(where, "path string").collect()
     assert row.path == pyspark.__file__
+
+
+ENDED_WITHIN_S = 240
+
+# What a user's program is that knows Spark: a session, a batch, a stream, and a job.
+OF_THE_USERS_OWN = """
+import sys
+
+from pyspark.sql import SparkSession
+
+from pybroker.pipeline.streams import jobs
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
+server, folder = {"kafka.bootstrap.servers": sys.argv[1]}, sys.argv[2]
+
+orders = spark.createDataFrame([("tea",), ("milk",)], "value string")
+orders.write.format("pybroker").options(**server, topic="orders").mode("append").save()
+stream = spark.readStream.format("pybroker").options(**server, subscribe="orders", startingOffsets="earliest").load()
+writer = stream.selectExpr("upper(string(value)) value").writeStream.format("pybroker").options(**server, topic="loud")
+writer.option("checkpointLocation", f"{folder}/loud").trigger(availableNow=True).start().awaitTermination()
+
+
+def job(topics):
+    return {"long": topics.stream("loud").selectExpr("concat(string(value), '!') value")}
+
+
+for query in jobs.start(job, jobs.BrokerTopics(spark, sys.argv[1]), folder, until_done=True):
+    query.awaitTermination()
+for topic in ("orders", "loud", "long"):
+    rows = spark.read.format("pybroker").options(**server, subscribe=topic).load()
+    print(*sorted(row.value.decode() for row in rows.collect()))
+"""
+
+
+@pytest.mark.jvm(needs="spark")
+@pytest.mark.timeout(ENDED_WITHIN_S + 60)
+def test_a_session_that_the_user_made_reads_writes_and_runs_jobs(kafka_broker: Broker, tmp_path: Path) -> None:
+    """In a process of its own: this one's session is the pipeline's."""
+    from pybroker.pipeline.spark_session import SHORT_LIVED
+
+    command = [sys.executable, "-c", OF_THE_USERS_OWN, kafka_broker.bootstrap, str(tmp_path)]
+    # As an activated environment has it: Spark looks for python3.
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    # A JVM of a minute; and no question to the resolver of a machine that tests know nothing of.
+    quick = {"JDK_JAVA_OPTIONS": SHORT_LIVED["spark.driver.extraJavaOptions"], "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        command,
+        env={**environment, **quick, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=ENDED_WITHIN_S,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["milk tea", "MILK TEA", "MILK! TEA!"], done.stderr[-3_000:]
