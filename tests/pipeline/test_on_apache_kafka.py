@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from harness.apache_kafka import CONSUMER_GROUP_COMMAND, ApacheKafka, missing_requirement, run_kafka_tool
-from harness.waiting import wait_until
 
+from tests.pipeline.topics.lag import check_lag_by_kafkas_tool
 from tests.pipeline.topics.tables import Tables
 from tests.pipeline.topics.test_epochs import Sink, batch
 
@@ -79,26 +79,7 @@ def test_a_job_that_is_started_again_writes_a_repeated_micro_batch_once(tables: 
 
 
 def test_kafkas_own_tool_shows_how_far_a_job_is_behind(tables: Tables, tmp_path: Path) -> None:
-    from pybroker.pipeline import BrokerTopics, start
-
-    orders, loud = tables.topic(), tables.topic()
-
-    def job(topics: Any) -> Any:
-        return {loud: topics.stream(orders).selectExpr("upper(string(value)) as value")}
-
-    def lag() -> dict[str, list[str]]:
-        """By partition: where the group stands, where the log ends, and what lies between."""
-        shown = run_kafka_tool(
-            CONSUMER_GROUP_COMMAND, "--bootstrap-server", tables.bootstrap, "--describe", "--group", f"shop-{loud}"
-        ).stdout
-        lines = [line.split() for line in shown.splitlines() if orders in line]
-        return {line[2]: line[3:6] for line in lines}
-
-    tables.fill(orders, [b"tea", b"milk", b"rum"])
-    (query,) = start(job, BrokerTopics(tables.spark, tables.bootstrap), tmp_path, until_done=True, group="shop")
-    assert query.awaitTermination(100)
-    tables.fill(orders, [b"gin", b"ale", b"wine"])
-    wait_until(lambda: lag() == {"0": ["2", "4", "2"], "1": ["1", "2", "1"]}, "the lag of both partitions", 60)
+    check_lag_by_kafkas_tool(tables, tmp_path)
 
 
 def test_a_run_that_goes_on_in_the_middle_of_an_epoch_writes_what_is_not_there_and_fences_the_former_one(

@@ -216,7 +216,7 @@ def _batches(consumer: _PositionedConsumer, reading: Reading, found: OffsetRange
             patience = time.monotonic() + reading.poll_timeout_s
         elif time.monotonic() > patience:
             raise ReadTimeout(
-                f"no record of {found.topic_partition} from {position} on within {reading.poll_timeout_s:.0f} s"
+                f"no record of {found.topic_partition} from {position} on within {reading.poll_timeout_s:g} s"
             )
     yield from rows.batches()
     consumer.position = position

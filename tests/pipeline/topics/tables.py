@@ -44,6 +44,15 @@ class Tables:
             producer.produce(topic, value, key=f"k{i}", partition=i % 2, timestamp=1_000 * (i + 1), **given)
         assert producer.flush(30) == 0
 
+    def append(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        """To one partition."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(30) == 0
+
     def write_in_transactions(self, topic: str, *parts: tuple[str, list[bytes]]) -> None:
         """Each part's values in a transaction, which ends as it says: commit or abort."""
         from confluent_kafka import Producer

@@ -4,16 +4,24 @@ Needs what `scripts/spark-setup` installs; without it these tests fail, and do n
 """
 
 import re
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.apache_kafka import missing_requirement
+from harness.waiting import wait_until
 
+from pybroker.testing import Broker
+from tests.pipeline.topics.lag import check_lag_by_kafkas_tool
 from tests.pipeline.topics.tables import Tables
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
 FORMATS = ("kafka", "pybroker")
+# By their numbers in a batch's attributes, whose lower byte lies there.
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODEC_AT = 22
 
 
 @pytest.mark.parametrize(
@@ -24,16 +32,49 @@ FORMATS = ("kafka", "pybroker")
         {"minPartitions": "5"},
         {"maxRecordsPerPartition": "3"},
         {"startingTimestamp": "3000", "endingTimestamp": "6000"},
+        {
+            "startingOffsetsByTimestamp": '{"TOPIC": {"0": 3000, "1": 3500}}',
+            "endingOffsetsByTimestamp": '{"TOPIC": {"0": 7000, "1": 99000}}',
+        },
+        {
+            "startingOffsetsByTimestamp": '{"TOPIC": {"0": 99000, "1": 8000}}',
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        {"groupIdPrefix": "readers", "kafkaConsumer.pollTimeoutMs": "60000"},
     ],
     ids=str,
 )
 def test_rows_are_those_of_sparks_connector(tables: Tables, options: dict[str, str]) -> None:
     topic = tables.topic()
     tables.fill(topic, [b"a", None, b"", b"d", b"e"] * 2, headers=[("h", b"1"), ("h", None)])
-    theirs, ours = (tables.read(form, topic, **options) for form in FORMATS)
+    given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
+    theirs, ours = (tables.read(form, topic, **given) for form in FORMATS)
+    assert theirs.count() > 0
     assert ours.schema == theirs.schema
     order = ("partition", "offset")
     assert ours.orderBy(*order).collect() == theirs.orderBy(*order).collect()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_start_later_than_all_records_is_refused_unless_the_strategy_says_latest(tables: Tables, form: str) -> None:
+    topic, target = tables.topic(), tables.topic()
+    tables.fill(topic, [b"a", b"b", b"c"])
+    start = {"startingOffsetsByTimestamp": f'{{"{topic}": {{"0": 2000, "1": 99000}}}}'}
+    for strategy in ({}, {"startingOffsetsByTimestampStrategy": "error"}):
+        with pytest.raises(Exception, match=rf"No offset matched.*{topic}-1|no record is as late as .* in {topic}-1"):
+            tables.read(form, topic, **start, **strategy).count()
+    rows = tables.read_stream(form, topic, **start, startingOffsetsByTimestampStrategy="latest").select("value")
+    assert tables.start(rows, "late", topic=target).awaitTermination(100)
+    assert tables.committed(target) == [b"c"]
+
+
+def test_a_poll_in_vain_ends_after_its_timeout(tables: Tables) -> None:
+    """A record behind the end never comes, as that of a broker that hangs."""
+    topic = tables.topic()
+    tables.fill(topic, [b"a", b"b", b"c"])
+    options = {"endingOffsets": f'{{"{topic}": {{"0": 5, "1": 1}}}}', "kafkaConsumer.pollTimeoutMs": "50"}
+    with pytest.raises(Exception, match=rf"no record of {topic}-0 from 2 on within 0\.05 s"):
+        tables.read("pybroker", topic, **options).count()
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -101,6 +142,44 @@ def test_what_deletion_took_is_told_unless_it_may_go(tables: Tables) -> None:
     assert tables.read("pybroker", topic, failOnDataLoss="false", **start).count() == 7
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_deletion_that_overtakes_a_running_query_ends_it_or_is_passed_over(tables: Tables, form: str) -> None:
+    """It strikes between a micro-batch's plan and its tasks, at a partition of which no consumer has fetched ahead."""
+    from pybroker.pipeline import what_ended
+
+    def run(loss: str) -> tuple[Any, list[str]]:
+        topic, read = tables.topic(), list[str]()
+
+        def look(rows: Any, epoch: int) -> None:
+            if epoch == 1:
+                tables.delete_before(topic, 1, 2)
+            read.extend(sorted(row.value.decode() for row in rows.collect()))
+
+        tables.append(topic, 0, [b"a"])
+        writer = tables.read_stream(form, topic, failOnDataLoss=loss).writeStream.foreachBatch(look)
+        query = writer.option("checkpointLocation", str(tables.checkpoint(loss))).start()
+        wait_until(lambda: read == ["a"], "the first micro-batch", 60)
+        tables.append(topic, 1, [b"b", b"c", b"d"])
+        wait_until(lambda: not query.isActive or "d" in read, "the second micro-batch", 60)
+        if query.isActive:
+            tables.append(topic, 1, [b"e"])
+            wait_until(lambda: "e" in read, "the third micro-batch", 60)
+            query.stop()
+        return query, [topic, *read]
+
+    ended, (topic, *read) = run("true")
+    assert read == ["a"]
+    (line,) = (what_ended(ended) or "").splitlines()
+    told = {
+        "kafka": f"is out of range for partition {topic}-1",
+        "pybroker": f"{topic}-1 begins at 2 by now: what was before, from 0 on, is lost",
+    }
+    assert told[form] in line
+    gone_on, (_, *read) = run("false")
+    assert read == ["a", "d", "e"]
+    assert what_ended(gone_on) is None
+
+
 def test_a_batch_written_is_a_batch_read(tables: Tables) -> None:
     topic = tables.topic()
     rows = [("k", "v", 1, [("h", bytearray(b"x"))]), (None, "w", 0, None)]
@@ -133,6 +212,16 @@ def test_records_have_the_timestamps_that_their_rows_name(tables: Tables) -> Non
     for name in (topic, copies):
         (row,) = tables.read("kafka", name).selectExpr(f"timestamp = {at} as is_same").collect()
         assert row.is_same
+
+
+@pytest.mark.parametrize(("form", "codec"), [("kafka", "gzip"), *(("pybroker", codec) for codec in CODECS)])
+def test_batches_are_compressed_as_the_option_says(tables: Tables, kafka_broker: Broker, form: str, codec: str) -> None:
+    topic = tables.topic(1)
+    rows = tables.spark.createDataFrame([("a" * 1_000,)], "value string")
+    tables.save(rows, form, topic=topic, **{"kafka.compression.type": codec})
+    (log,) = (kafka_broker.data_dir / f"{topic}-0").glob("*.log")
+    assert log.read_bytes()[CODEC_AT] & 0x07 == CODECS.index(codec)
+    assert tables.committed(topic) == [b"a" * 1_000]
 
 
 def test_a_column_that_no_record_has_is_refused(tables: Tables) -> None:
@@ -311,6 +400,11 @@ def test_a_groups_offsets_follow_a_query_and_start_another(tables: Tables, form:
     tables.fill(source, [b"d"])
     later = tables.read(form, source, startingOffsets=group_offsets(group, [source], settings))
     assert [row.value for row in later.collect()] == [b"d"]
+
+
+@pytest.mark.skipif(missing_requirement() is not None, reason="Kafka's own tools are not there")
+def test_kafkas_own_tool_shows_how_far_a_job_is_behind(tables: Tables, tmp_path: Path) -> None:
+    check_lag_by_kafkas_tool(tables, tmp_path)
 
 
 def test_a_partition_that_a_group_has_not_read_is_read_whole(tables: Tables) -> None:
