@@ -1,11 +1,19 @@
-"""Where jars come from, and what is said where they cannot be had.  Needs no network."""
+"""Where jars come from, and what is said where they cannot be had.  One test fetches, where there is a network."""
 
+import socket
 from pathlib import Path
+from zipfile import is_zipfile
 
 import pytest
 
 from pybroker.pipeline import JarsMissing
 from pybroker.pipeline.jars import CONNECTOR, JARS_DIR_VARIABLE, jars, jars_dir
+
+# Of the connector's the smallest.
+TOKEN_PROVIDER = CONNECTOR[1]
+MAVEN_CENTRAL = ("repo1.maven.org", 443)
+# Nobody listens there.
+NO_NETWORK = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +41,23 @@ def test_what_is_no_coordinate_is_refused() -> None:
 
 @pytest.mark.jvm(needs="spark")
 def test_without_a_network_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    # Nobody listens there.
-    unreachable = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", unreachable)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", NO_NETWORK)
     with pytest.raises(JarsMissing) as missing:
         jars()
     (line,) = str(missing.value).splitlines()
     assert line.startswith(f"{CONNECTOR[0]} could not be fetched from Maven Central (")
     assert f"put spark-sql-kafka-0-10_2.13-4.2.0.jar into {folder}" in line
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.jvm(needs="spark")
+def test_a_jar_is_fetched_once_and_needs_no_network_then(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    try:
+        socket.create_connection(MAVEN_CENTRAL, 20).close()
+    except OSError as error:
+        pytest.skip(f"Maven Central cannot be reached: {error}")
+    (fetched,) = jars([TOKEN_PROVIDER])
+    assert fetched.parent == folder
+    assert is_zipfile(fetched)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", NO_NETWORK)
+    assert jars([TOKEN_PROVIDER]) == [fetched] == list(folder.iterdir())
