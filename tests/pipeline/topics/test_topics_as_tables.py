@@ -158,12 +158,12 @@ def test_deletion_that_overtakes_a_running_query_ends_it_or_is_passed_over(table
         tables.append(topic, 0, [b"a"])
         writer = tables.read_stream(form, topic, failOnDataLoss=loss).writeStream.foreachBatch(look)
         query = writer.option("checkpointLocation", str(tables.checkpoint(loss))).start()
-        wait_until(lambda: read == ["a"], "the first micro-batch", 60)
+        wait_until(lambda: read == ["a"], "the first micro-batch", 100)
         tables.append(topic, 1, [b"b", b"c", b"d"])
-        wait_until(lambda: not query.isActive or "d" in read, "the second micro-batch", 60)
+        wait_until(lambda: not query.isActive or "d" in read, "the second micro-batch", 100)
         if query.isActive:
             tables.append(topic, 1, [b"e"])
-            wait_until(lambda: "e" in read, "the third micro-batch", 60)
+            wait_until(lambda: "e" in read, "the third micro-batch", 100)
             query.stop()
         return query, [topic, *read]
 
