@@ -26,6 +26,7 @@ TRIGGERS_MAX = 1_000
 HANGS_AFTER_S = 240.0
 _LOOK_S = 0.2
 # Of the threads of Spark's process, those that a trigger runs on.
+_FRAMES_TOLD = 16
 _TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "stdout writer", "Writer Monitor")
 _ALL_BATCHES = 1 << 62
 
@@ -242,8 +243,9 @@ class SteppedQuery:
     def _threads(self) -> str:
         """Where the trigger's threads are, as Java says it."""
         found = _jvm(self._spark).org.apache.spark.util.Utils.getThreadDump()
-        threads = (each.toString() for each in found)
-        return "\n".join(each for each in threads if any(name in each for name in _TRIGGERS_THREADS))
+        threads = (each.toString().splitlines()[:_FRAMES_TOLD] for each in found)
+        told = (each for each in threads if any(name in each[0] for name in _TRIGGERS_THREADS))
+        return "\n".join(line for each in told for line in each)
 
     def _last_batch(self) -> "_Batch":
         # Python's form of a progress wants rates, which a clock that stands still has none of.
