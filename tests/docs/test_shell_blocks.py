@@ -28,8 +28,13 @@ HELP_WITHIN_S = 100
 ELSEWHERE = {"pybroker", "pytest", "docker", "printf"}
 # Kafka's scripts, by the classes that they start.
 KAFKA_TOOLS = {"kafka-consumer-groups.sh": CONSUMER_GROUP_COMMAND}
-# Other scripts make a long run ready before they look at their options: they are not asked.
+# Scripts make a long run ready before they look at their options: they are not asked, but what a demo starts is.
 DEMO = "scripts/demo"
+DEMO_STARTS = {
+    "": (sys.executable, "-m", "pybroker.pipeline.flights"),
+    "--tour": (sys.executable, "-m", "pybroker.pipeline.tour"),
+    "--tenants": (sys.executable, "scripts/tenants.py"),
+}
 USES = "pybroker.pipeline.uses."
 
 
@@ -124,14 +129,14 @@ def pip_help() -> str:
 
 @cache
 def demo_help(which: str) -> str:
-    return helped(DEMO, *which.split())
+    return helped(*DEMO_STARTS[which])
 
 
 @pytest.mark.jvm(needs="spark")
 @pytest.mark.parametrize("command", DEMOS, ids=str)
 def test_a_demo_has_the_options_that_it_is_given(command: Command) -> None:
-    """Which demo it is the first option may say; the script makes ready what `scripts/spark-setup` has made."""
-    which = next((word for word in command.words[1:2] if word in ("--tour", "--tenants")), "")
+    """Which demo it is the first option may say."""
+    which = next((word for word in command.words[1:2] if word in DEMO_STARTS), "")
     check_options(Command(command.page, tuple(word for word in command.words if word != which)), demo_help(which))
 
 
