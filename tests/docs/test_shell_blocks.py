@@ -76,6 +76,7 @@ SPARK_CLASSES = [each for each in COMMANDS if each.begins("spark-class")]
 TOOLS = [each for each in COMMANDS if each.words[0] in KAFKA_TOOLS]
 
 
+@cache
 def helped(*command: str | Path) -> str:
     """What a command says of itself, in the environment as it is when it has been activated."""
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", "TERM": "dumb"}
@@ -113,7 +114,7 @@ def test_a_script_is_there_and_can_be_started(command: Command) -> None:
 def test_what_pip_is_to_install_can_be_asked_for(command: Command) -> None:
     """A checkout, or this project, has the extras that are named."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    check_options(command, pip_help())
+    check_options(command, helped(sys.executable, "-m", "pip", "install"))
     for wanted in (word for word in command.words[2:] if not word.startswith("-")):
         matched = re.fullmatch(r"([\w./-]+)(?:\[([\w,]+)\])?(==[\w.]+)?", wanted)
         assert matched is not None, wanted
@@ -122,22 +123,13 @@ def test_what_pip_is_to_install_can_be_asked_for(command: Command) -> None:
         assert named <= extras.keys()
 
 
-@cache
-def pip_help() -> str:
-    return helped(sys.executable, "-m", "pip", "install")
-
-
-@cache
-def demo_help(which: str) -> str:
-    return helped(*DEMO_STARTS[which])
-
-
 @pytest.mark.jvm(needs="spark")
 @pytest.mark.parametrize("command", DEMOS, ids=str)
 def test_a_demo_has_the_options_that_it_is_given(command: Command) -> None:
     """Which demo it is the first option may say."""
     which = next((word for word in command.words[1:2] if word in DEMO_STARTS), "")
-    check_options(Command(command.page, tuple(word for word in command.words if word != which)), demo_help(which))
+    given = Command(command.page, tuple(word for word in command.words if word != which))
+    check_options(given, helped(*DEMO_STARTS[which]))
 
 
 @pytest.mark.jvm(needs="spark")

@@ -251,13 +251,16 @@ def test_the_page_of_operators_names_each_that_kafka_streams_has_where_its_class
     """The methods that an application finds by hand in its editor, read from the jar of Kafka Streams."""
     classpath = kafka_streams[kafka_streams.index("-cp") + 1]
     everywhere = set().union(*page_sections.values())
+    names = [name for classes in OPERATORS_OF.values() for name in classes]
+    packages = ["org.apache.kafka.streams" + (".kstream" if name != "StreamsBuilder" else "") for name in names]
+    command = ["javap", "-public", "-cp", classpath, *map(".".join, zip(packages, names, strict=True))]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    _, *each_shown = re.split(r"^Compiled from ", shown, flags=re.MULTILINE)
+    shown_of = dict(zip(names, each_shown, strict=True))
     missing: list[str] = []
     for section, classes in OPERATORS_OF.items():
         for name in classes:
-            package = "org.apache.kafka.streams" + (".kstream" if name != "StreamsBuilder" else "")
-            command = ["javap", "-public", "-cp", classpath, f"{package}.{name}"]
-            shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-            methods = set(re.findall(r" (\w+)\(", shown))
+            methods = set(re.findall(r" (\w+)\(", shown_of[name]))
             assert methods
             bare = page_sections.get(section, set())
             missing += [f"{name}.{one}" for one in methods if one not in bare and f"{name}.{one}" not in everywhere]
