@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -26,7 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing.
 
     They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")``; those of Spark fail where it is missing.
+    Files of tests that may take longest come first, in random order else: nobody waits for one that began last.
     """
+    longest: dict[Path, float] = {}
+    for item in items:
+        patience = max((float(mark.args[0]) for mark in item.iter_markers("timeout") if mark.args), default=0.0)
+        longest[item.path] = max(patience, longest.get(item.path, 0.0))
+    items.sort(key=lambda item: -longest[item.path])
     reasons = {"kafka": apache_kafka.missing_requirement(), "zookeeper": zookeeper.missing_requirement(), "spark": None}
     for item in items:
         marker = item.get_closest_marker("jvm")

@@ -39,13 +39,27 @@ def test_a_cluster_elsewhere_gets_the_addresses_that_it_finds() -> None:
 
 
 @pytest.mark.jvm(needs="spark")
+def test_checkpoints_of_this_machine_are_written_without_a_process_for_each_name() -> None:
+    from pybroker.pipeline.spark_session import CHECKPOINT_SETTING, LOCAL_CHECKPOINTS, defaults
+
+    for master in ("local[2]", "spark://127.0.0.1:7077"):
+        assert defaults(master)[CHECKPOINT_SETTING] == LOCAL_CHECKPOINTS
+        assert CHECKPOINT_SETTING in defaults(master, {"spark.hadoop.fs.defaultFS": "file:///"})
+        # What another file system promises of renaming is for Spark to know.
+        assert CHECKPOINT_SETTING not in defaults(master, {"spark.hadoop.fs.defaultFS": "hdfs://name.example"})
+    assert CHECKPOINT_SETTING not in defaults("spark://spark.example:7077")
+
+
+@pytest.mark.jvm(needs="spark")
 def test_settings_are_passed_through_and_win(spark: Any) -> None:
     from pybroker import pipeline
+    from pybroker.pipeline.spark_session import CHECKPOINT_SETTING, LOCAL_CHECKPOINTS
 
     settings = {"spark.sql.session.timeZone": "Europe/Vienna", "spark.sql.shuffle.partitions": 3}
     again = pipeline.session("again", master="local[2]", settings=settings, connector=False)
     assert again is spark
     assert again.conf.get("spark.ui.enabled") == "false"
+    assert again.conf.get(CHECKPOINT_SETTING) == LOCAL_CHECKPOINTS
     assert again.conf.get("spark.sql.shuffle.partitions") == "3"
     assert again.range(1).selectExpr("current_timezone() AS zone").collect()[0].zone == "Europe/Vienna"
 
@@ -75,7 +89,8 @@ from pyspark.sql import SparkSession
 
 from pybroker.pipeline.streams import jobs
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2)
+spark = builder.config("spark.ui.enabled", False).getOrCreate()
 server, folder = {"kafka.bootstrap.servers": sys.argv[1]}, sys.argv[2]
 
 orders = spark.createDataFrame([("tea",), ("milk",)], "value string")

@@ -111,7 +111,7 @@ class IdempotentProducer:
             if self._again:
                 await self._send_again()
             elif self.random.random() < 0.5:
-                await self.client.sleep(self.random.choice(self.pauses_ms))
+                await self.client.sleep(self.simulation.pause_ms(self.random, self.pauses_ms))
         self.simulation.trace(self.name, "is done")
 
     @property
@@ -228,4 +228,4 @@ class CarelessProducer:
             request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=5_000, topic_data=[topic])
             with suppress(Disconnected):
                 await self.client.ask(request, 9, 5_000)
-            await self.client.sleep(self.random.choice((1, 50, 400)))
+            await self.client.sleep(self.simulation.pause_ms(self.random, (1, 50, 400)))

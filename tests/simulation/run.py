@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -94,6 +94,11 @@ class Run:
     def new_random(self) -> Random:
         """A source of chance of its own, so that one part's draws do not move another's."""
         return self.world.new_random()
+
+    def pause_ms(self, random: Random, pauses_ms: Sequence[int]) -> int:
+        """How long a client rests, one of ``pauses_ms``; in the calm time, when all is to be finished, the shortest."""
+        drawn = random.choice(pauses_ms)
+        return min(pauses_ms) if self.calm else drawn
 
     def trace(self, who: str, what: str) -> None:
         """One line of the trace."""

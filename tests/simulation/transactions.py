@@ -104,7 +104,7 @@ class TransactionalProducer:
                 self.simulation.trace(self.name, f"{self._transaction} is lost")
                 self.simulation.model.transaction_lost(self._transaction)
                 await self._begin_anew()
-            await self.client.sleep(self.random.choice((1, 50, 400)))
+            await self.client.sleep(self.simulation.pause_ms(self.random, (1, 50, 400)))
         self.simulation.trace(self.name, "is done")
 
     def _is_done(self) -> bool:
