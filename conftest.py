@@ -47,6 +47,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"RERUN {report.nodeid}", sep="_")
         terminalreporter.line(report.longreprtext[-RERUN_TEXT_MAX:])
+        terminalreporter.line(report.capstderr[-RERUN_TEXT_MAX:])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 LOCAL_MASTER: Final = "local[2,4]"  # a task that fails is tried again, as on a cluster
+# A task in Python that takes longer than any test's says on stderr where it is.
+TELL_WHERE_A_TASK_HANGS: Final = {"spark.python.worker.tracebackDumpIntervalSeconds": "200"}
 
 
 class Kind(NamedTuple):
@@ -66,7 +68,7 @@ class SparkSessions:
             self._session = pipeline.session(
                 "tests",
                 master=kind.master,
-                settings={**pipeline.SHORT_LIVED, **kind.settings},
+                settings={**pipeline.SHORT_LIVED, **TELL_WHERE_A_TASK_HANGS, **kind.settings},
                 packages=kind.packages,
                 connector=kind.connector,
             )

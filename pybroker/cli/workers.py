@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import sys
 from collections.abc import Sequence
 from itertools import combinations
@@ -119,11 +120,23 @@ def require_free_ports(addresses: Sequence[str], count: int) -> None:
     found = [match for match in map(_ADDRESS.fullmatch, addresses) if match is not None and int(match["port"])]
     for one, other in combinations(found, 2):
         is_near = 0 < abs(int(one["port"]) - int(other["port"])) < count
-        if is_near and (one["host"] == other["host"] or not _ANY_HOST.isdisjoint((one["host"], other["host"]))):
+        if is_near and _share_an_address(one["host"], other["host"]):
             raise ConfigError(
                 f"{one[0]} and {other[0]} are too close for {count} workers, of which worker i has the port + i: "
                 f"the ports of two listeners must be at least {count} apart"
             )
+
+
+def _share_an_address(one: str, other: str) -> bool:
+    return one == other or not _ANY_HOST.isdisjoint((one, other)) or not _addresses(one).isdisjoint(_addresses(other))
+
+
+def _addresses(host: str) -> set[str]:
+    """Those that a name has here; none of a name that nobody knows, which listening will complain of."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return set()
 
 
 def _say(line: str) -> None:

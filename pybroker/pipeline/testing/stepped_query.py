@@ -27,7 +27,7 @@ HANGS_AFTER_S = 240.0
 _LOOK_S = 0.2
 # Of the threads of Spark's process, those that a trigger runs on, and how much is told of each.
 _FRAMES_TOLD = 16
-_TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "stdout writer", "Writer Monitor")
+_TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "stateConnectionListenerThread")
 _ALL_BATCHES = 1 << 62
 
 
