@@ -1,5 +1,6 @@
 """Spark: one session for all tests of a process, because a session costs seconds."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,16 @@ def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
 
     with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
         yield session
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_client_waits_for_a_broker_that_is_gone() -> Iterator[None]:
+    """Close what a module's reading and writing in this process keeps for the next time: it would connect for ever."""
+    yield
+    for name in ("range_reader", "transactions"):
+        module = sys.modules.get(f"pybroker.pipeline.topics.{name}")
+        if module is not None:
+            module.close_idle()
 
 
 @pytest.fixture
