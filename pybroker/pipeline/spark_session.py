@@ -26,6 +26,17 @@ JVM_END_TIMEOUT_S = 60.0
 # (``topics/transactions``).  Adaptive execution divides by the cores of the moment.
 ADAPTIVE_SETTING = "spark.sql.adaptive.streaming.stateless.enabled"
 
+# The longest name of a socket that every system takes is of 103 bytes; Spark's own part of it is `/.UUID.sock`.
+_SOCKET_DIR_BYTES_MAX = 103 - 43
+
+
+def _sockets_below(directory: str) -> dict[str, str]:
+    """Have Spark's processes on a machine meet at sockets that are files, where ``directory`` can hold them."""
+    if len(os.fsencode(directory)) > _SOCKET_DIR_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
+
+
 # Who writes checkpoints.  By Spark's own choice each file of one costs some ten processes on a disk of this machine:
 # Hadoop's FileContext asks `readlink` of every name that a renaming has to do with.  The other of Spark's two managers
 # renames as atomically there, and asks nobody: a small micro-batch takes a third less time.
@@ -33,9 +44,15 @@ CHECKPOINT_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _FILE_SYSTEM_SETTING = "spark.hadoop.fs.defaultFS"
 
-# For a session of a minute, as tests and demos have: it ends before the C2 compiler's work has paid for itself.
+# For a session of a minute, as tests and demos have.  It ends before the C2 compiler's work has paid for itself.  And
+# where brokers come and go, Spark's processes had better not meet at ports of this machine: a client that still tries
+# to reach a broker that is gone takes the one place in the queue of whoever has its port next, and Spark waits for ever
+# for its own process.
 SHORT_LIVED: Mapping[str, str] = MappingProxyType(
-    {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"}
+    {
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+        **_sockets_below(gettempdir()),
+    }
 )
 
 # Partitions of a shuffle on a cluster: by Spark's default each micro-batch of a small job would be 200 tasks.

@@ -51,6 +51,16 @@ def test_checkpoints_of_this_machine_are_written_without_a_process_for_each_name
 
 
 @pytest.mark.jvm(needs="spark")
+def test_a_short_lived_session_meets_its_processes_where_no_stranger_comes_by(spark: Any) -> None:
+    from pybroker.pipeline.spark_session import _sockets_below
+
+    # Not at ports: a client of a broker that is gone may try one of them, and be taken for Spark's own process.
+    assert spark.sparkContext.getConf().get("spark.python.unix.domain.socket.enabled") == "true"
+    assert _sockets_below("/" + "x" * 59)["spark.python.unix.domain.socket.dir"] == "/" + "x" * 59
+    assert _sockets_below("/" + "x" * 60) == {}, "too long a name for a socket"
+
+
+@pytest.mark.jvm(needs="spark")
 def test_settings_are_passed_through_and_win(spark: Any) -> None:
     from pybroker import pipeline
     from pybroker.pipeline.spark_session import CHECKPOINT_SETTING, LOCAL_CHECKPOINTS

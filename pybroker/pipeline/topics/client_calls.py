@@ -77,6 +77,11 @@ def admin(client: Mapping[str, str]) -> AdminClient:
     return _admins[key]
 
 
+def close_idle() -> None:
+    """Let go of this process's admin client, which would look for its cluster for ever."""
+    _admins.clear()
+
+
 def committed(
     client: Mapping[str, str], groups: Iterable[str], within_s: float = REQUEST_TIMEOUT_S
 ) -> list[list[Committed]]:

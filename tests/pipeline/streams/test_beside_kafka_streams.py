@@ -229,7 +229,7 @@ def test_the_same_topologies_end_with_the_same_tables(
 
     with suppress(TimeoutError):
         wait_until(lambda: found() == expected, "equal tables", PATIENCE_S)
-    assert found() == expected
+    assert found() == expected, process.log_tail()
 
 
 def named_in(section: str) -> set[str]:
