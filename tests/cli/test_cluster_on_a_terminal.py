@@ -1,4 +1,4 @@
-"""What ``pybroker cluster up`` shows to somebody at a terminal: how many serve, and whose line is whose by its colour."""
+"""What ``pybroker cluster up`` shows at a terminal: how many serve, and whose line is whose by its colour."""
 
 from __future__ import annotations
 
