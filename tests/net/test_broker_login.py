@@ -15,7 +15,9 @@ from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.peers import PeerError, PeerFailure
 from pybroker.net.loop_env import loop_env
 from pybroker.net.peer_client import PeerClient
+from pybroker.net.peer_login import ClusterSecret
 from pybroker.security.mechanisms import CLUSTER_MECHANISM
+from pybroker.security.scram import cluster_salt
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
@@ -129,6 +131,22 @@ def test_the_keys_of_the_secret_are_derived_once(member: Broker, monkeypatch: py
             stranger.ask(SaslAuthenticateRequest(auth_bytes=b"n,,n=x,r=y"), 2)
             stranger.ask(SaslAuthenticateRequest(auth_bytes=b"c=biws,r=y,p=x"), 2)
     assert not derived, "strangers cost no iterated hash"
+
+
+def test_a_broker_salts_the_secret_once_for_all_the_brokers_that_it_logs_in_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    derived = []
+
+    def count(*arguments: object) -> bytes:
+        derived.append(arguments)
+        return bytes(32)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", count)
+    secret = ClusterSecret(b"secret")
+    salt = cluster_salt(b"secret")
+    assert {secret.salted(salt, 4096) for _ in range(3)} == {bytes(32)}
+    assert len(derived) == 1
+    secret.salted(b"another salt", 4096)
+    assert len(derived) == 2, "what another salt makes is another key"
 
 
 def test_brokers_log_in_over_a_listener_with_sasl_by_a_mechanism_of_their_own(tmp_path: Path) -> None:
