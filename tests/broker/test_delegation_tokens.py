@@ -177,6 +177,7 @@ def test_renewers_renew_and_end_a_token(broker: Broker) -> None:
         token = alice.create(renewers=("User:bob",))
         hmac = bytes(token.hmac)
         assert carol.renew(hmac).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        assert carol.expire(hmac).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
         assert bob.renew(hmac, 60_000).expiry_timestamp_ms < token.expiry_timestamp_ms
         assert bob.expire(hmac).error_code == 0
         assert alice.renew(hmac).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND

@@ -358,6 +358,16 @@ _STRANGERS: Final = "tests/net/test_broker_login.py"
 
 MUTANTS: Final = (
     *_mutants(),
+    # Kafka asks for no permission there: a token's owner and its renewers change it, nobody else.
+    *(
+        Mutant(
+            f"{change}-token-of-anybody",
+            f"Whoever knows a delegation token's HMAC may {change} it, whosever it is.",
+            (Edit(f"delegation_tokens.{change}_token", "not token.may_be_renewed_by(principal)", "False"),),
+            (f"{_TOKENS}::test_renewers_renew_and_end_a_token",),
+        )
+        for change in ("renew", "expire")
+    ),
     Mutant(
         "what-brokers-ask-served-to-strangers",
         "Whoever comes by the listener of brokers is served what brokers ask, without the proof of being one.",
