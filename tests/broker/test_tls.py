@@ -210,6 +210,44 @@ def test_versions_of_tls_are_those_that_are_enabled(authority: Authority) -> Non
         assert not is_served(broker, authority, minimum_version=ssl.TLSVersion.TLSv1_3)
 
 
+def test_where_tls_1_3_alone_is_enabled_it_is_spoken_and_1_2_is_refused(authority: Authority) -> None:
+    settings = settings_of(authority, ssl_enabled_protocols="TLSv1.3")
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        with TlsClient(broker, authority) as client:
+            assert client.ask(MetadataRequest(topics=None), 9).brokers
+            assert client.tls.version() == "TLSv1.3"
+        assert not is_served(broker, authority, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+
+# Neither is what both sides would choose without the setting.
+@pytest.mark.parametrize(
+    ("java_name", "openssl_name"),
+    [
+        ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    ],
+)
+def test_a_cipher_suite_by_its_name_in_java_is_the_one_that_is_spoken(
+    authority: Authority, java_name: str, openssl_name: str
+) -> None:
+    settings = settings_of(authority, ssl_cipher_suites=java_name)
+    with (
+        Broker(settings, listen="SSL://127.0.0.1:0") as broker,
+        TlsClient(broker, authority, maximum_version=ssl.TLSVersion.TLSv1_2) as client,
+    ):
+        assert client.ask(MetadataRequest(topics=None), 9).brokers
+        negotiated = client.tls.cipher()
+        assert negotiated is not None
+        assert negotiated[0] == openssl_name
+
+
+def test_a_client_that_has_none_of_the_cipher_suites_is_refused(authority: Authority) -> None:
+    """Of RSA, which a certificate with an elliptic key cannot speak."""
+    settings = settings_of(authority, ssl_cipher_suites="TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker:
+        assert not is_served(broker, authority, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+
 def test_a_certificate_changes_while_the_broker_runs_and_connections_stand(authority: Authority) -> None:
     with Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
 
