@@ -221,6 +221,16 @@ def test_more_than_a_login_may_have_is_refused_before_it_is_read(broker: Broker,
         assert client.receive_payload() is None
 
 
+@pytest.mark.parametrize(("version", "told_ms"), [(0, 0), (1, 60_000), (2, 60_000)])
+def test_a_login_is_answered_in_the_version_of_its_request(version: int, told_ms: int) -> None:
+    """From version 1 on the client is told how long its session lasts."""
+    with sasl_broker(connections_max_reauth_ms=60_000) as broker, connected(broker) as client:
+        answer = log_in(client, version=version)
+        assert (answer.error_code, answer.error_message, bytes(answer.auth_bytes)) == (0, "", b"")
+        assert answer.session_lifetime_ms == told_ms
+        assert client.ask(ANY_TOPIC, 9).brokers
+
+
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
