@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.source_tree import BROKER, ROOT, WIRE, parsed, python_files, relative
 
 FUNCTION_LINES_MAX = 70
@@ -73,3 +75,60 @@ def test_the_broker_does_not_print() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not printing, "\n".join(printing)
+
+
+# What only its holder knows, or follows from that: ``==`` ends at the first byte that differs, and tells how many fit.
+SECRET_NAME = re.compile(r"(?:^|_)(?:passwords?|proof|signature|stored_key|server_key|hmac|digest)$|^_tag$")
+
+
+def names_of(operand: ast.AST) -> Iterator[str]:
+    """All names in it, but for what is asked for its length, or compared by itself, as with None."""
+    if isinstance(operand, ast.Compare) or (
+        isinstance(operand, ast.Call) and isinstance(operand.func, ast.Name) and operand.func.id == "len"
+    ):
+        return
+    if isinstance(operand, ast.Attribute):
+        yield operand.attr
+    elif isinstance(operand, ast.Name):
+        yield operand.id
+    for child in ast.iter_child_nodes(operand):
+        yield from names_of(child)
+
+
+def secrets_compared(tree: ast.AST) -> Iterator[int]:
+    """The lines where ``==`` or ``!=`` compares what is named like a secret, or the result of such a function."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare) or not any(isinstance(each, ast.Eq | ast.NotEq) for each in node.ops):
+            continue
+        operands = [node.left, *node.comparators]
+        if any(isinstance(each, ast.Constant) for each in operands):
+            continue  # whether it is empty
+        if any(SECRET_NAME.search(name) for operand in operands for name in names_of(operand)):
+            yield node.lineno
+
+
+def test_secrets_are_compared_in_constant_time() -> None:
+    found = [
+        f"{relative(path)}:{line}"
+        for path in python_files(BROKER)
+        if not relative(path).startswith(PARTS_THAT_PRINT)  # commands compare what one person typed twice
+        for line in secrets_compared(parsed(path))
+    ]
+    assert not found, "hmac.compare_digest takes the same time however much fits:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("password.encode() == expected", 1),
+        ("mechanism.hash(proof) != credential.stored_key", 1),
+        ("_tag(body, secret) != data[-16:]", 1),
+        ("_decoded(signature) == self._expected", 1),
+        ("hmac.compare_digest(password, expected)", 0),
+        ("len(proof) != len(signature)", 0),
+        ("password == ''", 0),
+        ("(password is None) == (salted is None)", 0),
+    ],
+)
+def test_a_comparison_of_secrets_is_noticed(code: str, count: int) -> None:
+    assert len(list(secrets_compared(ast.parse(code)))) == count

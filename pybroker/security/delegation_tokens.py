@@ -66,6 +66,7 @@ class TokenSecret:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
         # Tokens by their HMACs, remembered where one is looked for among many, so that the next look is short.
+        # A dict tells nothing by time: it compares bytes only where their hashes are equal, whose seed nobody knows.
         self._ids: dict[bytes, str] = {}
         self._known: set[str] = set()
 
