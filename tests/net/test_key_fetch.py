@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,6 +16,7 @@ import pytest
 from pybroker import limits
 from pybroker.net.key_fetch import fetch_keys
 from pybroker.security.key_sets import KeySource
+from tests.certificates import Authority
 
 
 def source(url: str, timeout_ms: int = 5_000) -> KeySource:
@@ -52,18 +54,49 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+@contextmanager
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """The port of one that answers."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        if tls is not None:
+            # The handshake is the handler's, in a thread of its own, where a client that breaks it off hurts nobody.
+            http.socket = tls.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
         thread = Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
-        thread.join()
+        try:
+            yield http.server_port
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving() as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_a_set_is_fetched(server: str) -> None:
     assert fetch_keys(source(f"{server}/keys")) == b'{"keys":[]}'
+
+
+def test_by_https_the_server_is_known_by_what_the_system_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(trusted.pem("idp"))
+    with serving(context) as port:
+        url = f"https://127.0.0.1:{port}/keys"
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch_keys(source(url))
+        monkeypatch.setenv("SSL_CERT_FILE", str(stranger.ca))
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch_keys(source(url))
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted.ca))
+        assert fetch_keys(source(url)) == b'{"keys":[]}'
+        with pytest.raises(OSError, match=r"Hostname mismatch|doesn't match|not valid for"):
+            fetch_keys(source(url.replace("127.0.0.1", "127.1")))
 
 
 @pytest.mark.parametrize("path", ["/moved", "/missing"])
