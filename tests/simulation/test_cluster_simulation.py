@@ -15,7 +15,7 @@ from tests.source_tree import ROOT
 
 QUICK_SEEDS = range(1, 4)
 SEEDS = 200
-SHARE = 50  # of them, which one test runs: several find their place beside what waits
+SHARE = 50  # of them, which one test runs, two at a time: a file's tests are one after another
 
 
 def paused(seed: int) -> Outcome:
@@ -88,7 +88,7 @@ def test_the_trace_of_a_cluster_tells_of_brokers_faults_and_the_store() -> None:
 def test_many_seeds_of_a_cluster_violate_no_invariant(first: int) -> None:
     # A process of its own: the pool of several leaves a tracker of resources behind in the one that made it.
     seeds = f"{first}-{first + SHARE - 1}"
-    command = [sys.executable, "-m", "tests.simulation", "--brokers", "3", "--seeds", seeds, "--jobs", "1"]
+    command = [sys.executable, "-m", "tests.simulation", "--brokers", "3", "--seeds", seeds, "--jobs", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1_750)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{SHARE} seeds, " in done.stdout
