@@ -26,6 +26,13 @@ JVM_END_TIMEOUT_S = 60.0
 # (``topics/transactions``).  Adaptive execution divides by the cores of the moment.
 ADAPTIVE_SETTING = "spark.sql.adaptive.streaming.stateless.enabled"
 
+# Who writes checkpoints.  By Spark's own choice each file of one costs some ten processes on a disk of this machine:
+# Hadoop's FileContext asks `readlink` of every name that a renaming has to do with.  The other of Spark's two managers
+# renames as atomically there, and asks nobody: a small micro-batch takes a third less time.
+CHECKPOINT_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_FILE_SYSTEM_SETTING = "spark.hadoop.fs.defaultFS"
+
 # The longest name of a socket that every system takes is of 103 bytes; Spark's own part of it is `/.UUID.sock`.
 _SOCKET_DIR_BYTES_MAX = 103 - 43
 
@@ -36,13 +43,6 @@ def _sockets_below(directory: str) -> dict[str, str]:
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
-
-# Who writes checkpoints.  By Spark's own choice each file of one costs some ten processes on a disk of this machine:
-# Hadoop's FileContext asks `readlink` of every name that a renaming has to do with.  The other of Spark's two managers
-# renames as atomically there, and asks nobody: a small micro-batch takes a third less time.
-CHECKPOINT_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
-LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_FILE_SYSTEM_SETTING = "spark.hadoop.fs.defaultFS"
 
 # For a session of a minute, as tests and demos have.  It ends before the C2 compiler's work has paid for itself.  And
 # where brokers come and go, Spark's processes had better not meet at ports of this machine: a client that still tries

@@ -11,10 +11,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.pybroker_cluster import PybrokerCluster
 
+from pybroker.replication.replica_manager import RACK_AWARE_SELECTOR
+
 TOPIC = "read-nearby"
 BROKERS = (1, 2, 3)
 COUNT = 20
-PROPERTIES = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+PROPERTIES = {"replica.selector.class": RACK_AWARE_SELECTOR}
 
 
 def rack_of(broker_id: int) -> dict[str, str]:
