@@ -6,45 +6,41 @@ Owns: the tree of commands and the one place where an exception turns into a lin
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from pybroker.cli import (
-    acls,
-    brokers,
-    certs,
-    cluster,
-    configs,
-    consume,
-    dump_log,
-    groups,
-    partitions,
-    produce,
-    quotas,
-    tenants,
-    tokens,
-    topics,
-    transactions,
-    users,
-)
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
 from pybroker.cli.output import remark
 from pybroker.cli.standard_streams import open_closed_streams, silence_stdout
 
-app = typer.Typer(
-    name="pybroker",
-    help="A Kafka broker in Python, and the tools to talk to any Kafka cluster.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+# Names in the order of the help; a command is in the module of its name, as the function of that name or, a group of
+# commands, as ``app``.
+COMMANDS = (
+    "serve",
+    "topics",
+    "partitions",
+    "produce",
+    "consume",
+    "groups",
+    "transactions",
+    "brokers",
+    "quotas",
+    "acls",
+    "users",
+    "tokens",
+    "configs",
+    "certs",
+    "tenants",
+    "cluster",
+    "dump-log",
 )
 
 
@@ -57,7 +53,6 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
@@ -69,10 +64,6 @@ def root(
     logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, stream=sys.stderr)
 
 
-@app.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
 def serve(context: typer.Context) -> None:
     """Run a broker: --listen HOST:PORT --data-dir DIR (see `pybroker serve --help`)."""
     from pybroker.cli.serve import run_serve
@@ -80,22 +71,34 @@ def serve(context: typer.Context) -> None:
     raise typer.Exit(run_serve(context.args))
 
 
-app.add_typer(topics.app, name="topics")
-app.add_typer(partitions.app, name="partitions")
-app.command(name="produce")(produce.produce)
-app.command(name="consume")(consume.consume)
-app.add_typer(groups.app, name="groups")
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(brokers.app, name="brokers")
-app.add_typer(quotas.app, name="quotas")
-app.add_typer(acls.app, name="acls")
-app.add_typer(users.app, name="users")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(configs.app, name="configs")
-app.command(name="certs")(certs.certs)
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(cluster.app, name="cluster")
-app.command(name="dump-log")(dump_log.dump_log)
+def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The tree of the named commands, whose modules are imported."""
+    app = typer.Typer(
+        name="pybroker",
+        help="A Kafka broker in Python, and the tools to talk to any Kafka cluster.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    for name in names:
+        if name == "serve":
+            its_own = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(add_help_option=False, context_settings=its_own)(serve)
+            continue
+        module = importlib.import_module(f"pybroker.cli.{name.replace('-', '_')}")
+        if isinstance(group := getattr(module, "app", None), typer.Typer):
+            app.add_typer(group, name=name)
+        else:
+            app.command(name=name)(getattr(module, name.replace("-", "_")))
+    return app
+
+
+def wanted_commands(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The command that ``arguments`` name, or all of them: for the help, and for what is meant by a wrong name."""
+    named = next((argument for argument in arguments if not argument.startswith("-")), None)
+    return (named,) if named in COMMANDS else COMMANDS
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
@@ -115,7 +118,7 @@ def is_text(argument: str) -> bool:
 def _run(arguments: Sequence[str]) -> int:
     """Run the command; typer ends each with ``SystemExit``, a good one too."""
     try:
-        app(args=list(arguments), prog_name="pybroker")
+        app_of(wanted_commands(arguments))(args=list(arguments), prog_name="pybroker")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ExitCode.OK
     return ExitCode.OK

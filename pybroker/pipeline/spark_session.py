@@ -38,10 +38,14 @@ _SOCKET_DIR_BYTES_MAX = 103 - 43
 
 
 def _sockets_below(directory: str) -> dict[str, str]:
-    """Have Spark's processes on a machine meet at sockets that are files, where ``directory`` can hold them."""
+    """Have Spark's processes on a machine meet at sockets that are files, where ``directory`` can hold them.
+
+    Which directory that is each JVM knows by itself (``java.io.tmpdir``): an executor on another machine may not have
+    the driver's.
+    """
     if len(os.fsencode(directory)) > _SOCKET_DIR_BYTES_MAX:
         return {}
-    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
+    return {"spark.python.unix.domain.socket.enabled": "true"}
 
 
 # For a session of a minute, as tests and demos have.  It ends before the C2 compiler's work has paid for itself.  And

@@ -158,6 +158,18 @@ def test_serve_parses_its_options_without_the_libraries_of_the_client_commands()
 
 
 def test_client_commands_start_without_the_broker() -> None:
-    program = "import sys, pybroker.cli.app; print('pybroker.server' in sys.modules)"
+    program = "import sys; from pybroker.cli.app import app_of; app_of(); print('pybroker.server' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert finished.stdout == "False\n"
+
+
+def test_a_command_waits_for_no_other_commands_imports() -> None:
+    program = (
+        "import sys\n"
+        "from pybroker.cli.app import COMMANDS, run_client\n"
+        "run_client(sys.argv[1:])\n"
+        "print(sorted(name for name in COMMANDS if f'pybroker.cli.{name}' in sys.modules), file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", program, "--verbose", "certs", "--help"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    assert finished.stderr == "['certs']\n"

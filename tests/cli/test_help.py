@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from pybroker.cli.app import app
+from pybroker.cli.app import app_of
 from tests.cli.command import COMMAND
 
 
 def helps() -> Iterator[tuple[str, str]]:
     """Name and help text of every command and of every group of commands."""
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(app_of())
     waiting = [(root, typer.Context(root, info_name="pybroker"))]
     while waiting:
         command, context = waiting.pop()

@@ -56,7 +56,8 @@ def test_a_short_lived_session_meets_its_processes_where_no_stranger_comes_by(sp
 
     # Not at ports: a client of a broker that is gone may try one of them, and be taken for Spark's own process.
     assert spark.sparkContext.getConf().get("spark.python.unix.domain.socket.enabled") == "true"
-    assert _sockets_below("/" + "x" * 59)["spark.python.unix.domain.socket.dir"] == "/" + "x" * 59
+    # Where its own is each JVM knows: an executor on another machine may not have the driver's directory.
+    assert _sockets_below("/" + "x" * 59) == {"spark.python.unix.domain.socket.enabled": "true"}
     assert _sockets_below("/" + "x" * 60) == {}, "too long a name for a socket"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pytest
 from harness import results
 
 from comparator import agreement, run
-from comparator.agreement import AGREEMENT, document, gaps, kind_of, table, written_rows
+from comparator.agreement import AGREEMENT, CLUSTER_AGREEMENT, document, gaps, kind_of, table, written_rows
 from comparator.broker import UNREAD, Step
 from comparator.compare import Exchange, Judged, Result
 from comparator.diff import Difference
 from comparator.differences import Meant
 from comparator.encoding import Tree
-from comparator.registry import Scenario
+from comparator.registry import Scenario, all_cluster_scenarios, all_scenarios
 from comparator.wire import CLOSED, SILENT
 from pybroker.apis import APIS
 
@@ -129,3 +130,12 @@ def test_every_served_version_stands_in_the_written_table_and_agrees() -> None:
     assert {(row.name, row.version) for row in rows} == SERVED, "run scripts/compare --write"
     assert not list(gaps(rows))
     assert all(row.agreed + row.meant == row.ordinary + row.boundary + row.invalid for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "scenarios"), [(AGREEMENT, all_scenarios), (CLUSTER_AGREEMENT, all_cluster_scenarios)]
+)
+def test_a_page_was_written_by_a_run_of_all_scenarios(page: Path, scenarios: Callable[[], list[Scenario]]) -> None:
+    told = re.search(r"\((\d+) scenarios", page.read_text())
+    assert told is not None
+    assert int(told[1]) == len(scenarios()), "run scripts/compare --write, or --brokers 3 --write"
