@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -369,3 +370,20 @@ def test_news_is_found_at_once_by_who_is_told_to_look(site: Site, monkeypatch: p
     other.look_for_news()
     site.until(lambda: "/after" in follower.state)
     follower.end()
+
+
+def test_of_one_change_among_ten_thousand_partitions_a_follower_reads_no_more_than_that(site: Site) -> None:
+    one, other = site.client(), site.client()
+    site.commit(one, Transaction(puts={f"/partitions/{number}": b"" for number in range(10_000)}))
+    follower = Follower(other, other.revision())
+    statements: set[str] = set()
+    other._ask(lambda: other._worker._opened().set_trace_callback(statements.add))
+    site.put(one, "/partitions/7", b"moved")
+    site.until(lambda: follower.heard)
+    assert follower.state == {"/partitions/7": b"moved"}
+    assert any("changes" in statement for statement in statements)
+    with sqlite3.connect(site.path) as looking:
+        plans = [plan for each in statements for *_, plan in looking.execute(f"EXPLAIN QUERY PLAN {each}")]
+    looking.close()
+    # What has a row for each partition is searched by an index.
+    assert [plan for plan in plans if re.search(r"SCAN (entries|changes)", plan)] == []

@@ -22,7 +22,7 @@ from pybroker_protocol.uuids import uuid_text
 
 pytestmark = pytest.mark.jvm(needs="zookeeper")
 
-PARTITIONS = 1_000
+PARTITIONS = 10_000
 WATCHES_MAX = 2  # of a broker: /head and /ephemerals
 
 

@@ -69,8 +69,8 @@ def test_demo_finds_what_the_batch_finds_though_spark_is_killed_half_way() -> No
 
 def test_results_written_twice_by_a_crash_before_the_commit_count_once(bootstrap: str, tmp_path: Path) -> None:
     """The crash that an at-least-once sink is about: a micro-batch is in the topic, but not yet in the checkpoint."""
-    rows = list(dataset.rows(months=2))
-    options = DemoOptions(months=2, micro_batches=6)
+    rows = list(dataset.rows(months=1))
+    options = DemoOptions(months=1, micro_batches=6)
     create_topics(bootstrap, options)
     job = job_options(bootstrap, options, len(rows), tmp_path)
     produce(bootstrap, options.flights_topic, flight_events(rows), lambda count: None)
