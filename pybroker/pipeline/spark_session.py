@@ -16,11 +16,15 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from pybroker.pipeline import warm_python
 from pybroker.pipeline.class_archive import java_options
 from pybroker.pipeline.jars import CONNECTOR, jars
 from pybroker.pipeline.spark_home import use_spark_home
 
 JVM_END_TIMEOUT_S = 60.0
+
+# What Spark runs as ``python``, in its environment.
+PYTHON_VARIABLE = "PYSPARK_PYTHON"
 
 # A micro-batch that is tried again has to be divided into the same tasks: their marks say what is written already
 # (``topics/transactions``).  Adaptive execution divides by the cores of the moment.
@@ -87,7 +91,8 @@ def session(
         # Spark asks the resolver for the host's name unless it is told; the answer may be an address nobody serves.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         # Tasks in Python run in this environment, whatever the first python3 of PATH is.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if os.environ.setdefault(PYTHON_VARIABLE, sys.executable) == sys.executable and _begins_here(master):
+            os.environ[PYTHON_VARIABLE] = warm_python.launcher_path() or sys.executable
     use_spark_home()
     given = {name: value for name, value in settings.items() if name != "spark.jars"}
     made = SparkSession.builder.master(master).appName(app_name).config(map={**own, **given}).getOrCreate()
@@ -110,6 +115,13 @@ def end_session(session: SparkSession) -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait(JVM_END_TIMEOUT_S)
     SparkContext._gateway = SparkContext._jvm = None
+    if warm_python.end():
+        os.environ[PYTHON_VARIABLE] = sys.executable
+
+
+def _begins_here(master: str) -> bool:
+    """Whether Spark itself is about to begin in this process, and not found by other settings, nor elsewhere."""
+    return master.startswith("local[") and SparkContext._active_spark_context is None
 
 
 def defaults(master: str, settings: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
