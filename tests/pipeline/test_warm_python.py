@@ -1,6 +1,7 @@
 """Spark's Python processes are forks of one that has imported what they need, or the ordinary ``python``."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,29 @@ def test_a_launcher_that_is_killed_takes_its_fork_along(python: str) -> None:
         launcher.kill()
     wait_until(lambda: not fork.is_running(), "the fork to end")
     assert psutil.pid_exists(server_pid())
+
+
+def test_a_launcher_that_is_killed_after_its_fork_has_ended_costs_the_server_nothing(
+    python: str, modules: Path
+) -> None:
+    (modules / "wait.py").write_text("import sys; print(flush=True); sys.stdin.read()")
+    environment = {**os.environ, "PYTHONPATH": str(modules)}
+    with (
+        subprocess.Popen(
+            [python, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        ) as launcher,
+        socket.socket(socket.AF_UNIX) as busy,
+    ):
+        assert launcher.stdin is not None
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        (fork,) = psutil.Process(server_pid()).children()
+        busy.connect(str(Path(python).parent / "socket"))  # the server waits for its order, and then hears of both
+        launcher.stdin.close()
+        wait_until(lambda: fork.status() == psutil.STATUS_ZOMBIE, "the fork to end")
+        launcher.kill()
+        launcher.wait()
+    assert is_fork(python, modules)
 
 
 def test_the_server_ends_with_whoever_started_it(modules: Path) -> None:

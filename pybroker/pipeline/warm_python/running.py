@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -24,7 +25,7 @@ _servers: list[tuple[subprocess.Popen[bytes], Path]] = []
 
 def launcher_path() -> str | None:
     """The path of the launcher, whose server this process has now; ``None`` where there can't be one."""
-    if sys.platform != "linux":
+    if platform.system() != "Linux":
         return None
     for server, directory in _servers:
         if server.poll() is None:

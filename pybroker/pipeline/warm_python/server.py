@@ -115,17 +115,17 @@ class Server:
         except (OSError, ValueError):
             connection.close()
             return
-        if order.can_be_forked():
-            pid = os.fork()
-            if pid == 0:
-                self._become(order, connection)
-            self._launchers[pid] = connection
-            self._selector.register(connection, selectors.EVENT_READ, pid)
-            with suppress(OSError):
-                connection.sendall(STARTED)
-        else:
-            connection.close()
+        pid = fork() if order.can_be_forked() else None
+        if pid == 0:
+            self._become(order, connection)
         order.close()
+        if pid is None:
+            connection.close()
+            return
+        self._launchers[pid] = connection
+        self._selector.register(connection, selectors.EVENT_READ, pid)
+        with suppress(OSError):
+            connection.sendall(STARTED)
 
     def _reap(self) -> None:
         while True:
@@ -141,9 +141,10 @@ class Server:
                 self._close(connection)
 
     def _forget(self, pid: int) -> None:
-        """A launcher is gone: so is what it stood for."""
-        self._close(self._launchers.pop(pid))
-        os.kill(pid, signal.SIGTERM)
+        """A launcher is gone: so is what it stood for, unless that was first."""
+        if (connection := self._launchers.pop(pid, None)) is not None:
+            self._close(connection)
+            os.kill(pid, signal.SIGTERM)
 
     def _close(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
@@ -169,6 +170,14 @@ class Server:
                 with suppress(Exception):
                     writer.flush()
             os._exit(exit_code)
+
+
+def fork() -> int | None:
+    """As ``os.fork``; ``None`` where the system has no room for another process."""
+    try:
+        return os.fork()
+    except OSError:
+        return None
 
 
 def run_module(order: Order) -> int:
