@@ -116,6 +116,11 @@ def test_another_interpreter_than_the_server_is_not_forked(python: str, modules:
     assert run(python, "-c", "import os; print(os.getppid())").stdout == f"{os.getpid()}\n"
 
 
+def test_what_a_fork_prints_is_there_though_it_ends_without_a_flush(python: str, modules: Path) -> None:
+    (modules / "prints.py").write_text("import os; print('told'); os._exit(0)")
+    assert run(python, "-m", "prints", PYTHONPATH=str(modules)).stdout == "told\n"
+
+
 def test_where_the_server_is_gone_python_runs_the_module(python: str, modules: Path) -> None:
     psutil.Process(server_pid()).kill()
     running._servers[0][0].wait(10)

@@ -50,8 +50,10 @@ def launcher_path() -> str | None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(directory / launcher.SOCKET))
         listener.listen(_WAITING_MAX)
+        # What forks print is not buffered, which Spark asks for: they end without a flush.
+        command = [sys.executable, "-u", "-m", "pybroker.pipeline.warm_python.server"]
         server = subprocess.Popen(
-            [sys.executable, "-m", "pybroker.pipeline.warm_python.server", str(directory), str(listener.fileno())],
+            [*command, str(directory), str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=(listener.fileno(),),
