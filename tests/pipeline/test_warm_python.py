@@ -33,6 +33,7 @@ sys.exit(7)
 def python(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A launcher with a server of its own, beside that of a session that other tests share."""
     monkeypatch.setattr(running, "_servers", [])
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     path = warm_python.launcher_path()
     assert path is not None
     yield path
