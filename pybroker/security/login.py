@@ -5,11 +5,11 @@ stays the same.  Owns no mechanism (``sasl``), no message of Kafka's (``handlers
 
 States::
 
-    HANDSHAKE   SaslHandshake is next (before the first login ApiVersions may come, too)
+    HANDSHAKE   SaslHandshake is next (before the first login ApiVersions may come, too, once)
        v
     EXCHANGE    tokens: in SaslAuthenticate, or bare after a SaslHandshake of version 0
        v
-    DONE        ``session`` says who it is; SaslHandshake begins anew, at most once a second
+    DONE        ``session`` says who it is; where it ends SaslHandshake begins anew, at most once a second
     FAILED      nothing more is served
 
 Counterpart in Kafka: ``SaslServerAuthenticator``.
@@ -128,9 +128,11 @@ class Login:
         return self.step is Step.DONE
 
     def may_begin(self) -> bool:
-        """Whether SaslHandshake may come now."""
-        if self.step is not Step.DONE:
+        """Whether SaslHandshake may come now: a session without an end is not renewed."""
+        if self.step is not Step.DONE or self.session is None:
             return self.step is Step.HANDSHAKE
+        if self.session.expires_at_ms is None:
+            return False
         return self._begun_ms is None or self._clock.monotonic_ms() - self._begun_ms >= _REAUTH_INTERVAL_MS
 
     def begin(self, mechanism: str, version: int) -> None:
