@@ -7,7 +7,7 @@ now, the answer is ILLEGAL_SASL_STATE.
 
 from __future__ import annotations
 
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import CloseConnection, Parked, RequestContext
 from pybroker.security.login import LoginFailed
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -22,6 +22,8 @@ def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeR
     try:
         login.begin(request.mechanism, ctx.api_version)
     except LoginFailed as error:
+        if not error.is_told:
+            raise CloseConnection(error.reason) from error
         refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=login.names)
         return connection.login_failed(refused, error.reason)
     connection.login_began()

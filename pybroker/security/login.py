@@ -37,11 +37,15 @@ class Step(Enum):
 
 
 class LoginFailed(Exception):
-    """The login is over.  The text may be told; ``reason`` is for the log alone."""
+    """The login is over.  The text may be told; ``reason`` is for the log alone.
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    ``is_told``: else the connection ends without an answer, as Kafka ends those that choose a wrong mechanism anew.
+    """
+
+    def __init__(self, message: str, reason: str = "", *, is_told: bool = True) -> None:
         super().__init__(message)
         self.reason = reason or message
+        self.is_told = is_told
 
 
 class Session(NamedTuple):
@@ -141,11 +145,12 @@ class Login:
             self._begun_ms = self._clock.monotonic_ms()
         if version == 0 and self.session is not None:
             self.step = Step.FAILED
-            raise LoginFailed("Re-authentication needs SaslHandshake 1")
+            raise LoginFailed("Re-authentication needs SaslHandshake 1", is_told=False)
         started = self._mechanisms().start(mechanism)
         if started is None:
             self.step = Step.FAILED
-            raise LoginFailed(f"Unsupported SASL mechanism {mechanism}", "an unsupported SASL mechanism")
+            text, reason = f"Unsupported SASL mechanism {mechanism}", "an unsupported SASL mechanism"
+            raise LoginFailed(text, reason, is_told=self.session is None)
         self._mechanism, self._started = mechanism, started
         self.has_bare_tokens = version == 0
         self.step = Step.EXCHANGE
@@ -160,12 +165,14 @@ class Login:
         started = self._started
         assert started is not None, "SaslHandshake comes first"
         before, kind = self.session, "authentication" if self.session is None else "re-authentication"
+        if before is not None and before.mechanism != self._mechanism:
+            self._fail()
+            raise LoginFailed(
+                f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication "
+                f"of mechanism '{before.mechanism}'",
+                is_told=False,
+            )
         try:
-            if before is not None and before.mechanism != self._mechanism:
-                raise SaslRefused(
-                    f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication "
-                    f"of mechanism '{before.mechanism}'"
-                )
             if len(token) > self._token_bytes_max:
                 raise SaslError(f"a message of {len(token)} bytes")
             answer = started.server.evaluate(token)
