@@ -28,9 +28,8 @@ AGREEMENT = Path(__file__).parent / "AGREEMENT.md"
 CLUSTER_AGREEMENT = Path(__file__).parent / "CLUSTER_AGREEMENT.md"
 PART = "wire"
 
-# Of these no request is answered without an error: a broker that is alone has no other one to forget, and nobody logs
-# in on the listener that is asked.
-NEVER_ORDINARY = {"UnregisterBroker", "SaslHandshake", "SaslAuthenticate"}
+# Of this no request is answered without an error: a broker that is alone has no other one to forget.
+NEVER_ORDINARY = {"UnregisterBroker"}
 
 HEAD = """# What pybroker answers, and what Apache Kafka does
 

@@ -106,6 +106,7 @@ _OPAQUE = "records are not decoded unless a rule needs them; the header alone is
 _OWNERS_ARE_USERS = (
     "owners of tokens are users: Kafka lets the holder in as the user who has the name of whatever it is"
 )
+_NOT_DECODED = "of strangers nothing is decoded but what a login is made of; Kafka answers the request with an error"
 _NOT_THEIR_CLOCK = "no client may claim the broker's clock for its batch"
 _ABORTED_THERE = "those transactions are named that touch what is sent; Kafka names more, by the precision of its index"
 _REFUSED_TWICE = "{'error_code': 42, 'error_message': '<text>', 'resource_type': 2, 'resource_name': 'replaced-twice'}"
@@ -135,6 +136,14 @@ _A_TOPIC_READ = (
 )
 _A_LISTED_OFFSET = (("*.error_code", "-1", "0"), ("*.leader_epoch", "-1", "0"))
 _NO_TOKEN = (("token_id", "'<token>'", "''"), ("hmac", "'<hmac>'", "b''"))
+# What Kafka answers requests of others with in the middle of a login.
+_ERRORS_IN_THE_MIDDLE = (
+    ("error_code", "34", ABSENT),
+    *((name, "[]", ABSENT) for name in ("brokers", "topics", "groups", "responses")),
+    ("cluster_id", "None", ABSENT),
+    ("controller_id", "-1", ABSENT),
+    ("cluster_authorized_operations", "-2147483648", ABSENT),
+)
 _NO_REPLY = ("connection", "'no reply'", ABSENT)
 
 
@@ -218,6 +227,56 @@ MEANT: tuple[Meant, ...] = (
         ("max_timestamp_ms", "-1", "60000"),
         ("token_id", "''", "'<token>'"),
         ("hmac", "b''", "'<hmac>'"),
+    ),
+    # Logins.
+    *each(
+        "logins.requests_in_the_middle_of_a_login",
+        "*(in the middle: something else)",
+        _NOT_DECODED,
+        ("connection", ABSENT, "'closed without a reply'"),
+        *_ERRORS_IN_THE_MIDDLE,
+    ),
+    *each(
+        "logins.logins_anew",
+        "*in the middle of a login anew: in the middle)",
+        _NOT_DECODED,
+        ("connection", ABSENT, "'closed without a reply'"),
+        *_ERRORS_IN_THE_MIDDLE,
+    ),
+    *(
+        Meant(
+            "logins.exchanges_of_scram",
+            f"*({who})",
+            "observed.steps",
+            "1",
+            "2",
+            "who does not exist is asked for a proof like everybody else; Kafka refuses it at once",
+        )
+        for who in ("an unknown user", "a user of PLAIN", "a token that is none")
+    ),
+    *each(
+        "logins.logins_anew",
+        "*(anew, by an old handshake: *)",
+        "a login anew comes in requests; tokens without them are of clients that never log in anew",
+        ("error_code", "0", ABSENT),
+        ("mechanisms", "['PLAIN', 'SCRAM-SHA-256']", ABSENT),
+        ("connection", ABSENT, "'closed without a reply'"),
+    ),
+    *each(
+        "logins.exchanges_of_scram",
+        "*proof*)",
+        "a proof of another length is refused like any that is wrong; Kafka fails on it",
+        ("observed.error", "'closed without a reply'", "58"),
+        ("observed.text", ABSENT, "'Authentication failed during authentication due to invalid credentials *"),
+    ),
+    *each(
+        "logins.exchanges_of_scram",
+        "*(an extension that has to be known*)",
+        "who asks for what nobody knows, and says that it has to be known, is refused (RFC 5802); Kafka passes over it",
+        ("observed.steps", "2", "1"),
+        ("observed.text", "''", "'Authentication failed during authentication due to invalid credentials *"),
+        ("observed.error", "0", "58"),
+        ("observed.is in", "True", "False"),
     ),
     # Users of SCRAM.
     *each(

@@ -13,18 +13,34 @@ from typing import Any, NoReturn
 from harness.broker_probe import host_and_port
 from harness.wire import Client, WrongReply
 
-from histories.clients import CALL_S, Consumer, Failed, OnRebalance, OnRecord, Producer
+from histories.clients import CALL_S, Consumer, Failed, Names, OnRebalance, OnRecord, Producer
 from pybroker.security.client_access import ClientAccess
 from pybroker.security.sasl import SaslError
 from pybroker.security.scram import MECHANISMS, ScramClient
 from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pybroker_protocol.schema import Request
 
-HANDSHAKE_VERSION, AUTHENTICATE_VERSION, METADATA_VERSION = 1, 2, 9
+HANDSHAKE_VERSION, AUTHENTICATE_VERSION, METADATA_VERSION, COMMIT_VERSION = 1, 2, 9, 8
 # What everybody may ask who has logged in.
 LITTLE = MetadataRequest(topics=[])
+# Of this group nobody is a member, and nobody looks at what it has committed.
+GROUP = "asking"
+
+
+def repeated_commit(names: Names) -> OffsetCommitRequest:
+    """What a broker may serve by a way of its own where it is repeated, and then has to end as well."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name=names.topic(next(iter(names.partitions))), partitions=[partition])
+    return OffsetCommitRequest(
+        group_id=names.prefix + GROUP, generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+    )
 
 
 class WireClients:
@@ -32,13 +48,15 @@ class WireClients:
 
     name = "wire"
 
-    def __init__(self, access: ClientAccess) -> None:
+    def __init__(self, access: ClientAccess, names: Names) -> None:
         self._access = access
+        self._names = names
 
-    def connection(self) -> ProbingConnection:
-        """A connection that has not logged in yet; raises ``Failed``."""
+    def connection(self, *, commits: bool) -> ProbingConnection:
+        """A connection that has not logged in yet; what it asks is the same all the time.  Raises ``Failed``."""
+        asked = (repeated_commit(self._names), COMMIT_VERSION) if commits else (LITTLE, METADATA_VERSION)
         try:
-            return ProbingConnection(self._access)
+            return ProbingConnection(self._access, *asked)
         except OSError as failure:
             raise Failed(failure) from failure
 
@@ -57,7 +75,8 @@ class WireClients:
 class ProbingConnection(Client):
     """One connection over TLS; every request raises ``Failed`` where the connection has ended."""
 
-    def __init__(self, access: ClientAccess) -> None:
+    def __init__(self, access: ClientAccess, asked: Request, version: int) -> None:
+        self._asked, self._version = asked, version
         address = host_and_port(access.bootstrap)
         super().__init__(address, CALL_S)
         assert access.mechanism is not None
@@ -87,7 +106,7 @@ class ProbingConnection(Client):
 
     def ask_a_little(self) -> None:
         """Have any answer."""
-        self._answered(LITTLE, METADATA_VERSION)
+        self._answered(self._asked, self._version)
 
     def _taken(self, request: Request, version: int) -> Any:
         answer = self._answered(request, version)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RECORDS_MAX, POLL_S = 50, 0.1
 REST_S = 0.06
 ABORTS, COMMITS, NEW_STARTS, RELAYED, IMPATIENCE = 0.15, 0.5, 0.003, 0.4, 0.02  # how often
+COMMITTING = 0.5  # of connections that ask small things
 IMPATIENT_S = 0.001
 AGAIN = "again"
 RENEWED = (0.5, 0.9)  # at which part of a session
@@ -314,7 +315,7 @@ class Asking(Session):
         from histories.wire_clients import WireClients
 
         assert isinstance(self.library, WireClients)
-        self.connection = self.library.connection()
+        self.connection = self.library.connection(commits=self.random.random() < COMMITTING)
         self._log_in()
 
     def _log_in(self) -> None:
@@ -409,7 +410,7 @@ def library_of(name: str, access: ClientAccess, names: Names) -> Library:
     if name == "wire":
         from histories.wire_clients import WireClients
 
-        return WireClients(access)
+        return WireClients(access, names)
     from histories.librdkafka_clients import Librdkafka
 
     return Librdkafka(access, names)

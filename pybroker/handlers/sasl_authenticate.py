@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.handlers.context import Parked, RequestChannel, RequestContext
+from pybroker.handlers.context import CloseConnection, Parked, RequestChannel, RequestContext
 from pybroker.security.login import LoginFailed
 from pybroker.security.sasl import NotYet
 from pybroker_protocol.errors import ErrorCode
@@ -35,6 +35,8 @@ def _go_on(connection: RequestChannel, login: Login, token: bytes) -> SaslAuthen
     try:
         answer = login.go_on(token)
     except LoginFailed as error:
+        if not error.is_told:
+            raise CloseConnection(error.reason) from error
         return connection.login_failed(_refused(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)), error.reason)
     if isinstance(answer, NotYet):
         return _waiting(connection, login, token, answer)

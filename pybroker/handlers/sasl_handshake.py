@@ -1,13 +1,13 @@
 """SaslHandshake (key 17), versions 0 and 1.
 
 Behaviour: a client names the mechanism by which it will say who it is; behind version 0 its tokens come bare (KIP-152).
-On a connection that is logged in it begins a login anew (KIP-368), at most once a second; where nobody logs in, or not
+On a connection whose session ends it begins a login anew (KIP-368), at most once a second; where nobody logs in, or not
 now, the answer is ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
 
-from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.context import CloseConnection, Parked, RequestContext
 from pybroker.security.login import LoginFailed
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -22,6 +22,8 @@ def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeR
     try:
         login.begin(request.mechanism, ctx.api_version)
     except LoginFailed as error:
+        if not error.is_told:
+            raise CloseConnection(error.reason) from error
         refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=login.names)
         return connection.login_failed(refused, error.reason)
     connection.login_began()

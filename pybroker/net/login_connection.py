@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from pybroker import limits
 from pybroker.handlers.context import Parked
 from pybroker.net.connection import Connection
+from pybroker.net.dispatch import API_VERSIONS_KEY
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing
 from pybroker.net.fronts import Fronts
 from pybroker.net.hang_ups import is_hello_of_tls
@@ -248,6 +249,10 @@ class LoginConnection(asyncio.BufferedProtocol):
 
     def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         self._outbox.add(api, correlation_id, response)
+        if (
+            api.api_key == API_VERSIONS_KEY and not response.error_code
+        ):  # it is asked once; what is refused is no answer
+            self._requests.serve_by(self._processor.logins.handshake_alone)
 
     def park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         reply = WaitingReply(self, api, correlation_id, parked, frame_bytes)

@@ -31,6 +31,7 @@ class Logins:
         "failure_delay_ms",
         "half_open",
         "handshake",
+        "handshake_alone",
         "long_requests",
         "nothing",
         "scratch",
@@ -44,9 +45,9 @@ class Logins:
         self.long_requests = LongRequests(env)
         self.scratch = memoryview(bytearray(limits.LOGIN_READ_BYTES))
         self.tls_scratch = memoryview(bytearray(limits.TLS_READ_BYTES))
-        self.handshake = Dispatcher.only(
-            API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, why="is not served before authentication"
-        )
+        before = "is not served before authentication"
+        self.handshake = Dispatcher.only(API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, why=before)
+        self.handshake_alone = Dispatcher.only(SASL_HANDSHAKE_KEY, why=before)
         self.exchange = Dispatcher.only(
             SASL_AUTHENTICATE_KEY,
             why="is not served during authentication",

@@ -5,11 +5,11 @@ stays the same.  Owns no mechanism (``sasl``), no message of Kafka's (``handlers
 
 States::
 
-    HANDSHAKE   SaslHandshake is next (before the first login ApiVersions may come, too)
+    HANDSHAKE   SaslHandshake is next (before the first login ApiVersions may come, too, once)
        v
     EXCHANGE    tokens: in SaslAuthenticate, or bare after a SaslHandshake of version 0
        v
-    DONE        ``session`` says who it is; SaslHandshake begins anew, at most once a second
+    DONE        ``session`` says who it is; where it ends SaslHandshake begins anew, at most once a second
     FAILED      nothing more is served
 
 Counterpart in Kafka: ``SaslServerAuthenticator``.
@@ -37,11 +37,15 @@ class Step(Enum):
 
 
 class LoginFailed(Exception):
-    """The login is over.  The text may be told; ``reason`` is for the log alone."""
+    """The login is over.  The text may be told; ``reason`` is for the log alone.
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    ``is_told``: else the connection ends without an answer, as Kafka ends those that choose a wrong mechanism anew.
+    """
+
+    def __init__(self, message: str, reason: str = "", *, is_told: bool = True) -> None:
         super().__init__(message)
         self.reason = reason or message
+        self.is_told = is_told
 
 
 class Session(NamedTuple):
@@ -128,9 +132,11 @@ class Login:
         return self.step is Step.DONE
 
     def may_begin(self) -> bool:
-        """Whether SaslHandshake may come now."""
-        if self.step is not Step.DONE:
+        """Whether SaslHandshake may come now: a session without an end is not renewed."""
+        if self.step is not Step.DONE or self.session is None:
             return self.step is Step.HANDSHAKE
+        if self.session.expires_at_ms is None:
+            return False
         return self._begun_ms is None or self._clock.monotonic_ms() - self._begun_ms >= _REAUTH_INTERVAL_MS
 
     def begin(self, mechanism: str, version: int) -> None:
@@ -139,11 +145,12 @@ class Login:
             self._begun_ms = self._clock.monotonic_ms()
         if version == 0 and self.session is not None:
             self.step = Step.FAILED
-            raise LoginFailed("Re-authentication needs SaslHandshake 1")
+            raise LoginFailed("Re-authentication needs SaslHandshake 1", is_told=False)
         started = self._mechanisms().start(mechanism)
         if started is None:
             self.step = Step.FAILED
-            raise LoginFailed(f"Unsupported SASL mechanism {mechanism}", "an unsupported SASL mechanism")
+            text, reason = f"Unsupported SASL mechanism {mechanism}", "an unsupported SASL mechanism"
+            raise LoginFailed(text, reason, is_told=self.session is None)
         self._mechanism, self._started = mechanism, started
         self.has_bare_tokens = version == 0
         self.step = Step.EXCHANGE
@@ -158,12 +165,14 @@ class Login:
         started = self._started
         assert started is not None, "SaslHandshake comes first"
         before, kind = self.session, "authentication" if self.session is None else "re-authentication"
+        if before is not None and before.mechanism != self._mechanism:
+            self._fail()
+            raise LoginFailed(
+                f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication "
+                f"of mechanism '{before.mechanism}'",
+                is_told=False,
+            )
         try:
-            if before is not None and before.mechanism != self._mechanism:
-                raise SaslRefused(
-                    f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication "
-                    f"of mechanism '{before.mechanism}'"
-                )
             if len(token) > self._token_bytes_max:
                 raise SaslError(f"a message of {len(token)} bytes")
             answer = started.server.evaluate(token)

@@ -32,6 +32,7 @@ SETTINGS: dict[str, str | int] = {
     "sasl.enabled.mechanisms": f"{PLAIN},{SCRAM}",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
     "connection.failed.authentication.delay.ms": 20,
+    "connections.max.reauth.ms": 60_000,  # without it nobody logs in anew
 }
 ALICE, BOB = b"\0alice\0secret-1", b"\0bob\0secret-2"
 PASSWORD, SALT, ITERATIONS = b"secret-3", b"\xfe" * 40, 8192

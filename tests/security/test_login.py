@@ -1,4 +1,4 @@
-"""The steps of a login: to ask whether one may begin changes nothing, and one anew begins at most once a second."""
+"""The steps of a login: to ask whether one may begin changes nothing; one anew is of a session that ends, and rare."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ TOKEN_BYTES_MAX = 100
 class Mechanisms:
     names: Sequence[str] = ("PLAIN",)
 
+    def __init__(self, max_session_ms: int = 60_000) -> None:
+        self._max_session_ms = max_session_ms
+
     def start(self, name: str) -> Started | None:
-        return Started(PlainServer({"alice": "secret"}))
+        return Started(PlainServer({"alice": "secret"}), self._max_session_ms)
 
 
-def logged_in(clock: Clock) -> Login:
-    mechanisms = Mechanisms()
+def logged_in(clock: Clock, max_session_ms: int = 60_000) -> Login:
+    mechanisms = Mechanisms(max_session_ms)
     login = Login(lambda: mechanisms, clock, TOKEN_BYTES_MAX)
     log_in(login)
     return login
@@ -51,6 +54,10 @@ def test_to_ask_whether_a_login_may_begin_is_not_to_begin_it() -> None:
     login = logged_in(Clock())
     assert [login.may_begin() for _ in range(3)] == [True] * 3
     log_in(login)
+
+
+def test_a_session_without_an_end_is_not_renewed() -> None:
+    assert not logged_in(Clock(), max_session_ms=0).may_begin()
 
 
 def test_a_login_anew_begins_at_most_once_a_second() -> None:

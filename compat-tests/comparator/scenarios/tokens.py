@@ -71,23 +71,23 @@ def made(broker: Broker, note: str, *renewers: Tree, **options: Any) -> tuple[st
     broker.begin("CreateDelegationToken", 3, note, **creation(*renewers, **options)).reply(keep)
     (whole,) = told
     hmac = bytes(whole["hmac"])
-    broker.wait_until(lambda: hmac in _seen(broker), "the token")
+    broker.wait_until(lambda: hmac in seen(broker), "the token")
     return whole["token_id"], hmac
 
 
-def _seen(broker: Broker) -> list[bytes]:
-    """Of those that alice owns: others she could not end."""
-    reply = broker.quietly("DescribeDelegationToken", 3, owners=[principal("alice")])
+def seen(broker: Broker, owner: str = "alice") -> list[bytes]:
+    """Of those that a user owns: others it could not end."""
+    reply = broker.quietly("DescribeDelegationToken", 3, owners=[principal(owner)])
     return [bytes(token["hmac"]) for token in reply["tokens"] if token["principal_type"] == "User"]
 
 
-def end_all(broker: Broker) -> None:
+def end_all(broker: Broker, owner: str = "alice") -> None:
     """Leave none of this user's behind."""
     last = broker.quietly("CreateDelegationToken", 3, **creation())
-    broker.wait_until(lambda: bytes(last["hmac"]) in _seen(broker), "the last token, and all before it")
+    broker.wait_until(lambda: bytes(last["hmac"]) in seen(broker, owner), "the last token, and all before it")
 
     def are_gone() -> bool:
-        left = _seen(broker)
+        left = seen(broker, owner)
         for hmac in left:
             broker.quietly("ExpireDelegationToken", 2, hmac=hmac, expiry_time_period_ms=-1)
         return not left
@@ -147,7 +147,7 @@ def tokens_are_renewed_and_ended(broker: Broker) -> None:
                 fields: dict[str, Any] = {"hmac": hmac, period: 10_000}
                 alice.begin(api, version, "in each version", **fields).reply(lasting)
         ask(bob, "ExpireDelegationToken", "by its renewer, now", hmac=hmac, expiry_time_period_ms=-1)
-        alice.wait_until(lambda: hmac not in _seen(alice), "the end of the token")
+        alice.wait_until(lambda: hmac not in seen(alice), "the end of the token")
         for api, period in _PERIODS.items():
             for version in alice.versions(api):
                 alice.call(api, version, "what is gone", **{"hmac": hmac, period: -1})
