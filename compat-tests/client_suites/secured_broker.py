@@ -6,6 +6,7 @@ Owns: their listeners, their one user, its keys and theirs, and how suites get i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -130,7 +131,9 @@ def _add_user(bootstraps: Sequence[str]) -> None:
             altered.result(_CALL_S)
 
     def is_known(admin: AdminClient) -> bool:
-        described = admin.describe_user_scram_credentials().result(_CALL_S)
+        asked = admin.describe_user_scram_credentials()
+        assert isinstance(asked, Future), "of all users"
+        described = asked.result(_CALL_S)
         return USER in described and len(described[USER].scram_credential_infos) == len(_SCRAM)
 
     wait_until(lambda: all(map(is_known, admins)), f"brokers that know {USER}", _CALL_S)
