@@ -38,11 +38,11 @@ def broker(arguments: argparse.Namespace, suite: Suite, directory: Path) -> Iter
     if arguments.bootstrap:
         yield arguments.bootstrap
         return
+    if arguments.apache and (reason := missing_requirement()) is not None:
+        sys.exit(reason)
     if suite.starts_its_broker:
         yield ""
         return
-    if arguments.apache and (reason := missing_requirement()) is not None:
-        sys.exit(reason)
     place, properties = directory / suite.name, dict(suite.properties)
     if arguments.apache:
         properties["group.initial.rebalance.delay.ms"] = "0"
@@ -63,7 +63,7 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[st
     try:
         suite.prepare()
         with broker(arguments, suite, directory) as bootstrap:
-            outcomes = suite.run(bootstrap, log, arguments.test, replicas=arguments.brokers)
+            outcomes = suite.run(bootstrap, log, arguments.test, replicas=arguments.brokers, apache=arguments.apache)
     except ToolchainMissing as missing:
         say(f"{suite.name} is skipped: {missing}")
         return entry_of(suite, {}, Verdict((), ()), missing=str(missing))
@@ -115,10 +115,10 @@ def main() -> int:
         parser.error("--test needs the NAME of its suite")
     if arguments.bootstrap and arguments.brokers > 1:
         parser.error("--brokers are started for the run")
-    elsewhere = arguments.bootstrap or arguments.apache or arguments.brokers > 1
+    elsewhere = arguments.bootstrap or arguments.brokers > 1
     runnable = [name for name, suite in SUITES.items() if not (elsewhere and suite.starts_its_broker)]
     if strangers := set(arguments.name).difference(runnable):
-        parser.error(f"started for the run is one pybroker of their own: {', '.join(sorted(strangers))}")
+        parser.error(f"these start what they need themselves: {', '.join(sorted(strangers))}")
     exit_unless_broker(parser, arguments.bootstrap)
     with tempfile.TemporaryDirectory(prefix="client-suites-") as directory:
         found = [run(SUITES[name], arguments, Path(directory)) for name in arguments.name or runnable]

@@ -53,7 +53,9 @@ class FranzGo(Suite):
         tests = [test for path in sorted(source.glob("*_test.go")) for test in TEST.finditer(path.read_text())]
         self._tests.write_text("\n".join(test["name"] for test in tests if OPENS_A_CLIENT.search(test[0])))
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
+    def run(
+        self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1, apache: bool = False
+    ) -> dict[str, Outcome]:
         tests = self._tests.read_text().split()
         return self._run(selected or tests, {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": str(replicas)}, log)
 
@@ -81,12 +83,14 @@ class FranzGoSecurity(FranzGo):
     allow_list: ClassVar[str] = "security.allow"
     starts_its_broker: ClassVar[bool] = True
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
-        with secured_broker(log.with_suffix("")) as secured:
+    def run(
+        self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1, apache: bool = False
+    ) -> dict[str, Outcome]:
+        with secured_broker(log.with_suffix(""), apache=apache) as secured:
             variables = {
-                "KGO_SEEDS": secured.ssl,
+                "KGO_SEEDS": secured.listeners["SSL"],
                 "KGO_TEST_TLS": f"ca:{secured.ca}",
-                "KGO_TEST_SCRAM_SEEDS": secured.sasl_plaintext,
+                "KGO_TEST_SCRAM_SEEDS": secured.listeners["SASL_PLAINTEXT"],
                 "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}",
                 "KGO_TEST_RF": str(replicas),
             }

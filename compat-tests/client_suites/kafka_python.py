@@ -67,7 +67,9 @@ class KafkaPython(Suite):
         for module in ("service", "secured"):
             shutil.copy(self.folder / f"kafka_python_{module}.py", self._source / "test" / f"{module}.py")
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
+    def run(
+        self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1, apache: bool = False
+    ) -> dict[str, Outcome]:
         first, _, _ = bootstrap.partition(",")  # their fixtures take one
         return self._run(selected or files_of(MODULES), {"KAFKA_URI": f"kafka://{first}"}, log)
 
@@ -100,12 +102,13 @@ class KafkaPythonSecurity(KafkaPython):
     allow_list: ClassVar[str] = "security.allow"
     starts_its_broker: ClassVar[bool] = True
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
+    def run(
+        self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1, apache: bool = False
+    ) -> dict[str, Outcome]:
         directory = log.with_suffix("")
-        with secured_broker(directory) as secured:
+        with secured_broker(directory, apache=apache) as secured:
             shutil.copy(secured.ca, directory / "ca-cert")  # as it is called there
-            listeners = {"SASL_PLAINTEXT": secured.sasl_plaintext, "SSL": secured.ssl, "ssl_dir": str(directory)}
-            variables = {"SECURED_LISTENERS": json.dumps(listeners)}
+            variables = {"SECURED_LISTENERS": json.dumps({**secured.listeners, "ssl_dir": str(directory)})}
             return self._run(selected or files_of(MODULES_OF_SECURITY), variables, log, ("-p", "test.secured"))
 
 

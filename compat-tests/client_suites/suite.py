@@ -46,7 +46,7 @@ class Suite(ABC):
     # Of a suite that is a part of another's tests: whose folder and build it shares.  Its allow-list there is its own.
     part_of: ClassVar[str | None] = None
     allow_list: ClassVar[str] = "tests.allow"
-    # It starts what it needs, which is a pybroker, and is given no address.
+    # It starts what it needs, of the make that it is told, and is given no address.
     starts_its_broker: ClassVar[bool] = False
     # Properties that its authors give the broker; a broker that runs already should have them.
     properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -86,10 +86,13 @@ class Suite(ABC):
         """Fetch and build into the empty ``cache``.  Raises ``RuntimeError``."""
 
     @abstractmethod
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
+    def run(
+        self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1, apache: bool = False
+    ) -> dict[str, Outcome]:
         """Run against a broker, all or the selected tests, with their output in ``log``; returns each outcome.
 
         ``bootstrap`` is one address or, of a cluster, several with commas; ``replicas`` is how many each partition has.
+        ``apache`` says to a suite that starts its broker that it be Apache Kafka's.
 
         Raises ``subprocess.TimeoutExpired`` for a run that hangs and ``RuntimeError`` for one that tells nothing.
         """

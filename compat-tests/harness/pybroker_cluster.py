@@ -5,7 +5,7 @@ Owns: what the brokers are told of each other.  Everything else of a broker is `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.broker_cluster import BrokerCluster
@@ -16,7 +16,8 @@ from harness.pybroker_process import PybrokerProcess
 class PybrokerCluster(BrokerCluster[PybrokerProcess]):
     """Brokers 1 to ``nodes``; their metadata lies in a SQLite file below ``directory``, or where ``metadata`` says.
 
-    ``properties`` overrides any setting of all of them; ``own`` is asked for those of one alone, by its id.
+    ``properties`` overrides any setting of all of them; ``own`` is asked for those of one alone, by its id, and
+    ``more_listeners`` for the URLs of its listeners beside the first one.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class PybrokerCluster(BrokerCluster[PybrokerProcess]):
         metadata: str | None = None,
         environment: Mapping[str, str] | None = None,
         own: Callable[[int], Mapping[str, str]] = lambda _: {},
+        more_listeners: Callable[[int], Sequence[str]] = lambda _: (),
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         url = metadata or f"sqlite://{directory / 'metadata.db'}"
@@ -35,6 +37,7 @@ class PybrokerCluster(BrokerCluster[PybrokerProcess]):
                 PybrokerProcess(
                     directory / f"node-{number}",
                     {"pybroker.metadata": url, "node.id": str(number), **(properties or {}), **own(number)},
+                    [argument for listener in more_listeners(number) for argument in ("--listen", listener)],
                     # Chosen here and not by the broker, so that a restart comes back to the others' connections.
                     port=free_port(),
                     environment=environment,

@@ -41,7 +41,9 @@ class SuiteOfFiles(Suite):
             raise RuntimeError("no network")
         self.builds += 1
 
-    def run(self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1) -> dict[str, Outcome]:
+    def run(
+        self, bootstrap: str, log: Path, selected: Sequence[str] = (), *, replicas: int = 1, apache: bool = False
+    ) -> dict[str, Outcome]:
         raise NotImplementedError
 
 
