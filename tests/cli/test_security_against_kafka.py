@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,8 +11,9 @@ from typing import Any
 
 import pytest
 from harness.apache_kafka import ACL_COMMAND, CONFIG_COMMAND, STORAGE_TOOL, TOPIC_COMMAND, ApacheKafka, run_kafka_tool
-from harness.broker_probe import free_port
+from harness.broker_probe import free_port, host_and_port
 from harness.waiting import wait_until
+from harness.wire import Client
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.security.certificate_authority import write_certificates
@@ -18,6 +21,9 @@ from pybroker.security.first_users import first_users
 from pybroker.security.scram import LOGIN_MODULE as SCRAM_MODULE
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker, Security
+from pybroker_protocol.messages.api_versions import ApiVersionsRequest
+from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.cli.command import CommandLine
 from tests.cli.test_tenants_command import ROOT
 from tests.cli.test_tenants_command import SETTINGS as LOGINS
@@ -86,6 +92,45 @@ def test_settings_of_apache_kafka_are_altered_and_described(kafka: CommandLine) 
         assert shown[name]["value"] == value
         assert shown[name]["source"].startswith("DYNAMIC_")
     assert kafka.json("configs", "describe", "--broker-logger", "1")
+
+
+def registered_by_hand(kafka: CommandLine, broker_id: int) -> None:
+    """Have Kafka's controller know a broker that was never started: it is as one that is stopped."""
+    with Client(host_and_port(kafka.bootstrap)) as client:
+        known = client.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
+        cluster = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+    (listeners,) = (each for each in kafka.json("configs", "describe", "--broker", "1") if each["name"] == "listeners")
+    (url,) = re.findall(r"CONTROLLER://([^,]+)", listeners["value"])
+    request = BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=cluster.cluster_id,
+        incarnation_id=uuid.uuid4().bytes,
+        listeners=[Listener(name="PLAINTEXT", host="127.0.0.1", port=1, security_protocol=0)],
+        features=[
+            Feature(name=each.name, min_supported_version=each.min_version, max_supported_version=each.max_version)
+            for each in known.supported_features
+        ],
+        rack="upstairs",
+        log_dirs=[uuid.uuid4().bytes],
+    )
+    with Client(host_and_port(url)) as controller:
+        assert controller.ask(request, 2).error_code == 0
+
+
+def test_brokers_of_apache_kafka_are_listed_and_those_that_are_gone_unregistered(kafka: CommandLine) -> None:
+    host, port = kafka.bootstrap.split(":")
+    alive = {"id": 1, "host": host, "port": int(port), "rack": None, "fenced": False, "controller": True}
+    assert kafka.json("brokers", "list") == [alive]
+    registered_by_hand(kafka, 2)
+    gone = {"id": 2, "host": host, "port": 1, "rack": "upstairs", "fenced": True, "controller": False}
+    wait_until(lambda: kafka.json("brokers", "list") == [alive, gone], "the broker has learnt of another one")
+    assert [line.split("\t")[3] for line in kafka.lines("brokers", "list")] == ["STATE", "running", "fenced"]
+    assert kafka.json("brokers", "unregister", "2") == [{"id": 2, "status": "unregistered"}]
+    wait_until(lambda: kafka.json("brokers", "list") == [alive], "the broker has learnt that it is gone")
+    unknown = kafka.run("brokers", "unregister", "2")
+    assert unknown.returncode == 1
+    assert b"broker 2: " in unknown.stderr
+    assert b"not currently registered" in unknown.stderr
 
 
 def test_acls_of_apache_kafka_are_added_listed_and_removed(kafka: CommandLine) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from harness.apache_kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPIC_COMMAND, run_kafka_tool
 from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, Serving, serving
 
 from tests.docs.pages import Example, examples, pasted, without_echo
+from tests.secure_script import block_of, secure_broker
 from tests.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "security.md"
@@ -88,13 +90,6 @@ def test_the_page_does_what_it_says_from_its_top_to_its_end(tmp_path: Path, monk
 # --- scripts/run --secure --------------------------------------------------------------------------------------------
 
 
-def block_of(printed: str, title: str) -> str:
-    """What stands indented below a title."""
-    match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n)+)", printed, re.MULTILINE)
-    assert match is not None, printed
-    return textwrap.dedent(match[1])
-
-
 def run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -130,3 +125,16 @@ def check_what_is_told(served: Serving, topic: str) -> None:
     shown = "print(settings['security.protocol'], settings['sasl.jaas.config'].count(';'))"
     assert run([sys.executable, "-c", f"{read}\n{shown}"]) == "SASL_SSL 1\n"
     assert "--command-config" in block_of(printed, "Java, and Kafka's own tools")
+
+
+@pytest.mark.jvm
+def test_kafkas_own_tools_get_in_by_what_a_secure_broker_tells(tmp_path: Path) -> None:
+    with secure_broker(tmp_path) as served:
+        _, *told = shlex.split(block_of(served.before, "Java, and Kafka's own tools"))
+        listing = told.index("--list")
+        how = [*told[:listing], *told[listing + 1 :]]
+        run_kafka_tool(CONSOLE_PRODUCER, *how, "--topic", "greetings", standard_input="hello\nagain\n")
+        reading = ("--topic", "greetings", "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000")
+        assert run_kafka_tool(CONSOLE_CONSUMER, *how, *reading).stdout.split() == ["hello", "again"]
+        assert "greetings" in run_kafka_tool(TOPIC_COMMAND, *told).stdout.split()
+        assert served.stop() == 0
