@@ -13,6 +13,9 @@ from tests.secure_script import block_of, secure_broker
 pytestmark = pytest.mark.jvm(needs="spark")
 
 
+# What is printed is to be pasted: it reads a file in one line, and leaves it to Python to close it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_sparks_own_connector_gets_in_by_what_a_secure_broker_tells(spark: Any, tmp_path: Path) -> None:
     with secure_broker(tmp_path) as served:
         code = block_of(served.before, "Spark")
