@@ -3,6 +3,7 @@
 Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,14 @@ from tests.secure_script import block_of, secure_broker
 pytestmark = pytest.mark.jvm(needs="spark")
 
 
-# What is printed is to be pasted: it reads a file in one line, and leaves it to Python to close it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_sparks_own_connector_gets_in_by_what_a_secure_broker_tells(spark: Any, tmp_path: Path) -> None:
     with secure_broker(tmp_path) as served:
         code = block_of(served.before, "Spark")
         read, reader = code.splitlines()
         known: dict[str, Any] = {"spark": spark}
-        exec(read, known)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # the line leaves the file to be closed by itself
+            exec(read, known)
         options = {f"kafka.{name}": value for name, value in known["settings"].items()}
         rows = spark.createDataFrame([("k", "one"), ("k", "two")], "key string, value string")
         rows.write.format("kafka").options(topic="greetings", **options).save()
