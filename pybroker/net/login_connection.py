@@ -249,9 +249,8 @@ class LoginConnection(asyncio.BufferedProtocol):
 
     def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         self._outbox.add(api, correlation_id, response)
-        if (
-            api.api_key == API_VERSIONS_KEY and not response.error_code
-        ):  # it is asked once; what is refused is no answer
+        # It is asked once; what is refused is no answer.
+        if api.api_key == API_VERSIONS_KEY and not response.error_code:
             self._requests.serve_by(self._processor.logins.handshake_alone)
 
     def park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:

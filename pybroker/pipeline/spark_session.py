@@ -120,7 +120,7 @@ def end_session(session: SparkSession) -> None:
 
 
 def _begins_here(master: str) -> bool:
-    """Whether Spark itself is about to begin in this process, and not found by other settings, nor elsewhere."""
+    """Whether a Spark of this process alone is about to begin: none is there yet, and no cluster is named."""
     return master.startswith("local[") and SparkContext._active_spark_context is None
 
 

@@ -212,9 +212,8 @@ def _delete_topic(
         message = "The provided topic name maps to an ID that was already supplied."
         return TopicDeletion(found.name, found.topic_id, ErrorCode.INVALID_REQUEST, message)
     if not allows(len(found.partitions)):
-        return TopicDeletion(
-            found.name, found.topic_id, ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        )  # without a text, as Kafka
+        # Without a text, as Kafka.
+        return TopicDeletion(found.name, found.topic_id, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     builder.remove_topic(found.topic_id)
     builder.put_overrides((TOPIC, found.name), {})
     return TopicDeletion(found.name, found.topic_id)
