@@ -200,6 +200,7 @@ class ReplicaManager:
         if log.refuses:
             return None  # opening it showed that it cannot be read: it must not look empty
         if self._leads_alone(state):
+            self._logs.take_hole(log.topic, log.partition)  # whatever is here is committed, and nobody has more
             advance_high_watermark(log)
         elif len(state.replicas) > 1:
             self._cut_at_hole(log, state)

@@ -102,6 +102,30 @@ def test_a_replica_that_lost_the_end_of_a_segment_with_the_power_fetches_it_agai
     assert cluster.state().isr == (1, 3, 2)
 
 
+def test_a_leader_without_other_replicas_keeps_what_follows_a_hole_when_it_follows_later(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(segment_bytes=400)
+    for number in range(20):
+        cluster.brokers[1].produce(value=b"%d" % number)
+    cluster.settle()
+    cluster.set(replicas=(1,), isr=(1,))
+    cluster.tell()
+    path = cluster.brokers[1].log().segments[1].path()
+    cluster.brokers[1].kill()
+    *_, (_, _, lost) = parse(path.read_bytes())
+    os.truncate(path, path.stat().st_size - len(lost))
+    cluster.start(1)
+    cluster.brokers[1].partition()  # opens the log
+    kept = values(cluster, 1)
+    assert cluster.brokers[1].offsets() == (0, 20, 20)
+    cluster.set(replicas=(1, 2, 3))
+    cluster.isolate(1)
+    cluster.elect(2, isr=(2, 3))
+    cluster.tell()
+    assert values(cluster, 1) == kept
+
+
 def test_logs_diverge_over_several_fast_elections_and_agree_in_the_end(make_cluster: MakeCluster) -> None:
     """KIP-279: a leader answers with an epoch that the follower does not know, which asks again with an older one."""
     cluster = make_cluster(replicas=(1, 2))

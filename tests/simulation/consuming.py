@@ -51,7 +51,7 @@ def committed_records(batches: list[Batch], aborted: list[tuple[int, int]]) -> l
         while waiting and waiting[0][1] <= batch.last_offset:
             aborting.add(waiting.pop(0)[0])
         if batch.is_control:
-            if not batch.commits:
+            if batch.aborts:
                 aborting.discard(batch.producer_id)
         elif not (batch.is_transactional and batch.producer_id in aborting):
             found += [(offset, value) for offset, _, value in batch.records()]

@@ -70,7 +70,15 @@ class Batch(NamedTuple):
     @property
     def commits(self) -> bool:
         """Of a control batch: whether it is a commit marker."""
-        return self.records()[0][1][2:4] == b"\0\1"
+        return self._marks(b"\0\1")
+
+    @property
+    def aborts(self) -> bool:
+        """Of a control batch: whether it is an abort marker; what the cleaner leaves of either has no record."""
+        return self._marks(b"\0\0")
+
+    def _marks(self, kind: bytes) -> bool:
+        return any(key[2:4] == kind for _, key, _ in self.records())
 
     def is_left_of(self, written: Batch) -> bool:
         """Whether this is what may be left of a batch that was written, after some rounds of cleaning."""
