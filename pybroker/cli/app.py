@@ -71,6 +71,11 @@ def serve(context: typer.Context) -> None:
     raise typer.Exit(run_serve(context.args))
 
 
+def module_of(name: str) -> str:
+    """The name of the module that has a command."""
+    return f"pybroker.cli.{name.replace('-', '_')}"
+
+
 def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The tree of the named commands, whose modules are imported."""
     app = typer.Typer(
@@ -87,11 +92,11 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
             its_own = {"ignore_unknown_options": True, "allow_extra_args": True}
             app.command(add_help_option=False, context_settings=its_own)(serve)
             continue
-        module = importlib.import_module(f"pybroker.cli.{name.replace('-', '_')}")
+        module = importlib.import_module(module_of(name))
         if isinstance(group := getattr(module, "app", None), typer.Typer):
             app.add_typer(group, name=name)
         else:
-            app.command(name=name)(getattr(module, name.replace("-", "_")))
+            app.command(name=name)(getattr(module, module.__name__.rpartition(".")[2]))
     return app
 
 

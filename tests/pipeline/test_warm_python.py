@@ -32,7 +32,7 @@ sys.exit(7)
 @pytest.fixture
 def python(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A launcher with a server of its own, beside that of a session that other tests share."""
-    monkeypatch.setattr(running, "_servers", [])
+    monkeypatch.setattr(running._running, "server", None)
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     path = warm_python.launcher_path()
     assert path is not None
@@ -49,8 +49,8 @@ def modules(tmp_path: Path) -> Path:
 
 
 def server_pid() -> int:
-    ((server, _),) = running._servers
-    return server.pid
+    assert running._running.server is not None
+    return running._running.server.process.pid
 
 
 def run(python: str, *arguments: str, told: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -123,8 +123,9 @@ def test_what_a_fork_prints_is_there_though_it_ends_without_a_flush(python: str,
 
 
 def test_where_the_server_is_gone_python_runs_the_module(python: str, modules: Path) -> None:
-    psutil.Process(server_pid()).kill()
-    running._servers[0][0].wait(10)
+    assert running._running.server is not None
+    running._running.server.process.kill()
+    running._running.server.process.wait(10)
     told = run(python, "-m", "tell", PYTHONPATH=str(modules))
     assert told.returncode == 7
     assert told.stdout.endswith(f"{os.getpid()}]\n")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from pybroker.pipeline.warm_python import launcher
 
@@ -20,16 +21,28 @@ _SOCKET_NAME_BYTES_MAX = 108
 _SHEBANG_BYTES_MAX = 127
 _WAITING_MAX = 64
 
-_servers: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+class Server(NamedTuple):
+    """The process whose forks Spark gets; the directory has the launcher and the socket where it asks for them."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+
+
+class _Running:
+    server: Server | None = None
+
+
+_running = _Running()
 
 
 def launcher_path() -> str | None:
     """The path of the launcher, whose server this process has now; ``None`` where there can't be one."""
     if platform.system() != "Linux":
         return None
-    for server, directory in _servers:
-        if server.poll() is None:
-            return str(directory / LAUNCHER)
+    server = _running.server
+    if server is not None and server.process.poll() is None:
+        return str(server.directory / LAUNCHER)
     end()
     shebang = f"#!{sys.executable} -IS\n".encode()
     if len(shebang) > _SHEBANG_BYTES_MAX or " " in sys.executable:
@@ -52,28 +65,28 @@ def launcher_path() -> str | None:
         listener.listen(_WAITING_MAX)
         # What forks print is not buffered, which Spark asks for: they end without a flush.
         command = [sys.executable, "-u", "-m", "pybroker.pipeline.warm_python.server"]
-        server = subprocess.Popen(
+        process = subprocess.Popen(
             [*command, str(directory), str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=(listener.fileno(),),
             env={**at_start, **os.environ},
         )
-    _servers.append((server, directory))
+    _running.server = Server(process, directory)
     return str(script)
 
 
 def end() -> bool:
     """End the server; False where there was none.  What it has forked ends with Spark."""
-    was_there = bool(_servers)
-    while _servers:
-        server, directory = _servers.pop()
-        assert server.stdin is not None
-        server.stdin.close()
-        try:
-            server.wait(END_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-        shutil.rmtree(directory, ignore_errors=True)
-    return was_there
+    if _running.server is None:
+        return False
+    (process, directory), _running.server = _running.server, None
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(directory, ignore_errors=True)
+    return True
