@@ -32,16 +32,23 @@ class PybrokerCluster(BrokerCluster[PybrokerProcess]):
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         url = metadata or f"sqlite://{directory / 'metadata.db'}"
-        super().__init__(
-            [
-                PybrokerProcess(
-                    directory / f"node-{number}",
-                    {"pybroker.metadata": url, "node.id": str(number), **(properties or {}), **own(number)},
-                    [argument for listener in more_listeners(number) for argument in ("--listen", listener)],
-                    # Chosen here and not by the broker, so that a restart comes back to the others' connections.
-                    port=free_port(),
-                    environment=environment,
-                )
-                for number in range(1, nodes + 1)
-            ]
-        )
+
+        def make(number: int) -> PybrokerProcess:
+            return PybrokerProcess(
+                directory / f"node-{number}",
+                {"pybroker.metadata": url, "node.id": str(number), **(properties or {}), **own(number)},
+                [argument for listener in more_listeners(number) for argument in ("--listen", listener)],
+                # Chosen here and not by the broker, so that a restart comes back to the others' connections.
+                port=free_port(),
+                environment=environment,
+            )
+
+        self._make = make
+        super().__init__([make(number) for number in range(1, nodes + 1)])
+
+    def add_broker(self) -> int:
+        """Start one more, of the next id, and return that; every broker knows all when this returns."""
+        broker_id = len(self.brokers) + 1
+        self.brokers.append(self._make(broker_id))
+        self.start()
+        return broker_id
