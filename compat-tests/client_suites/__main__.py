@@ -70,7 +70,7 @@ def run(suite: Suite, arguments: argparse.Namespace, directory: Path) -> dict[st
     # Nothing that had to pass has; the other suites are still run, and what they found is kept.
     except subprocess.TimeoutExpired as hung:
         say(f"{suite.name} HANGS: it was ended after {hung.timeout:.0f} s")
-    except RuntimeError as failure:
+    except (RuntimeError, TimeoutError) as failure:
         say(f"{suite.name} CANNOT BE RUN: {failure}")
     allowed = suite.allowed()
     verdict = judge(outcomes, arguments.test or allowed, allowed)

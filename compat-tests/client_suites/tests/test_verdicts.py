@@ -44,6 +44,7 @@ def test_errors_in_fixtures_count_as_failures(tmp_path: Path) -> None:
     [
         ("run", subprocess.TimeoutExpired("suite", 1200), "HANGS: it was ended after 1200 s"),
         ("run", RuntimeError("pytest left no report"), "CANNOT BE RUN: pytest left no report"),
+        ("run", TimeoutError("waited 10 s for a topic"), "CANNOT BE RUN: waited 10 s for a topic"),
         ("prepare", RuntimeError("go test failed"), "CANNOT BE RUN: go test failed"),
         ("prepare", subprocess.TimeoutExpired("go test", 600), "HANGS: it was ended after 600 s"),
     ],
