@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pybroker.pipeline.topics.client_calls import connection, offsets_of
 from pybroker.pipeline.topics.client_settings import client_settings
 from pybroker.pipeline.topics.logins import admin_client
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
@@ -57,18 +58,16 @@ def group_offsets(group: str, topics: Iterable[str], settings: Mapping[str, str]
 
     Raises ValueError for a topic that is not there, and `LoginRefused`.
     """
-    admin = admin_client(client_settings(settings), REQUEST_TIMEOUT_S)
+    client = client_settings(settings)
+    admin = admin_client(client, REQUEST_TIMEOUT_S)
     known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
     offsets: dict[TopicPartition, int] = {}
     for topic in topics:
         if topic not in known:
             raise ValueError(f"no such topic: {topic}")
         offsets |= {TopicPartition(topic, partition): EARLIEST_OFFSET for partition in known[topic].partitions}
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    for at in future.result(REQUEST_TIMEOUT_S).topic_partitions or ():
-        found = TopicPartition(at.topic, at.partition)
-        if found in offsets and at.error is None and at.offset >= 0:
-            offsets[found] = at.offset
+    for at in offsets_of(connection(client), group, [ClientTopicPartition(*each) for each in offsets]):
+        offsets[TopicPartition(at.topic, at.partition)] = at.offset
     return json.dumps(tree_of_offsets(offsets))
 
 

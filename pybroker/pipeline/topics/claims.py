@@ -134,9 +134,9 @@ class Claim(NamedTuple):
 NO_CLAIM = Claim(0, False, "", "", 0, NO_EPOCH, frozenset())
 
 
-def read_marks(client: Mapping[str, str], writer: Writer, tasks: range) -> list[Mark]:
-    """The last mark of each of the tasks."""
-    found = committed(client, [writer.slot(task) for task in tasks])
+def read_marks(client: Mapping[str, str], writer: Writer, tasks: range, *, is_stable: bool = True) -> list[Mark]:
+    """The last mark of each of the tasks; ``is_stable`` as in `committed`."""
+    found = committed(client, [writer.slot(task) for task in tasks], is_stable=is_stable)
     return [max(map(Mark.read, each), default=NO_MARK) for each in found]
 
 
@@ -212,7 +212,7 @@ class _Claimant:
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return
         # Who may not write is told before it has fenced anybody.
-        self._check(read_marks(client, writer, range(found.slots)), epoch)
+        self._check(read_marks(client, writer, range(found.slots), is_stable=False), epoch)
         announced = Claim(found.number + 1, False, writer.run, writer.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
         _fence(client, writer, range(found.slots), self._topic)

@@ -6,8 +6,9 @@ errors are errors: an offset that could not be read is not an offset that is not
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -28,7 +29,14 @@ NO_ANSWER_S = REQUEST_TIMEOUT_S + 10
 # is retried.
 OFFSETS_SENT_WITHIN_S = 20.0
 
-_UNSTABLE_PAUSE_S = 0.02
+T = TypeVar("T")
+
+_ASKED_AT_ONCE = 16
+_PAUSE_S = 0.05
+# A group's coordinator is about to be another broker, or has just become it.
+_ELSEWHERE = frozenset(
+    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+)
 
 
 class NoAnswer(RuntimeError):
@@ -83,40 +91,66 @@ def close_idle() -> None:
 
 
 def committed(
-    client: Mapping[str, str], groups: Iterable[str], within_s: float = REQUEST_TIMEOUT_S
+    client: Mapping[str, str], groups: Iterable[str], within_s: float = REQUEST_TIMEOUT_S, *, is_stable: bool = True
 ) -> list[list[Committed]]:
-    """Each group's offsets, none of them one that a transaction may still change.
+    """Each group's offsets in first partitions; ``is_stable``: none of them one that a transaction may still change.
 
-    Raises `KafkaException` for what could not be read; UNSTABLE_OFFSET_COMMIT when a transaction does not end.
+    Raises `KafkaException` for what could not be read: _TIMED_OUT where such a transaction does not end.
     """
-    names = list(groups)
-    deadline = time.monotonic() + within_s
-    while True:
-        asked = [_ask(admin(client), name) for name in names]
-        found = [future.result(REQUEST_TIMEOUT_S).topic_partitions or () for future in asked]
-        errors = [at.error for each in found for at in each if at.error is not None]
-        if not errors:
-            return [[Committed(at.offset, at.metadata or "") for at in each if at.offset >= 0] for each in found]
-        worst = next((error for error in errors if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT), errors[0])
-        if worst.code() != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
-            raise KafkaException(worst)
-        time.sleep(_UNSTABLE_PAUSE_S)
+    first = [ClientTopicPartition(topic, 0) for topic in admin(client).list_topics(timeout=REQUEST_TIMEOUT_S).topics]
+    settings = {**connection(client), "isolation.level": "read_committed" if is_stable else "read_uncommitted"}
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        read = list(pool.map(lambda group: offsets_of(settings, group, first, within_s), groups))
+    return [[Committed(at.offset, at.metadata or "") for at in each] for each in read]
 
 
-def _ask(client: AdminClient, group: str) -> Any:
-    (future,) = client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
-    ).values()
-    return future
+def offsets_of(
+    settings: Mapping[str, str | int | float | bool],
+    group: str,
+    partitions: Sequence[ClientTopicPartition],
+    within_s: float = REQUEST_TIMEOUT_S,
+) -> list[ClientTopicPartition]:
+    """The partitions of which a group has an offset, with it; raises `KafkaException`.
+
+    A consumer reads them: an admin client of librdkafka ends the whole process by SIGSEGV where it is told that a
+    group's coordinator is elsewhere (its issue 5315).  A consumer tells that, and looks for the coordinator anew.
+    """
+    if not partitions:
+        return []
+    consumer = Consumer({**settings, "group.id": group})
+    try:
+        found = _once_coordinated(lambda left_s: consumer.committed(list(partitions), left_s), within_s)
+    finally:
+        consumer.close()
+    for at in found:
+        if at.error is not None:
+            raise KafkaException(at.error)
+    return [at for at in found if at.offset >= 0]
 
 
 def commit_offset(client: Mapping[str, str], group: str, topic: str, at: Committed) -> None:
     """Commit an offset of a group, outside of any transaction."""
     offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
-    (future,) = admin(client).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [offset])]).values()
-    (done,) = future.result(REQUEST_TIMEOUT_S).topic_partitions
-    if done.error is not None:
-        raise KafkaException(done.error)
+
+    def commit(left_s: float) -> None:
+        (future,) = admin(client).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [offset])]).values()
+        (done,) = future.result(left_s).topic_partitions
+        if done.error is not None:
+            raise KafkaException(done.error)
+
+    _once_coordinated(commit, REQUEST_TIMEOUT_S)
+
+
+def _once_coordinated(call: Callable[[float], T], within_s: float) -> T:
+    """What the call, which is told how many seconds are left, returns when the group's coordinator is found."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return call(max(deadline - time.monotonic(), _PAUSE_S))
+        except KafkaException as error:
+            if error.args[0].code() not in _ELSEWHERE or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def group_metadata(client: Mapping[str, str], group: str) -> Any:

@@ -175,7 +175,7 @@ def _await_marks(write: Write, held: Sequence[Written]) -> None:
     writer, epoch = held[0].writer, held[0].epoch
     while left:
         for task in sorted(left):
-            (mark,) = read_marks(write.client, writer, range(task, task + 1))
+            (mark,) = read_marks(write.client, writer, range(task, task + 1), is_stable=False)
             if (mark.epoch, mark.run) == (epoch, writer.run):
                 left.discard(task)
         if left and time.monotonic() > deadline:

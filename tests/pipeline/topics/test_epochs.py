@@ -10,7 +10,10 @@ from uuid import uuid4
 import pytest
 from harness.waiting import wait_until
 
+from pybroker.coordinators.group.responses import fetch_error
+from pybroker.handlers import offset_commit, offset_fetch
 from pybroker.testing import Broker
+from pybroker_protocol.errors import ErrorCode
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
@@ -353,9 +356,42 @@ def test_a_mark_that_cannot_be_read_is_not_taken_for_none(sink: Sink) -> None:
     other.send_offsets_to_transaction([at], client_calls.group_metadata(sink.client, group), 30)
     with pytest.raises(KafkaException) as found:
         client_calls.committed(sink.client, [group], within_s=0.1)
-    assert found.value.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+    assert found.value.args[0].code() == KafkaError._TIMED_OUT
     other.abort_transaction(30)
     assert [[each.offset for each in marks] for marks in client_calls.committed(sink.client, [group])] == [[0]]
+
+
+def test_a_mark_is_read_though_its_coordinator_is_elsewhere_now(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An admin client of librdkafka would end this process (its issue 5315)."""
+    asked: list[str] = []
+    real = offset_fetch._fetch_group
+
+    def refuse_first(ctx: Any, group: Any, require_stable: bool, done: Any) -> None:
+        asked.append(group.group_id)
+        if asked.count(group.group_id) == 1:
+            done(fetch_error(group.group_id, ErrorCode.NOT_COORDINATOR))
+        else:
+            real(ctx, group, require_stable, done)
+
+    sink.write(0, ["a"])
+    monkeypatch.setattr(offset_fetch, "_fetch_group", refuse_first)
+    sink.write(1, ["b"], anew=True)
+    assert asked.count(f"{sink.group}-0") > 1
+    assert sink.committed() == ["a", "b"]
+
+
+def test_an_offset_is_committed_though_its_coordinator_is_elsewhere_now(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pybroker.pipeline.topics import client_calls
+
+    real, refusals = offset_commit._refusal_of_group, [ErrorCode.NOT_COORDINATOR]
+    monkeypatch.setattr(offset_commit, "_refusal_of_group", lambda *at: refusals.pop() if refusals else real(*at))
+    sink.write(0, ["a"])
+    group, at = f"group-{uuid4()}", client_calls.Committed(3, "said")
+    client_calls.commit_offset(sink.client, group, sink.topic, at)
+    assert not refusals
+    assert client_calls.committed(sink.client, [group]) == [[at]]
 
 
 def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() -> None:
