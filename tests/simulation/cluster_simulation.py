@@ -24,6 +24,7 @@ from tests.simulation.cluster_observer import ClusterObserver
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.consuming import find_coordinator
 from tests.simulation.fleeting import FleetingReader, FleetingWriter
+from tests.simulation.lost_disks import give_up_lost_disks
 from tests.simulation.members import ClassicMember
 from tests.simulation.model import check
 from tests.simulation.network import Address
@@ -142,13 +143,14 @@ class ClusterSimulation(Run):
     def may_be_fenced(self) -> bool:
         return True
 
-    def _newest_image(self) -> ClusterImage:
+    def newest_image(self) -> ClusterImage:
+        """The newest that any broker has."""
         images = [process.server.services.metadata.image for process in self.world.processes if process.server]
         return max(images, key=lambda image: image.epoch)
 
     def _coordinator(self, group: str) -> Process | None:
-        """As the newest image of any broker has it: one that is cut off may not know that it was deposed."""
-        topic = self._newest_image().topics_by_name.get(GROUP_METADATA_TOPIC)
+        """As the newest image has it: one that is cut off may not know that it was deposed."""
+        topic = self.newest_image().topics_by_name.get(GROUP_METADATA_TOPIC)
         leader = NO_LEADER if topic is None else topic.partitions[partition_for(group, len(topic.partitions))].leader
         return None if leader == NO_LEADER else self.world.processes[leader]
 
@@ -237,6 +239,8 @@ class ClusterSimulation(Run):
         self.calm = True
         self.faults.end()
         self.trace("CALM", "the faults have ended")
+        if self.faults.counts["wiped disk"]:
+            reader_tasks.append(self.scheduler.create_task(give_up_lost_disks(self)))
         await self._within(writer_tasks, "every producer's batches are acknowledged")
         await self._until(self._all_in_sync, "every replica is in sync again")
         await self._until(lambda: self._have_read_all(readers), "every reader has read everything")

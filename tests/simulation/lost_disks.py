@@ -1,0 +1,73 @@
+"""An administrator who gives up disks that are gone for good: what nobody is left to lead gets a leader uncleanly.
+
+Where every replica that may lead lay on a disk that was replaced by an empty one, its partition waits for the old disk,
+unless somebody asks for an unclean election.  That loses nothing committed: an empty disk strikes only where another
+replica has everything, or where there was nothing yet (``Holders``).
+
+Owns: which partitions these are, and asking until they are led.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.cluster.image import NO_LEADER
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pybroker_protocol.uuids import uuid_text
+from tests.simulation.administrator import ELECTION, TIMEOUT_MS, UNCLEAN
+from tests.simulation.client import Disconnected
+from tests.simulation.cluster_client import error_codes
+from tests.simulation.model import check
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage, PartitionImage
+    from tests.simulation.cluster_simulation import ClusterSimulation
+    from tests.simulation.processes import Process
+
+PAUSE_MS = 1_000
+
+
+async def give_up_lost_disks(simulation: ClusterSimulation) -> None:
+    """Look again and again, until the end of the run."""
+    client = simulation.client("disk-administrator")
+    while not simulation.leaving:
+        await client.sleep(PAUSE_MS)
+        processes = simulation.world.processes
+        if not all(simulation.serves(process) for process in processes):
+            continue  # whoever comes yet may be one that may lead
+        wanted = waiting_for_lost_disks(simulation.newest_image(), processes)
+        if not wanted:
+            continue
+        simulation.trace(client.name, f"elects leaders uncleanly: {wanted}")
+        topics = [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted.items()]
+        request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
+        try:
+            response = await client.ask(request, 2, TIMEOUT_MS + 2_000)
+        except Disconnected:
+            client.disconnect()
+            continue
+        unknown = error_codes(response) - ELECTION - {ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+        check(not unknown, "an administrator's request is answered as it may be", f"unclean: errors {unknown}")
+
+
+def waiting_for_lost_disks(image: ClusterImage, processes: list[Process]) -> dict[str, list[int]]:
+    """The partitions that nobody leads and nobody may lead, topic by topic."""
+    found: dict[str, list[int]] = {}
+    for name, topic in sorted(image.topics_by_name.items()):
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == NO_LEADER and all(
+                _has_lost(image, processes[replica], partition, replica) for replica in partition.candidates
+            ):
+                found.setdefault(name, []).append(index)
+    return found
+
+
+def _has_lost(image: ClusterImage, process: Process, partition: PartitionImage, replica: int) -> bool:
+    """Whether the replica's broker is there again, without the log dir that it had."""
+    broker = image.brokers.get(replica)
+    directory = partition.directory(replica)
+    if broker is None or broker.fenced or broker.has_online_dir(directory):
+        return False
+    known = [path / "meta.properties" for path in process.log_dirs]
+    return not any(path.exists() and uuid_text(directory) in path.read_text() for path in known)
