@@ -101,6 +101,11 @@ class PartitionImage(NamedTuple):
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = RECOVERED
 
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """Who may lead next: those in sync, else those eligible, else who led last (KIP-966)."""
+        return self.isr or self.elr or self.last_known_elr
+
     def directory(self, broker_id: int) -> bytes:
         """The log dir in which a broker's replica lies; ValueError if it has none."""
         index = self.replicas.index(broker_id)

@@ -11,6 +11,7 @@ from pybroker.cluster.decisions.configs import alter_configs
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
     NO_LEADER,
+    RECOVERING,
     BrokerRegistration,
     ClusterImage,
     ImageBuilder,
@@ -197,6 +198,40 @@ def test_replica_whose_log_dir_is_gone_is_eligible_no_more_where_others_have_it(
     register_broker(builder, registration(B), {}, clean_shutdown=clean_shutdown)
     after = only(builder.view())
     assert (after.leader, after.isr, after.elr) == (2, (2,), ())
+
+
+# Of a partition that nobody leads broker 1 is the last eligible replica, and broker 2 led last.
+LEADERLESS = PartitionImage((1, 2), (), NO_LEADER, 5, 7, (A, A), elr=(1,), last_known_elr=(2,))
+
+
+def test_who_led_last_leads_where_the_last_eligible_replica_lost_its_log_dir() -> None:
+    builder = ImageBuilder(ClusterImage(features={FEATURE: 1}))
+    builder.put_topic(TopicImage("t", TOPIC_ID, (LEADERLESS,)))
+    register_broker(builder, registration(B), {}, clean_shutdown=False)
+    waiting = only(builder.view())
+    assert (waiting.leader, waiting.elr, waiting.last_known_elr) == (NO_LEADER, (), (2,)), "it is not back yet"
+    register_broker(builder, registration(A)._replace(broker_id=2), {}, clean_shutdown=False)
+    after = only(builder.view())
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (), ())
+    assert (after.leader_epoch, after.leader_recovery_state) == (6, RECOVERING)
+
+
+def test_who_led_last_leads_at_once_where_it_is_there() -> None:
+    builder = ImageBuilder(ClusterImage(features={FEATURE: 1}))
+    builder.put_broker(registration(A)._replace(broker_id=2))
+    builder.put_topic(TopicImage("t", TOPIC_ID, (LEADERLESS,)))
+    register_broker(builder, registration(B), {}, clean_shutdown=False)
+    assert (only(builder.view()).leader, only(builder.view()).isr) == (2, (2,))
+
+
+@pytest.mark.parametrize(("clean_shutdown", "led_last"), [(True, 2), (False, 1)])
+def test_last_eligible_replica_stays_so_without_its_log_dir(clean_shutdown: bool, led_last: int) -> None:
+    """One that stopped cleanly has everything, and where nobody else led last nobody else has more."""
+    builder = ImageBuilder(ClusterImage(features={FEATURE: 1}))
+    builder.put_broker(registration(A)._replace(broker_id=2))
+    builder.put_topic(TopicImage("t", TOPIC_ID, (LEADERLESS._replace(last_known_elr=(led_last,)),)))
+    register_broker(builder, registration(B), {}, clean_shutdown=clean_shutdown)
+    assert (only(builder.view()).leader, only(builder.view()).elr) == (NO_LEADER, (1,))
 
 
 def test_without_the_feature_the_last_in_sync_replica_stays_in_sync() -> None:

@@ -223,6 +223,11 @@ def test_a_move_that_is_taken_back_leaves_a_leader_that_runs_where_unclean_elect
     )
 
 
+def test_who_led_last_and_goes_is_not_waited_for() -> None:
+    moved = partition((1, 2, 3), (), NO_LEADER, adding_replicas=(3,), last_known_elr=(3,))
+    assert reverted(moved).partition.last_known_elr == ()
+
+
 def test_an_eligible_replica_that_goes_is_eligible_no_more() -> None:
     cluster = Cluster(partition((1, 2, 3), (1,), 1, elr=(2, 3)))
     cluster.builder.put_feature(ELR, 1)

@@ -39,7 +39,7 @@ from tests.simulation.processes import PORT
 if TYPE_CHECKING:
     from tests.simulation.cluster_simulation import ClusterSimulation
 
-PREFERRED = 0
+PREFERRED, UNCLEAN = 0, 1
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SET, DELETE = 0, 1
 TIMEOUT_MS = 4_000

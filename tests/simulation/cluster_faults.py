@@ -64,6 +64,7 @@ class ClusterFaults:
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._undo_count = 0
+        self._furthest_clock_ms = 0  # how far in the future any broker's clock was
 
     @property
     def _may_lose_data(self) -> bool:
@@ -194,7 +195,7 @@ class ClusterFaults:
     def _wipe_disk(self, process: Process) -> str | None:
         """A machine gets an empty disk, whether its broker ran or was stopped: it has every replica to fetch anew."""
         observer = self._simulation.observer
-        if process.disk.broken or not observer.may_lose_power(process):
+        if process.disk.broken or not observer.may_lose_disk(process):
             return None
         if process.server is not None:
             self.died(process, "killed", power_failed=False)
@@ -309,6 +310,7 @@ class ClusterFaults:
 
     def _clock_jump(self, process: Process) -> str:
         process.clock_offset_ms = self._random.choice((-JUMP_MS_MAX, -60_000, -1_000, 0, 1_000, 60_000, JUMP_MS_MAX))
+        self._furthest_clock_ms = max(self._furthest_clock_ms, process.clock_offset_ms)
         return f"{process.name} to {process.clock_offset_ms} ms"
 
     def _full_disk(self, process: Process) -> str:
@@ -355,4 +357,5 @@ class ClusterFaults:
         self._network.heal_all()
         for process in self._processes:
             process.disk.dies_after = process.disk.room = None
-            process.clock_offset_ms = 0
+            # Transactions time out by the wall's clock: one that began in the future must not wait for it.
+            process.clock_offset_ms = self._furthest_clock_ms

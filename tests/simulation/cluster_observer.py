@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from pybroker.cluster import store_codec
+from pybroker.cluster.image import RECOVERED
 from pybroker.storage.log.log_state import LogState
 from pybroker_protocol.uuids import uuid_text
 from tests.simulation.model import FLEETING, Batch, LogModel, Model, Violation, check, read_directory
@@ -136,9 +137,13 @@ class Holders:
         self.all: frozenset[int] = frozenset()
         self.torn: frozenset[int] = frozenset()
 
-    def become(self, holders: frozenset[int], gone: frozenset[int]) -> None:
-        """The metadata names others; ``gone`` are machines that lost power and have not registered since."""
-        self.torn -= holders - self.all - gone  # who was away, and is back, has caught up
+    def become(self, holders: frozenset[int], gone: frozenset[int], *, caught_up: bool) -> None:
+        """The metadata names others; ``gone`` are machines that lost power and have not registered since.
+
+        ``caught_up``: whoever was away and is back has what the others have; it may be relied on for want of others.
+        """
+        if caught_up:
+            self.torn -= holders - self.all - gone
         self.all = holders
 
     def would_lose_all(self, broker_id: int) -> bool:
@@ -435,7 +440,11 @@ class ClusterObserver:
         leader = fields["leader"]
         check(leader < 0 or leader in isr, "the leader is in sync", f"{key}: leader {leader}, ISR {isr}")
         holders = self._holders.setdefault(key, Holders())
-        holders.become(frozenset(isr) | frozenset(fields.get("elr", ())), frozenset(self._gone))
+        in_sync = frozenset(isr) | frozenset(fields.get("elr", ()))
+        is_recovering = fields.get("recovery", RECOVERED) != RECOVERED
+        # Where nobody is in sync, nor eligible, who led last may lead again.
+        all_holders = in_sync or frozenset(fields.get("lastKnownElr", ()))
+        holders.become(all_holders, frozenset(self._gone), caught_up=bool(in_sync) and not is_recovering)
         self._note_end_of_promise(key, holders)
 
     # --- power failures ----------------------------------------------------------------------------------------------
@@ -444,6 +453,24 @@ class ClusterObserver:
         """Whether everything committed outlives the loss of what this machine has not synced."""
         broker_id = broker_id_of(process.name)
         return not any(holders.would_lose_all(broker_id) for holders in self._holders.values())
+
+    def may_lose_disk(self, process: Process) -> bool:
+        """Whether everything committed outlives the machine's disk, and each partition keeps a replica that may lead.
+
+        Of partitions to which nothing was written, too: a replica without its log dir may not lead.
+        """
+        if not self._images or not self.may_lose_power(process):
+            return False
+        broker_id, (_, image) = broker_id_of(process.name), self._images[max(self._images)]
+        return all(
+            any(
+                other != broker_id and self._processes[other].has_log_dir(partition.directory(other))
+                for other in partition.replicas
+            )
+            for topic in image.topics_by_name.values()
+            for partition in topic.partitions
+            if broker_id in partition.replicas
+        )
 
     def power_fails(self, process: Process) -> Callable[[], None]:
         """A machine is about to lose what it has not synced; what is returned notes of which partitions it did."""
@@ -481,7 +508,9 @@ def broker_id_of(name: str) -> int:
 
 def _end_of(path: Path) -> int:
     batches = read_directory(path)
-    return batches[-1].last_offset + 1 if batches else 0
+    if batches:
+        return batches[-1].last_offset + 1
+    return max((int(file.stem) for file in path.glob("*.log")), default=0)  # all that it had may be deleted
 
 
 _IMAGE_FIELDS = ("cluster_id", "brokers", "controller_id", "topics_by_name", "configs", "features", "next_producer_id")

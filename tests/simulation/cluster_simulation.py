@@ -24,6 +24,7 @@ from tests.simulation.cluster_observer import ClusterObserver
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.consuming import find_coordinator
 from tests.simulation.fleeting import FleetingReader, FleetingWriter
+from tests.simulation.lost_disks import give_up_lost_disks
 from tests.simulation.members import ClassicMember
 from tests.simulation.model import check
 from tests.simulation.network import Address
@@ -142,13 +143,14 @@ class ClusterSimulation(Run):
     def may_be_fenced(self) -> bool:
         return True
 
-    def _newest_image(self) -> ClusterImage:
+    def newest_image(self) -> ClusterImage:
+        """The newest that any broker has."""
         images = [process.server.services.metadata.image for process in self.world.processes if process.server]
         return max(images, key=lambda image: image.epoch)
 
     def _coordinator(self, group: str) -> Process | None:
-        """As the newest image of any broker has it: one that is cut off may not know that it was deposed."""
-        topic = self._newest_image().topics_by_name.get(GROUP_METADATA_TOPIC)
+        """As the newest image has it: one that is cut off may not know that it was deposed."""
+        topic = self.newest_image().topics_by_name.get(GROUP_METADATA_TOPIC)
         leader = NO_LEADER if topic is None else topic.partitions[partition_for(group, len(topic.partitions))].leader
         return None if leader == NO_LEADER else self.world.processes[leader]
 
@@ -216,6 +218,9 @@ class ClusterSimulation(Run):
         members = self._members() if self._with_groups else []
         groups: list[Member | TransactionalProducer] = [*members, *transformers]
         all_writers = [*writers, *tables, *(client for client in transactional if not client.inputs)]
+        for writer in all_writers:
+            if isinstance(writer, IdempotentProducer):
+                writer.begins_alone = True  # an in-sync replica may come between the first batch and the second
         writer_tasks = [self.scheduler.create_task(writer.run()) for writer in all_writers]
         reader_tasks = [self.scheduler.create_task(reader.run()) for reader in (*readers, *groups)]
         fleeting = self._fleeting_readers()
@@ -234,6 +239,8 @@ class ClusterSimulation(Run):
         self.calm = True
         self.faults.end()
         self.trace("CALM", "the faults have ended")
+        if self.faults.counts["wiped disk"]:
+            reader_tasks.append(self.scheduler.create_task(give_up_lost_disks(self)))
         await self._within(writer_tasks, "every producer's batches are acknowledged")
         await self._until(self._all_in_sync, "every replica is in sync again")
         await self._until(lambda: self._have_read_all(readers), "every reader has read everything")
@@ -296,7 +303,6 @@ class ClusterSimulation(Run):
         writers: list[IdempotentProducer | CarelessProducer] = []
         for i in range(random.randint(1, 3)):
             producer = IdempotentProducer(self, f"producer-{i}", TOPIC, PARTITIONS, random.randint(30, 150))
-            producer.begins_alone = True
             producer.pauses_ms = (1, 200, 1_000)  # there is something to do as long as faults strike
             writers.append(producer)
         if random.random() < 0.5:

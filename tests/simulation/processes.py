@@ -25,6 +25,7 @@ from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
 from pybroker.security.scram import ScramMechanism
 from pybroker.server import BrokerServer
+from pybroker_protocol.uuids import uuid_text
 from tests.simulation import disk
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
@@ -213,6 +214,11 @@ class Process:
         self.lives = 0
         self.life: Life | None = None
         self.failed = False  # no log dir is left
+
+    def has_log_dir(self, directory_id: bytes) -> bool:
+        """Whether that log dir is on the machine's disk, whether it works or not, and was not on one before."""
+        known = [path / "meta.properties" for path in self.log_dirs]
+        return any(path.exists() and uuid_text(directory_id) in path.read_text() for path in known)
 
     def job_us(self) -> int:
         low, high = SLOW_JOB_US if self.slow_threads and self.random.random() < 0.3 else JOB_US

@@ -63,7 +63,8 @@ def register_broker(
                     missing[placed.directory(broker_id)] += 1
                     # Where others have it, it begins anew in another log dir: what it had is counted on no more.
                     forgetful = not clean_shutdown or bool({*partition.isr, *partition.elr} - {broker_id})
-                    partitions.append(without_replica(image, topic.name, placed, broker_id, forgetful=forgetful))
+                    without = without_replica(image, topic.name, placed, broker_id, forgetful=forgetful)
+                    partitions.append(with_leader(image, topic.name, without))
             else:
                 partitions.append(partition)
         put_partitions(builder, topic, partitions)
@@ -91,7 +92,7 @@ def _rejoined(
         return with_leader(image, topic, without_replica(image, topic, partition, broker_id, forgetful=True))
     if broker_id in holders and partition.leader in (broker_id, NO_LEADER):
         return led_by(image, topic, partition, broker_id)
-    return partition
+    return with_leader(image, topic, partition)
 
 
 def assign_replicas(

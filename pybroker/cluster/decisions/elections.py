@@ -133,10 +133,9 @@ def _elected(
     )
     if satisfied:
         return partition, ErrorCode.ELECTION_NOT_NEEDED
-    in_sync = partition.isr or partition.elr
     online = [replica for replica in partition.replicas if is_online(image, partition, replica)]
     preferences = [partition.replicas[0], partition.leader, *partition.replicas]
-    candidates = [replica for replica in preferences if replica in online and replica in in_sync]
+    candidates = [replica for replica in preferences if replica in online and replica in partition.candidates]
     if election_type == UNCLEAN:
         candidates += online
     if not candidates or candidates[0] == partition.leader:

@@ -60,10 +60,10 @@ def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: i
 def with_leader(
     image: ClusterImage, topic: str, partition: PartitionImage, avoided: Iterable[int] = ()
 ) -> PartitionImage:
-    """The partition with a leader, if it has none and there is one to be had cleanly; else the same object."""
+    """The partition with a leader, if it has none and one of its candidates is online; else the same object."""
     if partition.leader != NO_LEADER:
         return partition
-    candidates = partition.isr or partition.elr
+    candidates = partition.candidates
     for replica in partition.replicas:
         if replica in candidates and replica not in avoided and is_online(image, partition, replica):
             return led_by(image, topic, partition, replica)
@@ -75,7 +75,8 @@ def without_replica(
 ) -> PartitionImage:
     """The partition while a broker's replica is out of reach; ``image`` says so already.  The same object if unchanged.
 
-    ``forgetful``: the replica may have lost its log's end, so that it is not eligible either, unless it is the last.
+    ``forgetful``: the replica may have lost its log's end, so that it is not eligible either, unless nobody else is and
+    nobody else led last.
     """
     after = partition
     if broker_id in partition.isr or (forgetful and broker_id in partition.elr):
@@ -128,7 +129,9 @@ def _without_in_sync(
     others = tuple(replica for replica in partition.isr if replica != broker_id)
     if forgetful:
         eligible = tuple(replica for replica in partition.elr if replica != broker_id)
-        return partition._replace(isr=others, elr=eligible) if others or eligible else partition
+        if others or eligible or set(partition.last_known_elr) - {broker_id}:
+            return partition._replace(isr=others, elr=eligible)
+        return partition
     if eligible_replicas.are_tracked(image):
         return eligible_replicas.without_in_sync(image, topic, partition, broker_id)
     return partition._replace(isr=others) if others else partition

@@ -79,6 +79,7 @@ def _with_replicas(partition: PartitionImage, replicas: Sequence[int]) -> Partit
         directories=tuple(map(partition.directory, replicas)),
         isr=tuple(replica for replica in partition.isr if replica in replicas),
         elr=tuple(replica for replica in partition.elr if replica in replicas),
+        last_known_elr=tuple(replica for replica in partition.last_known_elr if replica in replicas),
         adding_replicas=(),
         removing_replicas=(),
     )

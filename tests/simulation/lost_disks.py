@@ -1,0 +1,79 @@
+"""An administrator who gives up disks that are gone for good: what nobody is left to lead gets a leader, or goes.
+
+Where every replica that may lead lay on a disk that was replaced by an empty one, its partition waits for the old disk,
+unless somebody asks for an unclean election.  That loses nothing committed: an empty disk strikes only where another
+replica has everything, or where there was nothing yet (``Holders``).  A topic that is made while a machine with an
+empty disk passes for alive may have no other replica: one of those that come and go is deleted.
+
+Owns: which partitions these are, and asking until none is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pybroker.cluster.image import NO_LEADER
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tests.simulation.administrator import ELECTION, TIMEOUT_MS, UNCLEAN
+from tests.simulation.client import Disconnected
+from tests.simulation.cluster_client import error_codes
+from tests.simulation.model import FLEETING, check
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage, PartitionImage
+    from tests.simulation.cluster_simulation import ClusterSimulation
+    from tests.simulation.processes import Process
+
+PAUSE_MS = 1_000
+KNOWN_ERRORS = ELECTION | {ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+async def give_up_lost_disks(simulation: ClusterSimulation) -> None:
+    """Look again and again, until the end of the run."""
+    client, processes = simulation.client("disk-administrator"), simulation.world.processes
+    while not simulation.leaving:
+        await client.sleep(PAUSE_MS)
+        if not all(simulation.serves(process) for process in processes):
+            continue  # whoever comes yet may be one that may lead
+        for name, indexes in waiting_for_lost_disks(simulation.newest_image(), processes).items():
+            simulation.trace(client.name, f"gives up the disks of {name}-{indexes}")
+            request, version = _deletion(name) if name == FLEETING else _election(name, indexes)
+            try:
+                response = await client.ask(request, version, TIMEOUT_MS + 2_000)
+            except Disconnected:
+                client.disconnect()
+                continue
+            unknown = error_codes(response) - KNOWN_ERRORS
+            check(not unknown, "an administrator's request is answered as it may be", f"{name}: errors {unknown}")
+
+
+def _deletion(name: str) -> tuple[Any, int]:
+    state = DeleteTopicState(name=name, topic_id=bytes(16))
+    return DeleteTopicsRequest(topics=[state], timeout_ms=TIMEOUT_MS), 6
+
+
+def _election(name: str, indexes: list[int]) -> tuple[Any, int]:
+    wanted = [TopicPartitions(topic=name, partitions=indexes)]
+    return ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=wanted, timeout_ms=TIMEOUT_MS), 2
+
+
+def waiting_for_lost_disks(image: ClusterImage, processes: list[Process]) -> dict[str, list[int]]:
+    """The partitions that nobody leads and nobody may lead, topic by topic."""
+    found: dict[str, list[int]] = {}
+    for name, topic in sorted(image.topics_by_name.items()):
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == NO_LEADER and all(
+                _has_lost(image, processes[replica], partition, replica) for replica in partition.candidates
+            ):
+                found.setdefault(name, []).append(index)
+    return found
+
+
+def _has_lost(image: ClusterImage, process: Process, partition: PartitionImage, replica: int) -> bool:
+    """Whether the replica's broker is there again, without the log dir that it had."""
+    broker, directory = image.brokers.get(replica), partition.directory(replica)
+    if broker is None or broker.fenced or broker.has_online_dir(directory):
+        return False
+    return not process.has_log_dir(directory)
