@@ -60,10 +60,9 @@ class Wanted(NamedTuple):
 
 def faults_of(names: str | None, brokers: int) -> frozenset[str]:
     """The faults that were asked for, of those that there are."""
-    usual = FAULTS if brokers == 1 else cluster_faults.FAULTS
+    known = FAULTS if brokers == 1 else cluster_faults.FAULTS
     if names is None:
-        return frozenset(usual)
-    known = usual if brokers == 1 else cluster_faults.WEIGHTS
+        return frozenset(known)
     faults = frozenset(name.strip() for name in names.split(",") if name.strip())
     unknown = faults - set(known)
     if unknown:

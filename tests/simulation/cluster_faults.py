@@ -44,10 +44,8 @@ FAULTS = {
     "late news": 2,
     "session lost": 1,
     "store forgets": 1,
+    "wiped disk": 1,
 }
-# Those that strike only where they are asked for by name.
-ON_REQUEST = {"wiped disk": 1}
-WEIGHTS = {**FAULTS, **ON_REQUEST}
 
 
 class ClusterFaults:
@@ -59,8 +57,8 @@ class ClusterFaults:
         self._network = simulation.network
         self._ensemble = simulation.ensemble
         self._random = simulation.new_random()
-        self.counts: dict[str, int] = dict.fromkeys(WEIGHTS, 0)
-        self._kinds = [name for name in WEIGHTS if name in enabled]
+        self.counts: dict[str, int] = dict.fromkeys(FAULTS, 0)
+        self._kinds = [name for name in FAULTS if name in enabled]
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._undo_count = 0
@@ -87,7 +85,7 @@ class ClusterFaults:
     def _strike(self) -> None:
         if self._simulation.calm:
             return
-        kind = self._random.choices(self._kinds, [WEIGHTS[name] for name in self._kinds])[0]
+        kind = self._random.choices(self._kinds, [FAULTS[name] for name in self._kinds])[0]
         process = self._random.choice(self._processes)
         actions: dict[str, Callable[[], str | None]] = {
             "kill": lambda: self._kill(process),
