@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.decisions.elections import elect_leaders
+from pybroker.cluster.decisions.elections import elect_leaders, elect_uncleanly
 from pybroker.cluster.image import (
     NO_LEADER,
     RECOVERED,
@@ -18,6 +18,7 @@ from pybroker.cluster.image import (
     TopicImage,
 )
 from pybroker.cluster.operations import PREFERRED, UNCLEAN, NewTopic
+from pybroker.config.resources import TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker.handlers import elect_leaders as handler
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -94,9 +95,37 @@ def test_who_was_eligible_is_so_no_more_beside_an_unclean_leader() -> None:
     assert (after.leader, after.isr, after.elr) == (2, (2,), ())
 
 
-def test_nobody_is_elected_in_a_log_dir_that_does_not_work() -> None:
-    offline = partition((1,), (1,), NO_LEADER)._replace(directories=(GONE,))
-    assert elected(offline, UNCLEAN, 1) == (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, offline)
+def test_whose_log_dir_is_gone_leads_an_empty_log_in_another_one_where_an_unclean_election_is_asked_for() -> None:
+    lost = partition((1, 2), (), NO_LEADER, elr=(2,))._replace(directories=(GONE, GONE))
+    code, after = elected(lost, UNCLEAN, 2)
+    assert (code, after.leader, after.isr, after.elr) == (ErrorCode.NONE, 2, (2,), ())
+    assert (after.directories, after.leader_recovery_state) == ((GONE, DIRECTORY), RECOVERING)
+    assert after.leader_epoch == 6
+
+
+@pytest.mark.parametrize(
+    ("election_type", "directories", "live", "code"),
+    [
+        (PREFERRED, (GONE, GONE), (1, 2), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        # The other one may come back with what it has.
+        (UNCLEAN, (GONE, DIRECTORY), (1,), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+        (UNCLEAN, (GONE, GONE), (3,), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+    ],
+)
+def test_nobody_begins_anew_while_anybody_may_have_something(
+    election_type: int, directories: tuple[bytes, ...], live: tuple[int, ...], code: ErrorCode
+) -> None:
+    before = partition((1, 2), (1,), NO_LEADER)._replace(directories=directories)
+    assert elected(before, election_type, *live) == (code, before)
+
+
+def test_elections_that_nobody_asked_for_begin_no_empty_log() -> None:
+    lost = partition((1,), (1,), NO_LEADER)._replace(directories=(GONE,))
+    builder = ImageBuilder(ClusterImage(configs={(TOPIC, "t"): {UNCLEAN_LEADER_ELECTION: "true"}}))
+    builder.put_topic(TopicImage("t", b"t" * 16, (lost,)))
+    builder.put_broker(BrokerRegistration(1, 0, bytes(16), {}, None, False, False, (DIRECTORY,)))
+    assert not list(filter(None, elect_uncleanly(builder, False)))
+    assert builder.view().topics_by_name["t"].partitions == (lost,)
 
 
 def ask(cluster: FakeCluster, version: int, *topics: tuple[str, list[int]], kind: int = PREFERRED) -> Any:

@@ -99,6 +99,23 @@ def test_broker_that_comes_back_with_an_empty_disk_has_all_its_replicas_again(tm
             gc.collect()
 
 
+def test_partition_whose_only_disk_was_replaced_begins_anew_by_an_unclean_election(tmp_path: Path) -> None:
+    with Cluster(brokers=3, data_dir=tmp_path) as cluster:
+        cli = CommandLine(cluster.bootstrap)
+        cli.ok("topics", "create", TOPIC, "--partitions", "3", "--replicas", "1")
+        (index,) = (each["partition"] for each in described(cli) if each["leader"] == 3)
+        cluster.kill(3)
+        shutil.rmtree(tmp_path / "broker-3")
+        cluster.restart(3)
+        part = f"{TOPIC}:{index}"
+        waiting = cli.run("partitions", "elect", part)
+        assert waiting.returncode == 1, "an empty log does not pass for what was there"
+        cli.ok("partitions", "elect", "--unclean", part)
+        cli.ok("produce", TOPIC, "--partition", str(index), stdin=b"anew\n")
+        read = cli.ok("consume", TOPIC, "--partitions", str(index), "--offset", "beginning", "--exit")
+        assert read == b"anew\n"
+
+
 def test_no_partition_lies_twice_where_a_dir_is_back_beside_what_took_its_place(tmp_path: Path) -> None:
     with TwoDirs(brokers=3, data_dir=tmp_path) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)

@@ -193,7 +193,7 @@ class ClusterFaults:
     def _wipe_disk(self, process: Process) -> str | None:
         """A machine gets an empty disk, whether its broker ran or was stopped: it has every replica to fetch anew."""
         observer = self._simulation.observer
-        if process.disk.broken or not observer.may_lose_disk(process):
+        if process.disk.broken or not observer.may_lose_power(process):
             return None
         if process.server is not None:
             self.died(process, "killed", power_failed=False)

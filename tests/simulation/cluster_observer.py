@@ -454,24 +454,6 @@ class ClusterObserver:
         broker_id = broker_id_of(process.name)
         return not any(holders.would_lose_all(broker_id) for holders in self._holders.values())
 
-    def may_lose_disk(self, process: Process) -> bool:
-        """Whether everything committed outlives the machine's disk, and each partition keeps a replica that may lead.
-
-        Of partitions to which nothing was written, too: a replica without its log dir may not lead.
-        """
-        if not self._images or not self.may_lose_power(process):
-            return False
-        broker_id, (_, image) = broker_id_of(process.name), self._images[max(self._images)]
-        return all(
-            any(
-                other != broker_id and self._processes[other].has_log_dir(partition.directory(other))
-                for other in partition.replicas
-            )
-            for topic in image.topics_by_name.values()
-            for partition in topic.partitions
-            if broker_id in partition.replicas
-        )
-
     def power_fails(self, process: Process) -> Callable[[], None]:
         """A machine is about to lose what it has not synced; what is returned notes of which partitions it did."""
         before = list(self._ends_on(process.log_dirs)) if self._images else []

@@ -1,25 +1,23 @@
-"""An administrator who gives up disks that are gone for good: what nobody is left to lead gets a leader, or goes.
+"""An administrator who gives up disks that are gone for good: what nobody is left to lead gets a leader.
 
 Where every replica that may lead lay on a disk that was replaced by an empty one, its partition waits for the old disk,
 unless somebody asks for an unclean election.  That loses nothing committed: an empty disk strikes only where another
-replica has everything, or where there was nothing yet (``Holders``).  A topic that is made while a machine with an
-empty disk passes for alive may have no other replica: one of those that come and go is deleted.
+replica has everything, or where there was nothing yet (``Holders``).
 
 Owns: which partitions these are, and asking until none is left.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pybroker.cluster.image import NO_LEADER
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.simulation.administrator import ELECTION, TIMEOUT_MS, UNCLEAN
 from tests.simulation.client import Disconnected
 from tests.simulation.cluster_client import error_codes
-from tests.simulation.model import FLEETING, check
+from tests.simulation.model import check
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, PartitionImage
@@ -39,24 +37,15 @@ async def give_up_lost_disks(simulation: ClusterSimulation) -> None:
             continue  # whoever comes yet may be one that may lead
         for name, indexes in waiting_for_lost_disks(simulation.newest_image(), processes).items():
             simulation.trace(client.name, f"gives up the disks of {name}-{indexes}")
-            request, version = _deletion(name) if name == FLEETING else _election(name, indexes)
+            wanted = [TopicPartitions(topic=name, partitions=indexes)]
+            request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
             try:
-                response = await client.ask(request, version, TIMEOUT_MS + 2_000)
+                response = await client.ask(request, 2, TIMEOUT_MS + 2_000)
             except Disconnected:
                 client.disconnect()
                 continue
             unknown = error_codes(response) - KNOWN_ERRORS
             check(not unknown, "an administrator's request is answered as it may be", f"{name}: errors {unknown}")
-
-
-def _deletion(name: str) -> tuple[Any, int]:
-    state = DeleteTopicState(name=name, topic_id=bytes(16))
-    return DeleteTopicsRequest(topics=[state], timeout_ms=TIMEOUT_MS), 6
-
-
-def _election(name: str, indexes: list[int]) -> tuple[Any, int]:
-    wanted = [TopicPartitions(topic=name, partitions=indexes)]
-    return ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=wanted, timeout_ms=TIMEOUT_MS), 2
 
 
 def waiting_for_lost_disks(image: ClusterImage, processes: list[Process]) -> dict[str, list[int]]:

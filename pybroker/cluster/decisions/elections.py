@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 
 from pybroker.cluster.decisions.in_sync_replicas import is_online, led_by, put_partitions
+from pybroker.cluster.decisions.placement import choose_directory
 from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
 from pybroker.cluster.operations import (
     PREFERRED,
@@ -115,6 +116,8 @@ def _elect(builder: ImageBuilder, election_type: int, name: str, indexes: Iterab
             continue
         before = elected.get(index, topic.partitions[index])
         after, code = _elected(image, name, before, election_type)
+        if code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
+            after, code = _begun_anew(builder, name, before)
         if after is not before:
             elected[index] = after
         elections.append(PartitionResult(index, code, code.message if code else None))
@@ -142,3 +145,20 @@ def _elected(
         nobody = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return partition, nobody if election_type == PREFERRED else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return led_by(image, topic, partition, candidates[0]), ErrorCode.NONE
+
+
+def _begun_anew(builder: ImageBuilder, topic: str, partition: PartitionImage) -> tuple[PartitionImage, ErrorCode]:
+    """Where no broker has its replica's log dir any more, one of them leads an empty log in another one.
+
+    Nobody but who asks for an unclean election can say that the disks are gone for good.  A log dir that comes back
+    after all, at its broker's next start, is where the replica lies again.
+    """
+    registered = {replica: builder.view().brokers.get(replica) for replica in partition.replicas}
+    if not any(
+        broker and broker.has_online_dir(partition.directory(replica)) for replica, broker in registered.items()
+    ):
+        for replica, broker in registered.items():
+            if broker and broker.log_dirs and not (broker.fenced or broker.in_controlled_shutdown):
+                empty = partition.in_directory(replica, choose_directory(builder, broker))
+                return led_by(builder.view(), topic, empty._replace(isr=(), elr=()), replica), ErrorCode.NONE
+    return partition, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
