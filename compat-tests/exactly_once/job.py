@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from harness.spark_cluster import EXECUTOR_SETTINGS
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pybroker import pipeline
 
 POLL_S = 0.05
+WORK_S = 0.4
 SETTINGS = {
     **pipeline.SHORT_LIVED,
     **EXECUTOR_SETTINGS,
@@ -50,10 +53,17 @@ def rows(spark: SparkSession, order: Order) -> DataFrame:
     """Values in capitals, or counts, divided anew by their keys, so that there are two stages to be hit."""
     reader = spark.readStream.format("pybroker").option("kafka.bootstrap.servers", order.bootstrap)
     reader = reader.option("subscribe", order.source).option("startingOffsets", "earliest")
-    read = reader.option("maxOffsetsPerTrigger", order.batch_records).load()
+    loaded = reader.option("maxOffsetsPerTrigger", order.batch_records).load()
+    read = loaded.select("key", "value").mapInArrow(work, "key binary, value binary")
     if order.mode == "update":
         return read.groupBy("key").count().select("key", F.col("count").cast("string").alias("value"))
     return read.select("key", F.upper(F.col("value").cast("string")).alias("value")).repartition("key")
+
+
+def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task has something to do, so that on no machine the query is over before each victim was hit."""
+    time.sleep(WORK_S)
+    yield from batches
 
 
 def start(spark: SparkSession, order: Order) -> StreamingQuery:

@@ -218,8 +218,10 @@ class Run:
     def _processes(self, victim: Victim) -> list[psutil.Process]:
         cluster = self._stage.cluster
         find = cluster.executors if victim is Victim.EXECUTOR else cluster.python_workers
-        wait_until(find, f"{victim}s", AT_WORK_WITHIN_S)
-        return find()
+        wait_until(lambda: find() or self._is_over(), f"{victim}s", AT_WORK_WITHIN_S)
+        if not (found := find()):
+            raise RuntimeError(f"the query was over before any {victim} of it could be killed")
+        return found
 
     def _lines(self) -> list[dict[str, Any]]:
         if not self._driver.is_running:
