@@ -74,6 +74,11 @@ class BrokerRegistration(NamedTuple):
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it is alive, and does not want to stop (``ClusterControlManager.isActive``)."""
+        return not self.fenced and not self.in_controlled_shutdown
+
     def has_online_dir(self, directory: bytes) -> bool:
         """Whether a replica in ``directory`` can be served; a broker that named no log dirs is trusted, as in Kafka."""
         if directory in self.log_dirs or directory in UNCHOSEN_DIRECTORIES:

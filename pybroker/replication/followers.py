@@ -326,8 +326,7 @@ class Followers:
         broker: BrokerRegistration | None = self._broker.image.brokers.get(follower.broker_id)
         return (
             broker is not None
-            and not broker.fenced
-            and not broker.in_controlled_shutdown
+            and broker.is_active
             and broker.epoch == follower.broker_epoch
             and self._has_online_dir(broker)
         )

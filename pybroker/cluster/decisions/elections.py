@@ -158,7 +158,7 @@ def _begun_anew(builder: ImageBuilder, topic: str, partition: PartitionImage) ->
         broker and broker.has_online_dir(partition.directory(replica)) for replica, broker in registered.items()
     ):
         for replica, broker in registered.items():
-            if broker and broker.log_dirs and not (broker.fenced or broker.in_controlled_shutdown):
+            if broker and broker.is_active and broker.log_dirs:
                 empty = partition.in_directory(replica, choose_directory(builder, broker))
                 return led_by(builder.view(), topic, empty._replace(isr=(), elr=()), replica), ErrorCode.NONE
     return partition, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE

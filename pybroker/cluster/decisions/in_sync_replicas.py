@@ -34,9 +34,7 @@ from pybroker_protocol.errors import ErrorCode
 def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
     """Whether the replica's broker is alive, and does not want to stop, and its log dir works."""
     broker = image.brokers.get(replica)
-    if broker is None or broker.fenced or broker.in_controlled_shutdown:
-        return False
-    return broker.has_online_dir(partition.directory(replica))
+    return broker is not None and broker.is_active and broker.has_online_dir(partition.directory(replica))
 
 
 def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:

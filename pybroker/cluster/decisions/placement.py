@@ -42,7 +42,7 @@ def place(
     One in controlled shutdown is as good as fenced.  (Kafka leaves it out, and refuses a topic with as many replicas as
     there are brokers while one of them restarts.)
     """
-    if not any(_may_lead(broker) for broker in brokers.values()):
+    if not any(broker.is_active for broker in brokers.values()):
         raise _cannot_replicate(replication_factor, "All brokers are currently fenced.")
     if replication_factor > len(brokers):
         reason = (
@@ -78,14 +78,10 @@ def _racks(brokers: Iterable[BrokerRegistration], random: Shuffler) -> list[tupl
     racks: dict[str | None, tuple[list[int], list[int]]] = {}
     for broker in brokers:
         live, fenced = racks.setdefault(broker.rack, ([], []))
-        (live if _may_lead(broker) else fenced).append(broker.broker_id)
+        (live if broker.is_active else fenced).append(broker.broker_id)
     shuffled = list(racks.values())
     _shuffle(shuffled, random)
     return shuffled
-
-
-def _may_lead(broker: BrokerRegistration) -> bool:
-    return not broker.fenced and not broker.in_controlled_shutdown
 
 
 def _shuffle(racks: list[tuple[list[int], list[int]]], random: Shuffler) -> None:
@@ -149,7 +145,7 @@ def new_partition(
     manual: bool,
 ) -> PartitionImage:
     """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives."""
-    isr = tuple(broker_id for broker_id in replicas if _may_lead(brokers[broker_id]))
+    isr = tuple(broker_id for broker_id in replicas if brokers[broker_id].is_active)
     if not isr and manual:
         raise _bad_assignment(
             f"All brokers specified in the manual partition assignment for partition {index} "
