@@ -7,7 +7,6 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness.waiting import wait_until
@@ -18,6 +17,7 @@ from tests.broker.two_dirs import TwoDirs
 from tests.cli.command import CommandLine
 
 from .load import PARTITIONS, PATIENCE_S, TOPIC, Load
+from .operating import described, grow_and_retire_the_first
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,17 +38,7 @@ def load(kafka_cluster: Cluster) -> Iterator[Load]:
 
 def test_cluster_grows_and_a_broker_retires_under_load(kafka_cluster: Cluster, load: Load) -> None:
     cli = CommandLine(kafka_cluster.bootstrap)
-    fourth = kafka_cluster.add_broker()
-    cli.ok("partitions", "reassign", "--all", "--wait")
-    cli.ok("partitions", "elect", "--all")
-    assert any(each["leader"] == fourth for each in described(cli))
-    load.wait_for_progress()
-    cli.ok("partitions", "reassign", "--all", "--brokers", f"2,3,{fourth}", "--wait")
-    assert all(sorted(each["replicas"]) == [2, 3, fourth] for each in described(cli))
-    load.wait_for_progress()
-    kafka_cluster.stop_broker(1)
-    cli.ok("brokers", "unregister", "1")
-    assert [each["id"] for each in cli.json("brokers", "list")] == [2, 3, fourth]
+    grow_and_retire_the_first(cli, load, kafka_cluster.add_broker(), lambda: kafka_cluster.stop_broker(1))
 
 
 def test_all_brokers_are_restarted_one_by_one_under_load(kafka_cluster: Cluster, load: Load) -> None:
@@ -164,9 +154,3 @@ def all_are_in_sync(cluster: Cluster) -> bool:
         for topic in node.image().topics_by_name.values()
         for partition in topic.partitions
     )
-
-
-def described(cli: CommandLine) -> list[dict[str, Any]]:
-    (topic,) = cli.json("topics", "describe", TOPIC)
-    partitions: list[dict[str, Any]] = topic["partitions"]
-    return partitions

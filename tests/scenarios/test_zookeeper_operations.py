@@ -16,6 +16,7 @@ from harness.zookeeper import ZooKeeper
 from tests.cli.command import CommandLine
 
 from .load import PARTITIONS, PATIENCE_S, TOPIC, Load
+from .operating import described, grow_and_retire_the_first
 
 LARGE = "large"
 
@@ -50,17 +51,7 @@ def test_processes_over_zookeeper_get_a_fourth_and_lose_the_first_under_load(
     cluster: PybrokerCluster, load: Load
 ) -> None:
     cli = CommandLine(",".join(cluster.bootstraps))
-    fourth = cluster.add_broker()
-    cli.ok("partitions", "reassign", "--all", "--wait")
-    cli.ok("partitions", "elect", "--all")
-    assert any(each["leader"] == fourth for each in described(cli))
-    load.wait_for_progress()
-    cli.ok("partitions", "reassign", "--all", "--brokers", f"2,3,{fourth}", "--wait")
-    assert all(sorted(each["replicas"]) == [2, 3, fourth] for each in described(cli))
-    load.wait_for_progress()
-    cluster.stop_one(0)
-    cli.ok("brokers", "unregister", "1")
-    assert [each["id"] for each in cli.json("brokers", "list")] == [2, 3, fourth]
+    grow_and_retire_the_first(cli, load, cluster.add_broker(), lambda: cluster.stop_one(0))
 
 
 def test_moved_replicas_arrive_though_the_controller_is_killed_on_the_way(cluster: PybrokerCluster, load: Load) -> None:
@@ -89,12 +80,6 @@ def test_processes_over_zookeeper_are_restarted_one_by_one_under_load(cluster: P
         wait_until(lambda: all(is_whole_on(each, {1, 2, 3}) for each in described(cli)), "all are in sync", PATIENCE_S)
         load.wait_for_progress()
     assert max(load.longest_gap_s().values()) < PATIENCE_S
-
-
-def described(cli: CommandLine, topic: str = TOPIC) -> list[dict[str, Any]]:
-    (found,) = cli.json("topics", "describe", topic)
-    partitions: list[dict[str, Any]] = found["partitions"]
-    return partitions
 
 
 def is_whole_on(partition: dict[str, Any], broker_ids: set[int]) -> bool:
