@@ -126,9 +126,7 @@ class Administrator:
 
     async def _change(self, request: Any, version: int, known: set[ErrorCode], what: str) -> None:
         self.simulation.trace(self.name, what)
-        response = await self.client.ask(request, version, TIMEOUT_MS + 2_000)
-        unknown = error_codes(response) - known
-        check(not unknown, "an administrator's request is answered as it may be", f"{what}: errors {unknown}")
+        await ask_for_change(self.client, request, version, known, what)
 
     def _some_partitions(self) -> tuple[str, list[int]]:
         topic = self.random.choice(list(self.partitions))
@@ -154,8 +152,7 @@ class Administrator:
 
     async def _elect(self) -> None:
         topic, indexes = self._some_partitions()
-        wanted = [TopicPartitions(topic=topic, partitions=indexes)]
-        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
+        request = election(PREFERRED, topic, indexes)
         await self._change(request, 2, ELECTION, f"elects the preferred leaders of {topic}-{indexes}")
 
     async def _set_min_insync_replicas(self) -> None:
@@ -213,6 +210,19 @@ class Administrator:
         response = await self.client.ask_broker((process.host, PORT), request, 2, TIMEOUT_MS)
         unknown = error_codes(response) - LOG_DIRS
         check(not unknown, "an administrator's request is answered as it may be", f"{what}: errors {unknown}")
+
+
+async def ask_for_change(client: Client, request: Any, version: int, known: set[ErrorCode], what: str) -> None:
+    """Ask, and check that nobody answers with an error that is not known."""
+    response = await client.ask(request, version, TIMEOUT_MS + 2_000)
+    unknown = error_codes(response) - known
+    check(not unknown, "an administrator's request is answered as it may be", f"{what}: errors {unknown}")
+
+
+def election(election_type: int, topic: str, indexes: list[int]) -> ElectLeadersRequest:
+    """Of some of a topic's partitions."""
+    wanted = [TopicPartitions(topic=topic, partitions=indexes)]
+    return ElectLeadersRequest(election_type=election_type, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
 
 
 def _reassignment(topic: str, targets: dict[int, Any]) -> AlterPartitionReassignmentsRequest:

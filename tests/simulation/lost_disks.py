@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING
 
 from pybroker.cluster.image import NO_LEADER
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from tests.simulation.administrator import ELECTION, TIMEOUT_MS, UNCLEAN
+from tests.simulation.administrator import ELECTION, UNCLEAN, ask_for_change, election
 from tests.simulation.client import Disconnected
-from tests.simulation.cluster_client import error_codes
-from tests.simulation.model import check
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, PartitionImage
@@ -36,16 +33,12 @@ async def give_up_lost_disks(simulation: ClusterSimulation) -> None:
         if not all(simulation.serves(process) for process in processes):
             continue  # whoever comes yet may be one that may lead
         for name, indexes in waiting_for_lost_disks(simulation.newest_image(), processes).items():
-            simulation.trace(client.name, f"gives up the disks of {name}-{indexes}")
-            wanted = [TopicPartitions(topic=name, partitions=indexes)]
-            request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
+            what = f"gives up the disks of {name}-{indexes}"
+            simulation.trace(client.name, what)
             try:
-                response = await client.ask(request, 2, TIMEOUT_MS + 2_000)
+                await ask_for_change(client, election(UNCLEAN, name, indexes), 2, KNOWN_ERRORS, what)
             except Disconnected:
                 client.disconnect()
-                continue
-            unknown = error_codes(response) - KNOWN_ERRORS
-            check(not unknown, "an administrator's request is answered as it may be", f"{name}: errors {unknown}")
 
 
 def waiting_for_lost_disks(image: ClusterImage, processes: list[Process]) -> dict[str, list[int]]:
