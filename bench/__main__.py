@@ -24,7 +24,7 @@ from bench.measurements import Measurements
 from bench.parts import FULL_ONLY, PARTS
 from bench.picture import write_picture
 from bench.process_stats import load_average, stolen_seconds
-from bench.report import OWN_SECTIONS, RunInfo, print_report, read_json, write_json, write_markdown
+from bench.report import OWN_SECTIONS, RunInfo, print_changes, print_report, read_json, write_json, write_markdown
 
 CONTESTANTS = (KAFKA, PYBROKER, FLOOR)
 # More than this share of the processors' time is not the host's usual one, which is some hundredths under any load that
@@ -54,6 +54,12 @@ def parse_arguments() -> argparse.Namespace:
         type=int,
         help="how often each broker is measured (default: 5, 7 with --full; long parts half as often)",
     )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="COMMAND",
+        help="compare with this pybroker, of the environment of another commit, in Apache Kafka's place",
+    )
     parser.add_argument("--brokers", default=",".join(CONTESTANTS), metavar="NAME,…", help="measure these only")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md and bench/comparison.svg")
@@ -62,6 +68,12 @@ def parse_arguments() -> argparse.Namespace:
     arguments.parts = arguments.only.split(",") if arguments.only else None
     if unknown := (set(arguments.parts or ()) - PARTS.keys()) | (set(arguments.brokers) - set(CONTESTANTS)):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if arguments.before is not None:
+        if arguments.again or arguments.write:
+            parser.error("what --before brings is printed: it goes with neither --again nor --write")
+        if not os.access(arguments.before, os.X_OK):
+            parser.error(f"--before {arguments.before} is no command")
+        arguments.brokers = [str(arguments.before.absolute()), *(name for name in arguments.brokers if name != KAFKA)]
     if arguments.directory is not None and not arguments.directory.is_dir():
         parser.error(f"--directory {arguments.directory} is no directory")
     return arguments
@@ -130,7 +142,10 @@ def main() -> int:
         context = Context(brokers, volume, Path(root), measurements, has_floor=FLOOR in arguments.brokers)
         run_parts(context, parts, info)
     info.finish()
-    print_report(info, context.measurements)
+    if arguments.before is None:
+        print_report(info, context.measurements)
+    else:
+        print_changes(info, context.measurements, brokers[0])
     print(f"\nwritten: {write_json(info, context.measurements)}")
     if arguments.write:
         print(f"written: {write_markdown(info, context.measurements)}")

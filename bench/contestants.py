@@ -7,6 +7,7 @@ disk nor remove what others left.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import uuid
@@ -37,8 +38,10 @@ PROPERTIES: Mapping[str, str] = {
 
 
 def make(name: str, directory: Path, properties: Mapping[str, str] | None = None) -> Contestant:
-    """A contestant that is not started yet."""
+    """A contestant that is not started yet; a name with a slash in it is the command of another pybroker."""
     settings = {**PROPERTIES, **(properties or {})}
+    if os.sep in name:
+        return PybrokerProcess(directory, settings, command=Path(name))
     if name == KAFKA:
         return ApacheKafka(directory, settings, heap_mb=HEAP_MB, jvm_options=("-Xms1g", *SERVER_JVM_OPTIONS))
     return PybrokerProcess(directory, settings)
@@ -54,7 +57,7 @@ def running(
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         brokers: dict[str, Contestant] = {}
         for name in names:
-            broker = make(name, directory / name, properties)
+            broker = make(name, directory / str(len(brokers)), properties)
             stack.callback(broker.kill)
             brokers[name] = broker.start()
         try:

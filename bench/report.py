@@ -33,8 +33,8 @@ class Section(NamedTuple):
     heading: str
     parts: frozenset[str]
     about: tuple[str, ...]
-    heap: str | None
-    """Kafka's; ``None`` where Kafka takes no part."""
+    heap: str
+    """Kafka's."""
 
 
 SECTIONS = (
@@ -66,9 +66,10 @@ SECTIONS = (
         (
             'Spark on one pybroker, with `format("pybroker")` and with its own Kafka connector in turn. Each query is',
             "timed in a Spark that has run the same query on a little before. Ratios are of rows per second, round by",
-            "round. The tour runs once, as `scripts/demo --tour`. Written by the command below.",
+            "round. The tour runs once, as `scripts/demo --tour`. The demo's job over the flights runs on Apache Kafka,",
+            "too. Written by the command below.",
         ),
-        None,
+        "1 GB heap",
     ),
 )
 
@@ -101,13 +102,13 @@ class RunInfo:
         self.finished = now_text()
         self.load_after = load_average()
 
-    def lines(self, heap: str | None = "1 GB heap") -> list[str]:
-        """The facts, one a line; ``heap`` is Kafka's, ``None`` where it takes no part."""
+    def lines(self, heap: str = "1 GB heap") -> list[str]:
+        """The facts, one a line; ``heap`` is Kafka's."""
         pybroker = f"pybroker on CPython {self.python} and uvloop {self.uvloop}"
         facts = [
             f"Command: `{self.command}`, {self.started} to {self.finished}.",
             f"Machine: {self.machine}; load average {self.load_before:.1f} before, {self.load_after:.1f} after.",
-            f"{pybroker}; Apache Kafka {KAFKA_VERSION}, {heap}, G1." if heap else f"{pybroker}.",
+            f"{pybroker}; Apache Kafka {KAFKA_VERSION}, {heap}, G1.",
         ]
         if any(self.stolen.values()):
             shares = ", ".join(f"{part} {share:.1%}" for part, share in self.stolen.items())
@@ -141,19 +142,21 @@ def ratio_with_spread(ratios: list[float]) -> str:
     return text if len(ratios) == 1 else f"{text} ({ratio_text(min(ratios))}–{ratio_text(max(ratios))})"
 
 
-def figure_rows(measurements: Measurements) -> Iterator[tuple[str, ...]]:
+def figure_rows(measurements: Measurements, other: str = KAFKA) -> Iterator[tuple[str, ...]]:
     """Every metric: what each contestant reached, and pybroker's share of both others."""
     for metric in measurements:
         yield (
             metric.part,
             metric.name,
             metric.unit,
-            *(figure_with_spread(metric, name) for name in (KAFKA, PYBROKER, FLOOR)),
-            *(ratio_with_spread(metric.ratios(PYBROKER, other)) for other in (KAFKA, FLOOR)),
+            *(figure_with_spread(metric, name) for name in (other, PYBROKER, FLOOR)),
+            *(ratio_with_spread(metric.ratios(PYBROKER, compared)) for compared in (other, FLOOR)),
         )
 
 
 FIGURE_COLUMNS = ("part", "metric", "unit", "Apache Kafka", "pybroker", "floor", "pybroker ÷ Kafka", "pybroker ÷ floor")
+# Beside another pybroker in the place of Apache Kafka.
+BEFORE_COLUMNS = tuple(column.replace("Apache Kafka", "before").replace("Kafka", "before") for column in FIGURE_COLUMNS)
 BAR_COLUMNS = ("load", "measured", "rounds", "ahead", "bar", "met")
 HEADLINE_COLUMNS = ("load", "unit", "Apache Kafka", "pybroker", "pybroker ÷ Kafka", "ahead")
 NAMES = {KAFKA: "**Kafka**", PYBROKER: "pybroker", None: ""}
@@ -184,9 +187,18 @@ def headline_rows(measurements: Measurements) -> list[tuple[str, ...]]:
 
 def print_report(info: RunInfo, measurements: Measurements) -> None:
     """The tables on stdout, without the loads that were left out."""
-    print("\n".join(info.lines()))
     bars = [bar_row(verdict) for verdict in judge(measurements) if verdict.value is not None]
-    for columns, rows in ((FIGURE_COLUMNS, list(figure_rows(measurements))), (BAR_COLUMNS, bars)):
+    _print_tables(info, (FIGURE_COLUMNS, list(figure_rows(measurements))), (BAR_COLUMNS, bars))
+
+
+def print_changes(info: RunInfo, measurements: Measurements, before: str) -> None:
+    """The figures on stdout, beside those of another pybroker, which was measured by the name ``before``."""
+    _print_tables(info, (BEFORE_COLUMNS, list(figure_rows(measurements, before))))
+
+
+def _print_tables(info: RunInfo, *tables: tuple[tuple[str, ...], list[tuple[str, ...]]]) -> None:
+    print("\n".join(info.lines()))
+    for columns, rows in tables:
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         print()
         for row in (columns, *rows):

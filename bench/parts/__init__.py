@@ -36,7 +36,7 @@ PARTS = {
     "growth": "memory over five minutes of mixed load",
 }
 FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "spark_tour", "growth")
-# Those of clusters, of security and quotas, and of Spark's sources and sinks: their figures have sections of their own.
+# Those of clusters, of security and quotas, and of Spark: their figures have sections of their own.
 CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
 SECURITY_PARTS = frozenset({"tls", "authorizer", "quotas"})
-SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark_"))
+SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark"))

@@ -14,15 +14,16 @@ from types import ModuleType
 import psutil
 import pytest
 from harness import results
+from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
 import bench.report
 from bench import taken_memory
 from bench.__main__ import begin_again, disturbed_parts, parse_arguments, run_parts
-from bench.contestants import PYBROKER
+from bench.contestants import FLOOR, PYBROKER, make
 from bench.context import QUICK, Context, back_with_memory, stopped
 from bench.measurements import Measurements
-from bench.report import RunInfo, print_report, read_json
+from bench.report import RunInfo, print_changes, print_report, read_json
 from bench.taken_memory import SmallBlocks
 
 AddPart = Callable[[str, Callable[[Context], None]], None]
@@ -94,6 +95,30 @@ def test_terminal_shows_the_bars_that_were_measured(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert "≤ 60 MB" in shown
     assert "not measured" not in shown
+
+
+def test_another_pybroker_stands_in_the_place_of_apache_kafka(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = tmp_path / "pybroker"
+    command.write_text("")
+    monkeypatch.setattr(sys, "argv", ["scripts/bench", "--before", str(command)])
+    with pytest.raises(SystemExit):
+        parse_arguments()
+    assert f"{command} is no command" in capsys.readouterr().err
+    command.chmod(0o755)
+    before, *others = parse_arguments().brokers
+    assert (before, others) == (str(command), [PYBROKER, FLOOR])
+    broker = make(before, tmp_path / "data")
+    assert isinstance(broker, PybrokerProcess)
+    assert broker.command == command
+
+    measurements = Measurements()
+    measurements.add("startup", "ready", "ms", before, 200.0)
+    measurements.add("startup", "ready", "ms", PYBROKER, 150.0)
+    print_changes(RunInfo("scripts/bench", load_before=0.1), measurements, before)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("startup")]
+    assert row.split() == ["startup", "ready", "ms", "200", "150", "–", "0.75", "–"]
 
 
 def test_failed_and_disturbed_parts_are_measured_again_and_said_to_be(add_part: AddPart, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def serving(command: Sequence[str | Path], stderr: IO[str] | None = None) -> Ite
 class PybrokerProcess(BrokerProcess):
     """One pybroker; a stopped or killed one starts again on its data with the same port.
 
-    ``environment`` is what its next start has besides this process's own variables.
+    ``environment`` is what its next start has besides this process's own variables; ``command`` may be that of
+    another pybroker.
     """
 
     name = "pybroker"
@@ -79,8 +80,10 @@ class PybrokerProcess(BrokerProcess):
         arguments: Sequence[str] = (),
         port: int = 0,
         environment: Mapping[str, str] | None = None,
+        command: Path = COMMAND,
     ) -> None:
         super().__init__(directory, port)
+        self.command = command
         self._properties = dict(properties or {})
         self._arguments = list(arguments)
         self.environment = environment
@@ -113,7 +116,7 @@ class PybrokerProcess(BrokerProcess):
         listen = f"{self.host}:{self.port}"
         # Who sets several directories says so of the first one, too.
         data = [] if "log.dirs" in self._properties else ["--data-dir", str(self.data_directory)]
-        return [str(COMMAND), "serve", "--listen", listen, *data, *settings, *self._arguments]
+        return [str(self.command), "serve", "--listen", listen, *data, *settings, *self._arguments]
 
     def _wait_for_port(self, log_start: int, timeout_s: float) -> int:
         """The port in the ready line, which is looked for in what this start has written."""
