@@ -66,8 +66,8 @@ SECTIONS = (
         (
             'Spark on one pybroker, with `format("pybroker")` and with its own Kafka connector in turn. Each query is',
             "timed in a Spark that has run the same query on a little before. Ratios are of rows per second, round by",
-            "round. The tour runs once, as `scripts/demo --tour`. The demo's job over the flights runs on Apache Kafka,",
-            "too. Written by the command below.",
+            "round. The tour runs once, as `scripts/demo --tour`. The demo's job over the flights runs on Apache",
+            "Kafka, too. Written by the command below.",
         ),
         "1 GB heap",
     ),
