@@ -225,7 +225,7 @@ class _DecoderCompiler:
     def _array(self, element: WireType, target: str, nullable: bool, flexible: bool, name: str) -> None:
         count, present = self._length("i", flexible, "continue_uvarint", "count")
         line = self._source.line
-        with self._source.block(f"if {present}:"):
+        with self._source.block(f"if {count} > {int(flexible)}:"):
             if flexible:
                 line(f"{count} -= 1")
             if self._is_request:
@@ -238,6 +238,8 @@ class _DecoderCompiler:
                 self._fixed_elements(element, target, count)
             else:
                 self._elements(element, target, count, flexible, name)
+        with self._source.block(f"elif {present}:"):
+            line(f"{target} = []")
         self._otherwise_null(target, nullable, name)
 
     def _fixed_elements(self, element: Fixed, target: str, count: str) -> None:

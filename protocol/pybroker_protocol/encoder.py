@@ -103,6 +103,15 @@ class _EncoderCompiler:
             return f"{value} is not {default} and {value} != {default}"
         return f"{value} != {field.default!r}"
 
+    def _is_default(self, field: Field, struct: str) -> str:
+        """The condition that a field has its default, as nearly all have: it may say no of an equal struct."""
+        value = f"{struct}.{field.name}"
+        if field.default is None:
+            return f"{value} is None"
+        if isinstance(field.default, Struct):
+            return f"{value} is {self._source.constant('default', field.default)}"
+        return f"{value} == {field.default!r}"
+
     def _field(self, field: Field, value: str) -> None:
         flexible = self._flexible and self._version in field.flexible
         nullable = self._version in field.nullable
@@ -195,8 +204,11 @@ class _EncoderCompiler:
         self._uvarint(counted, long_form)
 
     def _uvarint(self, value: str, long_form: str) -> None:
-        with self._source.block(f"if {value} < 128:"):
+        with self._source.block(f"if {value} < 0x80:"):
             self._source.line(f"{self._out}.append({value})")
+        with self._source.block(f"elif {value} < 0x4000:"):  # nearly all others: without a call
+            self._source.line(f"{self._out}.append({value} & 0x7F | 0x80)")
+            self._source.line(f"{self._out}.append({value} >> 7)")
         with self._source.block("else:"):
             self._source.line(f"{self._out} += {long_form}({value})")
 
@@ -245,17 +257,19 @@ class _EncoderCompiler:
         """Write the tagged-fields section: those of ``fields`` that are not at their default, by ascending tag."""
         self._flush()
         line, count = self._source.line, self._source.name("tags")
-        line(f"{count} = 0")
-        present = []
-        for field in fields:
-            value = self._source.name("tagged")
-            line(f"{value} = {struct}.{field.name}")
-            condition = self._differs(field, value)
-            present.append((field, value, condition))
-            with self._source.block(f"if {condition}:"):
-                line(f"{count} += 1")
-        line(f"{self._out}.append({count})")
-        with self._source.block(f"if {count}:"):
+        with self._source.block(f"if {' and '.join(self._is_default(field, struct) for field in fields)}:"):
+            line(f"{self._out} += b'\\x00'")
+        with self._source.block("else:"):
+            line(f"{count} = 0")
+            present = []
+            for field in fields:
+                value = self._source.name("tagged")
+                line(f"{value} = {struct}.{field.name}")
+                condition = self._differs(field, value)
+                present.append((field, value, condition))
+                with self._source.block(f"if {condition}:"):
+                    line(f"{count} += 1")
+            line(f"{self._out}.append({count})")
             for field, value, condition in present:
                 with self._source.block(f"if {condition}:"):
                     self._tagged_field(field, value)

@@ -84,8 +84,8 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
             parked,
             lambda looked_at: parked.complete(_response(ctx, session, _topics(_news_of_follower(looked_at), by_id))),
         )
-    partitions = _all(session, named)
-    share = _share(ctx)
+    partitions = named if session is None else session.all()
+    share = None if ctx.services.quotas is None else _share(ctx)
 
     def done(_: object) -> None:
         if share is not None and (throttle_ms := share.fetched(_size(partitions))):
@@ -94,7 +94,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         parked.complete(_response(ctx, session, _topics(_news(session, partitions, epoch), by_id)))
 
     permitted = partitions if ctx.services.authorizer is None else _permitted(ctx, partitions)
-    return _start(ctx, request, permitted, parked, done)
+    return _start(ctx, request, permitted, share, parked, done)
 
 
 def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
@@ -111,14 +111,14 @@ def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Step
     if is_follower:
         news = _news_of_follower((yield _start_follower(ctx, request, session, named, is_read, is_read.complete)))
     else:
-        partitions = permitted = _all(session, named)
+        partitions = permitted = named if session is None else session.all()
         if ctx.services.authorizer is not None:
             permitted = []
             for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
                 permitted += _permitted(ctx, some)
                 yield
-        yield _start(ctx, request, permitted, is_read, is_read.complete)
         share = _share(ctx)
+        yield _start(ctx, request, permitted, share, is_read, is_read.complete)
         if share is not None and (throttle_ms := share.fetched(_size(partitions))):
             return _throttled(ctx, session, partitions, request.session_epoch, throttle_ms)
         news = _news(session, partitions, request.session_epoch)
@@ -173,22 +173,29 @@ def refusal_of_follower(ctx: RequestContext, broker_id: int, broker_epoch: int) 
 
 
 def _start(
-    ctx: RequestContext, request: FetchRequest, partitions: list[FetchPartition], parked: Parked, done: Done
+    ctx: RequestContext,
+    request: FetchRequest,
+    partitions: list[FetchPartition],
+    share: ClientShare | None,
+    parked: Parked,
+    done: Done,
 ) -> Parked:
     """Read; ``done`` completes ``parked`` once enough is there."""
-    max_bytes = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
+    services = ctx.services
+    replicas = services.replicas
+    max_bytes = min(services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
     if 0 <= request.max_bytes < max_bytes:
         max_bytes = request.max_bytes
-    if ctx.services.quotas is not None and (share := _share(ctx)) is not None:
+    if share is not None:
         max_bytes = min(max_bytes, share.fetch_bytes_max)
     operation = FetchOperation(
-        ctx.services.replicas,
+        replicas,
         partitions,
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         read_committed=request.isolation_level == _READ_COMMITTED,
         done=done,
-        rack=request.rack_id if ctx.services.replicas.selects_by_rack else "",
+        rack=request.rack_id if replicas.selects_by_rack else "",
     )
     parked.on_abandon = operation.abandon
     operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
@@ -248,10 +255,6 @@ def _session(
     return resumed, named, 0
 
 
-def _all(session: FetchSession | None, named: list[FetchPartition]) -> list[FetchPartition]:
-    return named if session is None else list(session.partitions.values())
-
-
 def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_followers: bool) -> list[FetchPartition]:
     topics_by_id = ctx.services.metadata.image.topics_by_id
     asked = []
@@ -261,19 +264,20 @@ def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_fol
             image = topics_by_id.get(topic.topic_id)
             name = image.name if image is not None else None
         for wanted in topic.partitions:
-            fetched = FetchPartition(name, topic.topic_id, wanted.partition)
             limit = wanted.partition_max_bytes
-            if limit < 0:
-                limit = limits.FETCH_REPLY_BYTES
-            fetched.ask(
-                wanted.fetch_offset,
-                limit,
-                wanted.current_leader_epoch,
-                wanted.last_fetched_epoch,
-                wanted.log_start_offset,
+            asked.append(
+                FetchPartition(
+                    name,
+                    topic.topic_id,
+                    wanted.partition,
+                    wanted.fetch_offset,
+                    limit if limit >= 0 else limits.FETCH_REPLY_BYTES,
+                    wanted.current_leader_epoch,
+                    wanted.last_fetched_epoch,
+                    wanted.log_start_offset,
+                    reads_followers,
+                )
             )
-            fetched.reads_followers = reads_followers
-            asked.append(fetched)
     return asked
 
 

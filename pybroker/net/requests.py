@@ -122,10 +122,13 @@ class Requests:
             self._fail(request, error)
             return
         if response.__class__ is Parked:
-            if api.api_key == PRODUCE_KEY and not is_large and not response.completed:
-                self._fronts.learn_waiting(connection, context, api, request, frame)
-            response = self._park_unless_complete(api, correlation_id, response, len(frame))
-        if response is None or response is UNFINISHED:
+            parked, response = response, response.response
+            if response is None or response is NO_REPLY:
+                if api.api_key == PRODUCE_KEY and not is_large and not parked.completed:
+                    self._fronts.learn_waiting(connection, context, api, request, frame)
+                self._park(api, correlation_id, parked, len(frame))
+                return
+        elif response is None or response is UNFINISHED:
             return
         if (
             api.api_key in fronts.KEYS
@@ -165,13 +168,6 @@ class Requests:
         name = request.__class__.__name__
         log.error("handler of %s failed; closing the connection of %s", name, self._connection, exc_info=error)
         self._connection.close()
-
-    def _park_unless_complete(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> Any:
-        """The response, if it was complete before the handler returned, or UNFINISHED."""
-        if parked.completed and parked.response is not None and parked.response is not NO_REPLY:
-            return parked.response
-        self._park(api, correlation_id, parked, frame_bytes)
-        return UNFINISHED
 
     def _park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         """Wait for the reply; the context belongs to the parked request from now on."""

@@ -240,10 +240,9 @@ class FetchOperation:
         """Read partitions after ``total`` bytes of others; the bytes then, and whether any of them failed."""
         failed = False
         for fetched in partitions:
-            size = self._read(fetched, self._max_bytes - total, total == 0)
-            total += size
-            failed = failed or fetched.error_code != _NONE or fetched.diverging_epoch is not None
-            failed = failed or fetched.preferred_read_replica >= 0
+            total += self._read(fetched, self._max_bytes - total, total == 0)
+            if fetched.error_code or fetched.diverging_epoch is not None or fetched.preferred_read_replica >= 0:
+                failed = True
         return total, failed
 
     def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
@@ -273,7 +272,7 @@ class FetchOperation:
         max_bytes = fetched.max_bytes if fetched.max_bytes < bytes_left else bytes_left
         if offset >= upper or (max_bytes <= 0 and not min_one_batch):
             return 0
-        return self._read_log(fetched, partition, max_bytes, upper, min_one_batch)
+        return self._read_log(fetched, log, max_bytes, upper, min_one_batch)
 
     def _sends_elsewhere(self, fetched: FetchPartition, partition: Partition | FollowedPartition) -> bool:
         """Whether the consumer is sent to a replica in its rack; then it is answered."""
@@ -301,15 +300,7 @@ class FetchOperation:
         fetched.diverging_epoch = epoch, end_offset
         return True
 
-    def _read_log(
-        self,
-        fetched: FetchPartition,
-        partition: Partition | FollowedPartition,
-        max_bytes: int,
-        upper: int,
-        min_one_batch: bool,
-    ) -> int:
-        log = partition.log
+    def _read_log(self, fetched: FetchPartition, log: Log, max_bytes: int, upper: int, min_one_batch: bool) -> int:
         result = log.read(fetched.fetch_offset, max_bytes, upper, min_one_batch)
         if isinstance(result, ColdRead):
             self._cold_reads += 1

@@ -70,17 +70,29 @@ class FetchPartition:
         "watch",
     )
 
-    def __init__(self, topic: str | None, topic_id: bytes, index: int) -> None:
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: bytes,
+        index: int,
+        fetch_offset: int = 0,
+        max_bytes: int = 0,
+        current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        follower_start_offset: int = -1,
+        reads_followers: bool = False,
+    ) -> None:
+        """What the client wants is as in ``ask``, which changes it later."""
         self.topic = topic  # None while nobody knows the topic id
         self.topic_id = topic_id
         self.index = index
-        self.fetch_offset = 0
-        self.max_bytes = 0
-        self.current_leader_epoch = -1
-        self.last_fetched_epoch = -1
-        self.follower_start_offset = -1
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.follower_start_offset = follower_start_offset
         self.diverging_epoch: tuple[int, int] | None = None  # epoch and its end offset, where the client is to truncate
-        self.reads_followers = False  # the client may be served by a replica that does not lead
+        self.reads_followers = reads_followers  # the client may be served by a replica that does not lead
         self.preferred_read_replica = -1  # where the client is sent to, for a replica that is nearer to it
         self.partition: Partition | FollowedPartition | None = None
         self.watch: Watcher | None = None  # of a follower's: who is told when there is something to say of it
@@ -172,6 +184,10 @@ class FetchSession:
     def weight(self) -> tuple[bool, int]:
         """By which sessions give way, the least first."""
         return self.is_privileged, len(self.partitions)
+
+    def all(self) -> list[FetchPartition]:
+        """Every partition of it, in the order in which they are read."""
+        return list(self.partitions.values())
 
     def put(self, asked: Iterable[FetchPartition]) -> list[FetchPartition]:
         """Add partitions, or replace what is asked of those that are there; they as the session has them."""

@@ -176,7 +176,7 @@ class FollowerFetchOperation(FetchOperation):
         max_bytes = min(fetched.max_bytes, bytes_left)
         if fetched.fetch_offset >= upper or (max_bytes <= 0 and not min_one_batch):
             return 0
-        return self._read_log(fetched, partition, max_bytes, upper, min_one_batch)
+        return self._read_log(fetched, log, max_bytes, upper, min_one_batch)
 
     def _error(self, fetched: FetchPartition, partition: Partition | FollowedPartition) -> int:
         """Why the partition is not the sender's to fetch."""
