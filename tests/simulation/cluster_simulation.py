@@ -143,14 +143,15 @@ class ClusterSimulation(Run):
     def may_be_fenced(self) -> bool:
         return True
 
-    def newest_image(self) -> ClusterImage:
-        """The newest that any broker has."""
+    def newest_image(self) -> ClusterImage | None:
+        """The newest that any broker has; None where none runs."""
         images = [process.server.services.metadata.image for process in self.world.processes if process.server]
-        return max(images, key=lambda image: image.epoch)
+        return max(images, key=lambda image: image.epoch, default=None)
 
     def _coordinator(self, group: str) -> Process | None:
         """As the newest image has it: one that is cut off may not know that it was deposed."""
-        topic = self.newest_image().topics_by_name.get(GROUP_METADATA_TOPIC)
+        image = self.newest_image()
+        topic = None if image is None else image.topics_by_name.get(GROUP_METADATA_TOPIC)
         leader = NO_LEADER if topic is None else topic.partitions[partition_for(group, len(topic.partitions))].leader
         return None if leader == NO_LEADER else self.world.processes[leader]
 

@@ -361,3 +361,26 @@ def test_leader_epochs_whose_first_batches_were_cleaned_away_begin_where_they_di
     after = LeaderEpochCache(log.path)
     after.load()
     assert after.entries == found
+    after.path.unlink()
+    assert make_storage().log().leader_epochs.entries == [(0, 0), (2, 2)]
+
+
+def test_a_leader_epoch_whose_first_batches_the_leader_has_cleaned_away_begins_where_the_followers_log_ended(
+    make_storage: MakeStorage,
+) -> None:
+    """Else who still has what a former leader wrote there passes for one that has the same."""
+    log = make_storage().log()
+    for base_offset, epoch in ((0, 0), (1, 0), (7, 2)):
+        result = log.append_as_follower(memoryview(batch(base_offset=base_offset, leader_epoch=epoch)))
+        assert result.error_code == 0
+    assert log.leader_epochs.entries == [(0, 0), (2, 2)]
+    assert log.end_offset_for_epoch(0, 2) == (0, 2)
+
+
+def test_a_log_that_never_had_a_record_begins_where_it_was_told_to_after_a_kill(make_storage: MakeStorage) -> None:
+    """It follows a leader that has deleted all before: who leads there next must not give those offsets out again."""
+    storage = make_storage()
+    storage.log().truncate_fully_and_start_at(12)
+    storage.kill()
+    log = make_storage().log()
+    assert (log.log_start_offset, log.log_end_offset) == (12, 12)

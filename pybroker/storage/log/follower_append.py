@@ -144,5 +144,8 @@ def _make_place(log: LogState, header: HeaderFields, size: int) -> AppendResult 
     if base_offset != log.log_end_offset:
         log.active.forget_tail()
     if header[PARTITION_LEADER_EPOCH] > log.leader_epochs.latest_epoch:
-        log.assign_epoch(header[PARTITION_LEADER_EPOCH], base_offset)
+        # The leader may have cleaned away the epoch's first batches.  It may have begun here, then, and no earlier, and
+        # whoever has a former epoch's records in their place has to cut them: Kafka begins it at the batch, and would
+        # keep them.
+        log.assign_epoch(header[PARTITION_LEADER_EPOCH], log.log_end_offset)
     return None

@@ -44,7 +44,6 @@ from pybroker_protocol.records import (
     MAX_TIMESTAMP,
     PARTITION_LEADER_EPOCH,
     PRODUCER_ID,
-    HeaderFields,
 )
 
 if TYPE_CHECKING:
@@ -197,24 +196,25 @@ def load_leader_epochs(log: LogState, log_end_offset: int) -> None:
         return
     for segment in log.segments:
         segment.open()
-        for header in _epoch_beginnings(segment):
-            cache.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
+        for epoch, start_offset in _epoch_beginnings(segment):
+            cache.assign(epoch, start_offset)
     cache.note_changed()
     log.write_epochs()
 
 
-def _epoch_beginnings(segment: Segment) -> Iterator[HeaderFields]:
-    """The headers of the first batch, and of each that is of a later leader epoch than the one before it."""
-    known = -1
+def _epoch_beginnings(segment: Segment) -> Iterator[tuple[int, int]]:
+    """The leader epochs of the batches, each with the end of the one before: its first ones may be cleaned away."""
+    known, end_offset = -1, segment.base_offset
     position = 0
     while True:
-        first = next(
-            (header for _, header in stored_headers(segment, position) if header[PARTITION_LEADER_EPOCH] > known), None
-        )
-        if first is None:
+        for _, header in stored_headers(segment, position):
+            if header[PARTITION_LEADER_EPOCH] > known:
+                break
+            end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        else:
             return
-        yield first
-        known = first[2]
+        known = header[PARTITION_LEADER_EPOCH]
+        yield known, end_offset
         position = _before_next_epoch(segment, known)
 
 

@@ -55,5 +55,6 @@ def truncate_fully(log: LogState, offset: int) -> None:
     log.begin_anew(offset)
     if on_disk:
         delete_snapshots(log.path, below=1 << 63)
+    if on_disk or offset:  # the first append would make them, but a restart before it has to know where the log begins
         make_files(log)
     _forget_clean(log)
