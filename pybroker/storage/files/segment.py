@@ -27,6 +27,7 @@ from pybroker.storage.files.file_names import (
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.files.segment_scan import rebuild_indexes
+from pybroker.storage.files.stored_headers import stored_headers
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage_limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX
@@ -330,6 +331,9 @@ class Segment(SegmentFile):
         self.tail = array("Q")
         self.cursors.clear()
         self.load_max_timestamp()
+        indexed = self.offset_index.last()[0]
+        for at, header in stored_headers(self, indexed):
+            self.note_stored(at, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP], at - indexed)
         if position == 0:
             self._begin_at(-1)
 
