@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,8 +30,6 @@ def load(kafka_cluster: Cluster) -> Iterator[Load]:
     kafka_cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
     with Load(kafka_cluster.bootstrap) as running:
         yield running
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 def test_cluster_grows_and_a_broker_retires_under_load(kafka_cluster: Cluster, load: Load) -> None:
@@ -71,8 +67,6 @@ def test_log_dir_that_is_lost_moves_the_leaders_of_its_partitions_alone(tmp_path
             cluster.restart(broker_id)
             wait_until(lambda: all_are_in_sync(cluster), "all are in sync again")
             load.wait_for_progress()
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            gc.collect()
 
 
 def test_broker_that_comes_back_with_an_empty_disk_has_all_its_replicas_again(tmp_path: Path) -> None:
@@ -85,8 +79,6 @@ def test_broker_that_comes_back_with_an_empty_disk_has_all_its_replicas_again(tm
             cluster.restart(3)
             wait_until(lambda: all_are_in_sync(cluster), "all are in sync again")
             load.wait_for_progress()
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            gc.collect()
 
 
 def test_partition_whose_only_disk_was_replaced_begins_anew_by_an_unclean_election(tmp_path: Path) -> None:
@@ -123,8 +115,6 @@ def test_no_partition_lies_twice_where_a_dir_is_back_beside_what_took_its_place(
         wait_until(lambda: all_are_in_sync(cluster), "all are in sync once more")
         for index in range(PARTITIONS):
             assert sum((tmp_path / name / f"{TOPIC}-{index}").exists() for name in ("a-3", "b-3")) == 1
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            gc.collect()
 
 
 def led_in_both_dirs(cluster: Cluster, folder: Path) -> tuple[int, list[int], list[int]]:

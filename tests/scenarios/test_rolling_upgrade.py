@@ -7,12 +7,10 @@ become another form since then, of what brokers send each other and of what the 
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import subprocess
 import tarfile
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -85,8 +83,6 @@ def cluster(tmp_path: Path, older: Mapping[str, str]) -> Iterator[PybrokerCluste
             ).topics
             assert result.error_code == 0, result
         yield made
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 def at(cluster: PybrokerCluster, number: int) -> WireClient:

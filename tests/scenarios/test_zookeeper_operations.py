@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,8 +41,6 @@ def load(cluster: PybrokerCluster) -> Iterator[Load]:
     CommandLine(cluster.bootstrap).ok(*made)
     with Load(",".join(cluster.bootstraps)) as running:
         yield running
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 def test_processes_over_zookeeper_get_a_fourth_and_lose_the_first_under_load(

@@ -219,9 +219,6 @@ class ClusterSimulation(Run):
         members = self._members() if self._with_groups else []
         groups: list[Member | TransactionalProducer] = [*members, *transformers]
         all_writers = [*writers, *tables, *(client for client in transactional if not client.inputs)]
-        for writer in all_writers:
-            if isinstance(writer, IdempotentProducer):
-                writer.begins_alone = True  # an in-sync replica may come between the first batch and the second
         writer_tasks = [self.scheduler.create_task(writer.run()) for writer in all_writers]
         reader_tasks = [self.scheduler.create_task(reader.run()) for reader in (*readers, *groups)]
         fleeting = self._fleeting_readers()

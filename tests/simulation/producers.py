@@ -84,8 +84,9 @@ class IdempotentProducer:
         self.count = count
         self.keys = keys
         self.pauses_ms = (1, 20, 500)
-        # Whether the first batch of a partition is alone on its way, so that no leader can take the second for it.
-        self.begins_alone = False
+        # Where another replica may come to lead between a partition's first batch and its second, the first is alone on
+        # its way: no leader can take the second for it.
+        self._begins_alone = len(simulation.world.processes) > 1
         self._begun: dict[int, bool] = {}  # partition -> whether its first batch is acknowledged
         self.random = simulation.new_random()
         self._sequences = [0] * partitions
@@ -122,7 +123,7 @@ class IdempotentProducer:
     def _some_partitions(self) -> list[int]:
         partitions = [index for index in range(self.partitions) if self._begun.get(index, True)]
         found = self.random.sample(partitions, self.random.randint(1, min(2, len(partitions)))) if partitions else []
-        if self.begins_alone:
+        if self._begins_alone:
             for index in found:
                 self._begun.setdefault(index, False)
         return found

@@ -116,6 +116,19 @@ def test_sealed_segment_that_is_cut_forgets_the_timestamps_behind_the_cut(reopen
     assert (newest.offset, newest.timestamp) == (offset - 1, FIRST_MS + 1000 * (offset - 1))
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_segment_that_is_cut_knows_the_timestamps_before_the_cut(storage: Storage, sealed: bool) -> None:
+    log = storage.log(index_interval_bytes=4096)
+    for i in range(3):
+        Client(log).fill(1, timestamp=FIRST_MS + 1000 * i)
+    if sealed:
+        log.roll()
+    log.truncate_to(2)
+    newest = log.offset_of_max_timestamp()
+    assert isinstance(newest, TimestampOffset)
+    assert (newest.offset, newest.timestamp) == (1, FIRST_MS + 1000)
+
+
 def test_aborted_transactions_of_a_closed_sealed_segment_are_read_again(storage: Storage, world: FakeWorld) -> None:
     log = storage.log()
     client = Client(log)

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage.files.file_names import TIME_INDEX_SUFFIX
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX
 from pybroker.storage.files.segment_scan import SegmentScan
 from pybroker.storage.log import recovery
 from pybroker.storage.log.log import Log
-from pybroker.storage.log.retention import expired_segments, newest_timestamp, retention_due_ms
+from pybroker.storage.log.retention import expired_segments, retention_due_ms
 from tests.storage.batches import batch
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, small_config
@@ -57,17 +56,6 @@ def test_segment_goes_once_its_newest_record_is_older_than_retention_ms(
     log = segments_of_two(storage, retention_ms=retention_ms)
     newest_ms = TIME_MS + 1000
     assert len(expired_segments(log, newest_ms + retention_ms + late_ms)) == goes
-
-
-def test_time_index_that_lost_half_an_entry_with_the_power_makes_no_segment_old(storage: Storage) -> None:
-    log = segments_of_two(storage, retention_ms=HOUR)
-    segment = log.segments[0]
-    half = (TIME_MS >> 32 << 32).to_bytes(8, "big") + bytes(4)
-    segment.path(TIME_INDEX_SUFFIX).write_bytes(half)
-    segment._time_index, segment.max_timestamp, segment.first_timestamp = None, -1, -1  # as after a start
-    assert newest_timestamp(segment) < TIME_MS - HOUR, "the index says so"
-    assert not expired_segments(log, TIME_MS + HOUR)
-    assert retention_due_ms(log) > TIME_MS + HOUR
 
 
 @pytest.mark.parametrize("retention_ms", [0, HOUR])

@@ -27,10 +27,18 @@ from pybroker.storage.files.file_names import (
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.files.segment_scan import rebuild_indexes
+from pybroker.storage.files.stored_headers import stored_headers
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage_limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX
-from pybroker_protocol.records import HEADER, HEADER_BYTES
+from pybroker_protocol.records import (
+    BASE_OFFSET,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    HeaderFields,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -167,22 +175,35 @@ class Segment(SegmentFile):
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index; that of a sealed segment, which few ask for, is read each time and not kept."""
+        """The time index; that of a sealed segment, which few ask for, is read each time and not kept.
+
+        One that is missing, or that the data does not bear out, is made anew.  Raises OSError.
+        """
         index = self._time_index
         if index is None:
             index = TimeIndex.load(self.path(TIME_INDEX_SUFFIX), self.base_offset)
-            if index is None or (not len(index) and self.begins_with_a_time()):
-                index = self._make_indexes_anew()[1]
+            if index is None or not self.bears_out(index.last()):
+                self._offset_index, index = self._make_indexes_anew()  # both files are written
             if not self.sealed:
                 self._time_index = index
         return index
 
-    def begins_with_a_time(self) -> bool:
-        """Whether a first batch says when it was written: then a time index that is complete has an entry."""
-        if self.size < HEADER_BYTES or self.retired:
-            return False
-        self.open()
-        return bool(HEADER.unpack(os_file.pread(self.fd, HEADER_BYTES, 0))[8] >= 0)
+    def bears_out(self, last: tuple[int, int]) -> bool:
+        """Whether a time index may end with ``last``, given the first batch; that of a whole segment, if it has none.
+
+        An entry has the largest timestamp up to its offset: none is older than the first batch, and one in the first
+        batch has just its timestamp.  An entry of which the power failed to write the end has zeros there: it is older,
+        or lies at the segment's base offset with a timestamp that is not the first batch's.
+        """
+        header = None if self.retired else self._first_header()
+        if header is None:
+            return True
+        timestamp, offset = last
+        first_timestamp = header[MAX_TIMESTAMP]
+        self._begin_at(first_timestamp)
+        if offset > header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
+            return timestamp >= first_timestamp
+        return timestamp == max(first_timestamp, -1)
 
     def _make_indexes_anew(self) -> tuple[OffsetIndex, TimeIndex]:
         """Indexes that are missing or damaged, from the data; one that is out of the log gets empty ones."""
@@ -198,10 +219,10 @@ class Segment(SegmentFile):
         self._time_index = time_index
 
     def load_max_timestamp(self) -> None:
-        """Take the segment's maximum timestamp from the end of its time index."""
+        """Take the segment's maximum timestamp from the end of its time index.  Raises OSError."""
         index = self._time_index
         last = TimeIndex.read_last(self.path(TIME_INDEX_SUFFIX), self.base_offset) if index is None else index.last()
-        if last[0] < 0 and index is None:
+        if index is None and (last[0] < 0 or not self.bears_out(last)):
             last = self.time_index.last()
         self.max_timestamp, self.offset_of_max_timestamp = last
 
@@ -215,15 +236,24 @@ class Segment(SegmentFile):
             self.offset_of_max_timestamp = last_offset
 
     def load_first_timestamp(self) -> int:
-        """The largest timestamp of the first batch, -1 without one; read once.  Leaves the file as closed as it is."""
-        if self.first_timestamp < 0 and self.size:
-            fd = self.fd if self.fd >= 0 else os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                self._begin_at(HEADER.unpack(os_file.pread(fd, HEADER_BYTES, 0))[8])
-            finally:
-                if fd != self.fd:
-                    os.close(fd)
+        """The largest timestamp of the first batch, -1 without one; read once.  Raises OSError."""
+        if self.first_timestamp < 0:
+            header = self._first_header()
+            if header is not None:
+                self._begin_at(header[MAX_TIMESTAMP])
         return self.first_timestamp
+
+    def _first_header(self) -> HeaderFields | None:
+        """The first batch's header, ``None`` without one.  Leaves the file as closed as it is.  Raises OSError."""
+        if self.size < HEADER_BYTES:
+            return None
+        fd = self.fd if self.fd >= 0 else os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os_file.pread(fd, HEADER_BYTES, 0)
+        finally:
+            if fd != self.fd:
+                os.close(fd)
+        return HEADER.unpack(data) if len(data) == HEADER_BYTES else None
 
     def _begin_at(self, max_timestamp: int) -> None:
         """The first batch's largest timestamp is known: -1 if it has none, or there is no batch."""
@@ -301,6 +331,9 @@ class Segment(SegmentFile):
         self.tail = array("Q")
         self.cursors.clear()
         self.load_max_timestamp()
+        indexed = self.offset_index.last()[0]
+        for at, header in stored_headers(self, indexed):
+            self.note_stored(at, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP], at - indexed)
         if position == 0:
             self._begin_at(-1)
 

@@ -14,10 +14,10 @@ from pybroker_protocol.records import BATCH_LENGTH, HEADER, HEADER_BYTES, LOG_OV
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pybroker.storage.files.segment import Segment
+    from pybroker.storage.files.segment_file import SegmentFile
 
 
-def stored_headers(segment: Segment, position: int) -> Iterator[tuple[int, HeaderFields]]:
+def stored_headers(segment: SegmentFile, position: int) -> Iterator[tuple[int, HeaderFields]]:
     """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
     while position + HEADER_BYTES <= segment.size:
         header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))

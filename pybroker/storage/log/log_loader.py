@@ -150,8 +150,9 @@ def load_active_indexes(segment: Segment) -> None:
     offset_index = OffsetIndex.load(segment.path(INDEX_SUFFIX), segment.base_offset, segment.size)
     time_index = TimeIndex.load(segment.path(TIME_INDEX_SUFFIX), segment.base_offset)
     indexed = offset_index is not None and bool(offset_index.entries)
-    if indexed and time_index is not None and not len(time_index) and segment.begins_with_a_time():
-        time_index = None  # an entry in the one comes with an entry in the other
+    # Data may be too short for an entry in either.  One in the offset index comes with one in the time index.
+    if time_index is not None and (indexed or len(time_index)) and not segment.bears_out(time_index.last()):
+        time_index = None
     if offset_index is None or time_index is None:
         segment.open()
         offset_index, time_index = rebuild_indexes(segment.directory, segment.base_offset, segment.fd, segment.size)

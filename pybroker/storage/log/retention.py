@@ -46,7 +46,7 @@ def expired_segments(log: LogState, now_ms: int) -> list[Segment]:
         if end_offset > log.high_watermark or (is_active and segment.size == 0):
             break
         below_start = end_offset <= log.log_start_offset and not is_active
-        too_old = retention_ms >= 0 and now_ms - _kept_from(segment) > retention_ms
+        too_old = retention_ms >= 0 and now_ms - newest_timestamp(segment) > retention_ms
         too_large = excess_bytes >= segment.size
         if not (below_start or too_old or too_large):
             break
@@ -70,15 +70,7 @@ def retention_due_ms(log: LogState) -> int:
         return 0  # it had to wait
     if not config.delete or config.retention_ms < 0:
         return NEVER_MS
-    return _kept_from(oldest) + config.retention_ms + 1
-
-
-def _kept_from(segment: Segment) -> int:
-    """From when on ``retention.ms`` counts: no earlier than the first batch says.
-
-    Where the power failed a time index may end with half an entry, which looks like one of long ago.
-    """
-    return max(newest_timestamp(segment), segment.load_first_timestamp())
+    return newest_timestamp(oldest) + config.retention_ms + 1
 
 
 def newest_timestamp(segment: Segment) -> int:
