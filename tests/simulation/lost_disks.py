@@ -30,9 +30,10 @@ async def give_up_lost_disks(simulation: ClusterSimulation) -> None:
     client, processes = simulation.client("disk-administrator"), simulation.world.processes
     while not simulation.leaving:
         await client.sleep(PAUSE_MS)
-        if not all(simulation.serves(process) for process in processes):
+        image = simulation.newest_image()
+        if image is None or not all(simulation.serves(process) for process in processes):
             continue  # whoever comes yet may be one that may lead
-        for name, indexes in waiting_for_lost_disks(simulation.newest_image(), processes).items():
+        for name, indexes in waiting_for_lost_disks(image, processes).items():
             what = f"gives up the disks of {name}-{indexes}"
             simulation.trace(client.name, what)
             try:
