@@ -1,4 +1,4 @@
-"""Spark: one session for all tests of a process, because a session costs seconds."""
+"""Spark and PostgreSQL: one session and one server for all tests of a process, because they cost seconds."""
 
 import sys
 from collections.abc import Iterator
@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 from harness.spark_sessions import SparkSessions
 
+from pybroker.pipeline.tour.postgres import DRIVER_JAR, Postgres, own_postgres
+
 
 @pytest.fixture(scope="module")
 def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
     """What a module sets in it ends with the module."""
-    from pybroker.pipeline.tour.postgres import DRIVER_JAR
-
     with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Of the whole run: modules come between those that ask for it."""
+    with own_postgres() as server:
+        yield server
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,25 +1,37 @@
 """On a standalone cluster of Spark jobs run unchanged, and attempts that run side by side write a row once.
 
-Starts JVMs.  Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
+Starts JVMs, and PostgreSQL.  Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from harness import process_tree
 from harness.spark_cluster import EXECUTOR_SETTINGS, SparkCluster
 from harness.spark_sessions import SparkSessions
+from rich.console import Console
 
+from pybroker.pipeline.tour.postgres import DRIVER_JAR, Postgres
 from pybroker.testing import Broker
 from tests.docs.pages import ADDRESS, examples
 from tests.pipeline.topics.tables import Tables
-from tests.pipeline.tour.test_uses import sessions_of, told_sessions
+from tests.pipeline.tour.answers import (
+    DIGEST_OF_LOG,
+    LOG,
+    sessions_of,
+    storms,
+    told_digest,
+    told_sessions,
+    told_storms,
+    written_by,
+)
 from tests.source_tree import ROOT
 
 # By one process: they share the cluster.
@@ -47,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 @pytest.fixture(scope="module")
 def on_cluster(cluster: SparkCluster, spark_sessions: SparkSessions) -> Iterator[Any]:
     """A session on the cluster; it speculates."""
-    with spark_sessions.lend(cluster.url, SETTINGS, connector=False) as session:
+    with spark_sessions.lend(cluster.url, SETTINGS, [DRIVER_JAR], connector=False) as session:
         yield session
     spark_sessions.end()
 
@@ -82,17 +94,46 @@ def test_the_page_on_clusters_prints_what_it_says(cluster: SparkCluster) -> None
     assert done.stdout == example.prints, done.stderr[-3_000:]
 
 
+def test_the_flights_demo_finds_what_the_batch_finds_on_a_cluster(cluster: SparkCluster) -> None:
+    from pybroker.pipeline.flights import dataset
+    from pybroker.pipeline.flights.check import aggregate
+    from pybroker.pipeline.flights.demo import DemoOptions, run
+
+    with Broker() as broker:
+        given = DemoOptions(broker.bootstrap, months=1, micro_batches=2, crash_half_way=False, master=cluster.url)
+        outcome = run(given, Console(file=StringIO()))
+    assert outcome.results == aggregate(dataset.rows(months=1))
+
+
 def test_sessions_of_clicks_on_a_cluster_are_those_that_a_fold_finds(on_cluster: Any, tmp_path: Path) -> None:
     from pybroker.pipeline.uses import clicks
-    from pybroker.pipeline.uses.running import end_after, feed, process, written
+    from pybroker.pipeline.uses.running import end_after
 
     records = list(islice(clicks.clicks(clicks.data_file()), 5_000))
-    with Broker() as broker:
-        feed(clicks.USE, broker.bootstrap, records, end_after(records[-1], clicks.END_AFTER))
-        process(clicks.USE, on_cluster, broker.bootstrap, tmp_path)
-        found = told_sessions(written(clicks.USE, on_cluster, broker.bootstrap)[clicks.SESSIONS])
+    end = end_after(records[-1], clicks.END_AFTER)
+    found = told_sessions(written_by(clicks.USE, on_cluster, tmp_path, records, end))
     assert sum(found.values()) > 100
     assert found == sessions_of(records)
+
+
+def test_storms_on_a_cluster_are_those_that_a_loop_finds(on_cluster: Any, tmp_path: Path) -> None:
+    from pybroker.pipeline.uses import sensors
+    from pybroker.pipeline.uses.running import end_after
+
+    records = list(islice(sensors.readings(), 4_000))
+    end = end_after(records[-1], sensors.END_AFTER)
+    found = told_storms(written_by(sensors.USE, on_cluster, tmp_path, records, end))
+    assert len(found) > 3
+    assert found == storms(records)
+
+
+def test_a_log_is_digested_on_a_cluster(on_cluster: Any, tmp_path: Path) -> None:
+    from pybroker.pipeline.uses import logs
+    from pybroker.pipeline.uses.running import end_after
+
+    records = list(logs.lines(LOG.splitlines(keepends=True)))
+    end = end_after(records[-1], logs.END_AFTER)
+    assert told_digest(written_by(logs.USE, on_cluster, tmp_path, records, end)) == DIGEST_OF_LOG
 
 
 class Unseen:
@@ -105,20 +146,34 @@ class Unseen:
         pass
 
 
-def test_a_chapter_of_the_tour_on_a_cluster_finds_what_the_batch_finds(on_cluster: Any, tmp_path: Path) -> None:
-    """Three joins, two of them with tables, of a month of flights; the topic has each flight once."""
+def test_chapters_of_the_tour_on_a_cluster_find_what_the_batch_finds(
+    on_cluster: Any, postgres: Postgres, tmp_path: Path
+) -> None:
+    """The third to the sixth, of a month of flights.  Those with files and tables prove their answers themselves."""
     import pandas as pd
 
     from pybroker.pipeline.tour import chapters, check, jobs
     from pybroker.pipeline.tour.topics import ENRICHED
+    from pybroker.pipeline.tour.tour import FLIGHTS, PARQUET_SETTINGS, PICTURE, UNUSUAL_SHOWN, leave
 
+    for name, value in PARQUET_SETTINGS.items():
+        on_cluster.conf.set(name, value)
     with Broker() as broker:
-        stage = chapters.Stage(on_cluster, broker.bootstrap, cast(Any, None), tmp_path, 1, Unseen())
-        chapters.enrich(stage, chapters.fill_topics(broker.bootstrap, stage.months, stage.shown))
+        stage = chapters.Stage(on_cluster, broker.bootstrap, postgres, tmp_path, 1, Unseen())
+        counts = chapters.fill_topics(broker.bootstrap, stage.months, stage.shown)
+        chapters.enrich(stage, counts)
         told = Tables(None, broker.bootstrap, tmp_path).committed(ENRICHED)
+        chapters.keep(stage, counts)
+        chapters.watch(stage, counts, with_outage=False)
     found = pd.DataFrame(map(json.loads, told))
     found["scheduled"] = pd.to_datetime(found["scheduled"], utc=True)
-    assert check.difference(found, check.enriched(stage.months), jobs.ENRICHED_COLUMNS) is None
+    expected = check.enriched(stage.months)
+    assert check.difference(found, expected, jobs.ENRICHED_COLUMNS) is None
+    unusual = int(check.hours(stage.months)["unusual"].sum())
+    assert leave(stage, tmp_path / "output").row_count == min(unusual, UNUSUAL_SHOWN) > 0
+    assert (tmp_path / "output" / PICTURE).stat().st_size
+    kept = pd.read_parquet(tmp_path / "output" / FLIGHTS)
+    assert check.difference(kept, expected, jobs.ENRICHED_COLUMNS) is None
 
 
 def test_a_task_that_speculation_runs_twice_writes_its_rows_once(

@@ -146,6 +146,15 @@ def read_claim(client: Mapping[str, str], group: str, within_s: float = REQUEST_
     return max(map(Claim.read, found), default=NO_CLAIM)
 
 
+def read_claim_and_mark(client: Mapping[str, str], writer: Writer, task: int) -> tuple[Claim, Mark]:
+    """The last claim and the task's last mark, for a task that has registered: asked at once, in any order.
+
+    Who changes either behind this look has fenced the task's producer, which commits nothing then.
+    """
+    claims, marks = committed(client, [writer.claim, writer.slot(task)])
+    return max(map(Claim.read, claims), default=NO_CLAIM), max(map(Mark.read, marks), default=NO_MARK)
+
+
 def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, topic: str) -> Claim:
     """The claim of this run, which is made where there is none; ``topic`` is one that exists.
 

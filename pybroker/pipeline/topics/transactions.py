@@ -47,7 +47,7 @@ from pybroker.pipeline.topics.claims import (
     check_epoch,
     claimed,
     fenced,
-    read_claim,
+    read_claim_and_mark,
     read_marks,
 )
 from pybroker.pipeline.topics.client_calls import (
@@ -236,8 +236,7 @@ class SlotWriter:
             claimed(client, writer, task, epoch, topic)
         # Ends an earlier attempt's transaction, so that the mark read behind it is the last one.
         self._producer = fenced(client, writer.slot(task), topic, self._on_delivery)
-        self._claim = NO_CLAIM if write.is_single else self._claim_after_registration()
-        (self._mark,) = read_marks(client, writer, range(task, task + 1))
+        self._claim, self._mark = self._found_after_registration()
         self._group_metadata = group_metadata(client, writer.slot(task))
 
     @property
@@ -283,11 +282,15 @@ class SlotWriter:
     def _timeout_s(self) -> float:
         return int(self._write.client.get(TRANSACTION_TIMEOUT, "60000")) / 1_000
 
-    def _claim_after_registration(self) -> Claim:
-        claim = read_claim(self._write.client, self._write.writer.claim)
-        if not claim.is_of(self._write.writer, self._task):
-            raise Overtaken(f"another run of the query writes by the name {self._write.writer.group} now")
-        return claim
+    def _found_after_registration(self) -> tuple[Claim, Mark]:
+        client, writer, task = self._write.client, self._write.writer, self._task
+        if self._write.is_single:
+            (mark,) = read_marks(client, writer, range(task, task + 1))
+            return NO_CLAIM, mark
+        claim, mark = read_claim_and_mark(client, writer, task)
+        if not claim.is_of(writer, task):
+            raise Overtaken(f"another run of the query writes by the name {writer.group} now")
+        return claim, mark
 
     def _written(self, rows: int, outcome: Outcome, epoch: int, before: frozenset[int]) -> Written:
         return Written(self._task, rows, outcome, self._write.writer, epoch, self._topic, before)

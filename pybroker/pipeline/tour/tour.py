@@ -83,9 +83,8 @@ def _run_on(bootstrap: str, options: TourOptions, work_dir: Path, console: Conso
         console.rule("6. A picture")
         with _Shown(console) as shown:
             stage = Stage(spark, bootstrap, postgres, work_dir, options.months, shown)
-            hours, by_weather = stage.table(HOURS), stage.table(BY_WEATHER)
-        console.print(unusual_table(hours))
-        _leave(options.output_dir, work_dir, hours, by_weather)
+            unusual = leave(stage, options.output_dir)
+        console.print(unusual)
         console.print(
             f"See {options.output_dir / PICTURE}; the enriched flights are in {options.output_dir / FLIGHTS}."
         )
@@ -106,13 +105,15 @@ def unusual_table(hours: pd.DataFrame) -> Table:
     return table
 
 
-def _leave(output_dir: Path, work_dir: Path, hours: pd.DataFrame, by_weather: pd.DataFrame) -> None:
-    """Leave the plot and the Parquet files, in place of those of an earlier run."""
+def leave(stage: Stage, output_dir: Path) -> Table:
+    """Leave the plot and the Parquet files, in place of those of an earlier run; returns the most unusual hours."""
+    hours, by_weather = stage.table(HOURS), stage.table(BY_WEATHER)
     output_dir.mkdir(parents=True, exist_ok=True)
     draw(hours, by_weather, output_dir / PICTURE)
     if (output_dir / FLIGHTS / "_spark_metadata").exists():
         shutil.rmtree(output_dir / FLIGHTS)
-    shutil.move(work_dir / FLIGHTS, output_dir / FLIGHTS)
+    shutil.move(stage.work_dir / FLIGHTS, output_dir / FLIGHTS)
+    return unusual_table(hours)
 
 
 @contextmanager

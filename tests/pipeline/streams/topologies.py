@@ -1,4 +1,4 @@
-"""The seven topologies of compat-tests' Topologies.java, as jobs.  Topics begin with a prefix."""
+"""The eight topologies of compat-tests' Topologies.java, as jobs.  Topics begin with a prefix."""
 
 from datetime import timedelta
 
@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pybroker.pipeline.streams.foreign_key_join import join_foreign_key
 from pybroker.pipeline.streams.jobs import Output, Outputs, Topics
 from pybroker.pipeline.streams.stream_table_join import join_stream_table
+from pybroker.pipeline.streams.table_join import join_tables
 
 TOP = 2
 HISTORY = timedelta(days=1)
@@ -51,6 +52,9 @@ def _all_topologies(prefix: str, topics: Topics) -> Outputs:
         f"{prefix}sessions": sessions(texts(topics, f"{prefix}visits")),
         f"{prefix}orders-named": orders_named(texts(topics, f"{prefix}orders"), texts(topics, f"{prefix}customers")),
         f"{prefix}sales-priced": sales_priced(texts(topics, f"{prefix}sales"), texts(topics, f"{prefix}prices")),
+        f"{prefix}people-in-cities": people_in_cities(
+            texts(topics, f"{prefix}people"), texts(topics, f"{prefix}cities")
+        ),
     }
 
 
@@ -102,3 +106,9 @@ def sales_priced(sales: DataFrame, prices: DataFrame) -> DataFrame:
     """Each sale with the price of its time."""
     found = join_stream_table(sales, prices, into="price", history=HISTORY)
     return found.select(F.col("value").alias("key"), F.col("price").alias("value"))
+
+
+def people_in_cities(people: DataFrame, cities: DataFrame) -> DataFrame:
+    """Where somebody is who has a name; a tombstone when that is no longer known."""
+    found = join_tables(people, cities)
+    return found.select("key", F.concat("value.left", F.lit(" in "), "value.right").alias("value"))

@@ -422,6 +422,23 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
         transactions.close_idle()
 
 
+def test_a_task_asks_for_its_claim_and_its_mark_at_once(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question asks for the names of all topics first."""
+    from pybroker.pipeline.topics.client_calls import committed
+
+    asked: list[list[str]] = []
+
+    def listen(client: Any, groups: Any, *given: Any, **of: Any) -> Any:
+        asked.append(list(groups))
+        return committed(client, asked[-1], *given, **of)
+
+    sink.write(0, ["a"])
+    monkeypatch.setattr("pybroker.pipeline.topics.claims.committed", listen)
+    sink.write(1, ["b"], anew=True)
+    writer = sink.of().writer
+    assert asked == [[writer.claim], [writer.claim, writer.slot(0)]]
+
+
 def test_a_producer_registers_as_soon_as_it_has_a_connection(sink: Sink) -> None:
     """Asked before that, librdkafka looks for a coordinator half a second later, and says so."""
     import logging

@@ -4,8 +4,8 @@ Starts a JVM, Spark's.  Needs what `scripts/spark-setup` installs; without it th
 """
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness.pybroker_process import PybrokerProcess
 
-from pybroker.testing import Broker
+from tests.pipeline.tour.answers import (
+    DIGEST_OF_LOG,
+    LOG,
+    Written,
+    sessions_of,
+    storms,
+    told_digest,
+    told_sessions,
+    told_storms,
+    written_by,
+)
 
 if TYPE_CHECKING:
     from pybroker.pipeline.records import Record
@@ -22,84 +32,15 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(300)]
 
-HOUR_MS = 3_600_000
-HALF_AN_HOUR_MS = 1_800_000
-
-LOG = """\
-2025-06-24 14:36:25 startup archives unpack
-2025-06-24 14:36:25 install curl:amd64 <none> 7.88.1-10
-2025-06-24 14:36:26 status half-installed curl:amd64 7.88.1-10
-2025-06-24 14:36:27 status installed curl:amd64 7.88.1-10
-this line was cut
-2025-06-24 14:36:28 status installed tzdata:all 2025b-0
-2025-06-25 09:00:00 upgrade curl:amd64 7.88.1-10 7.88.1-12
-2025-06-25 09:00:01 status installed curl:amd64 7.88.1-12
-2025-06-25 09:00:02 status not-installed tzdata:all <none>
-"""
-
 
 @pytest.fixture
-def run_use(spark: Any, tmp_path: Path) -> Iterator[Any]:
+def run_use(spark: Any, tmp_path: Path) -> Callable[..., Written]:
     """Feeds a use, runs it and returns what it wrote, by topic."""
-    with Broker() as broker:  # of the test alone: a use has the same topics every time
 
-        def run(
-            use: "Use", records: Iterable["Record"], end: "Record | None" = None
-        ) -> Mapping[str, list[tuple[str, str]]]:
-            from pybroker.pipeline.uses.running import feed, process, written
+    def run(use: "Use", records: Iterable["Record"], end: "Record | None" = None) -> Written:
+        return written_by(use, spark, tmp_path, records, end)
 
-            feed(use, broker.bootstrap, records, end)
-            process(use, spark, broker.bootstrap, tmp_path)
-            return written(use, spark, broker.bootstrap)
-
-        yield run
-
-
-def storms(records: Iterable["Record"]) -> set[tuple[str, str, float]]:
-    """Station, end of window and fall, window by window."""
-    from pybroker.pipeline.uses.sensors import FALL_HPA, READINGS_MIN
-
-    pressures: dict[str, dict[int, float]] = defaultdict(dict)
-    counts: Counter[tuple[str, int]] = Counter()
-    for record in records:
-        value = json.loads(record.value or b"null")
-        if value["pressure_hpa"] is not None:
-            pressures[value["station"]][record.timestamp_ms] = value["pressure_hpa"]
-            counts[value["station"], record.timestamp_ms] += 1
-    found = set()
-    for station, readings in pressures.items():
-        for begin in {at - back * HOUR_MS for at in readings for back in range(6)}:
-            inside = [begin + i * HOUR_MS for i in range(6) if begin + i * HOUR_MS in readings]
-            fall = readings[inside[0]] - readings[inside[-1]]
-            if sum(counts[station, at] for at in inside) >= READINGS_MIN and fall >= FALL_HPA:
-                end = datetime.fromtimestamp((begin + 6 * HOUR_MS) / 1000, UTC)
-                found.add((station, end.strftime("%Y-%m-%dT%H:%M:%S.000Z"), round(fall, 1)))
-    return found
-
-
-def sessions_of(records: Iterable["Record"]) -> Counter[tuple[str, int, int, int]]:
-    """Visitor, first and last click, and number of clicks."""
-    clicks: dict[str, list[int]] = defaultdict(list)
-    for record in records:
-        clicks[record.key.decode()].append(record.timestamp_ms)
-    found: Counter[tuple[str, int, int, int]] = Counter()
-    for visitor, times in clicks.items():
-        run: list[int] = []
-        for at in [*sorted(times), float("inf")]:
-            if run and at - run[-1] >= HALF_AN_HOUR_MS:
-                found[visitor, run[0], run[-1], len(run)] += 1
-                run = []
-            run.append(int(at) if at != float("inf") else 0)
-    return found
-
-
-def told_sessions(records: Iterable[tuple[str, str]]) -> Counter[tuple[str, int, int, int]]:
-    found: Counter[tuple[str, int, int, int]] = Counter()
-    for visitor, text in records:
-        value = json.loads(text)
-        began, ended = (int(datetime.fromisoformat(value[name]).timestamp() * 1000) for name in ("began", "ended"))
-        found[visitor, began, ended, value["clicks"]] += 1
-    return found
+    return run
 
 
 def test_storms_of_a_year_are_warned_of_once_each(run_use: Any) -> None:
@@ -107,10 +48,9 @@ def test_storms_of_a_year_are_warned_of_once_each(run_use: Any) -> None:
     from pybroker.pipeline.uses.running import end_after
 
     records = list(sensors.readings())
-    written = run_use(sensors.USE, records, end_after(records[-1], sensors.END_AFTER))[sensors.WARNINGS]
-    told = [(station, json.loads(value)["until"], json.loads(value)["fall_hpa"]) for station, value in written]
+    told = told_storms(run_use(sensors.USE, records, end_after(records[-1], sensors.END_AFTER)))
     assert len(told) > 10, "2013 had storms"
-    assert sorted(told) == sorted(storms(records))
+    assert told == storms(records)
 
 
 def test_metrics_of_this_machine_have_means_and_rates(run_use: Any) -> None:
@@ -158,15 +98,7 @@ def test_a_log_becomes_counts_packages_and_dead_letters(run_use: Any) -> None:
     from pybroker.pipeline.uses.running import end_after
 
     records = list(logs.lines(LOG.splitlines(keepends=True)))
-    written = run_use(logs.USE, records, end_after(records[-1], logs.END_AFTER))
-    assert dict(written[logs.INSTALLED]) == {"curl:amd64": "7.88.1-12"}
-    assert [value for _, value in written[logs.DEAD_LETTERS]] == ["this line was cut"]
-    by_day = dict(written[logs.BY_DAY])
-    assert len(by_day) == len(written[logs.BY_DAY]), "each day is told once"
-    totals: Counter[str] = Counter()
-    for key, count in by_day.items():
-        totals[key.split()[1]] += int(count)
-    assert totals == {"startup": 1, "install": 1, "status": 5, "upgrade": 1}
+    assert told_digest(run_use(logs.USE, records, end_after(records[-1], logs.END_AFTER))) == DIGEST_OF_LOG
 
 
 def test_sessions_are_those_that_a_fold_over_the_clicks_finds_though_the_broker_is_killed(
@@ -190,7 +122,7 @@ def test_sessions_are_those_that_a_fold_over_the_clicks_finds_though_the_broker_
         broker.start()
         assert query.awaitTermination(120)
         assert len({progress.batchId for progress in query.recentProgress}) > 3, "it went on after the kill"
-        found = told_sessions(written(clicks.USE, spark, bootstrap)[clicks.SESSIONS])
+        found = told_sessions(written(clicks.USE, spark, bootstrap))
     finally:
         broker.kill()
     assert sum(found.values()) > 500

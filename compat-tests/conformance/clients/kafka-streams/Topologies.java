@@ -1,4 +1,4 @@
-// Seven well-known topologies of Kafka Streams in one application, for what they write to be compared with Spark's.
+// Eight well-known topologies of Kafka Streams in one application, for what they write to be compared with Spark's.
 //
 //     Topologies PREFIX NAME=VALUE...        the settings of Kafka Streams
 //
@@ -55,6 +55,7 @@ public final class Topologies {
         sessions();
         ordersNamed();
         salesPriced();
+        peopleInCities();
         return builder;
     }
 
@@ -137,6 +138,11 @@ public final class Topologies {
             .join(prices, (sale, price) -> sale + "=" + price)
             .map((article, priced) -> KeyValue.pair(priced.split("=")[0], priced.split("=")[1]))
             .to(prefix + "sales-priced");
+    }
+
+    // Where somebody is who has a name; a tombstone when that is no longer known.
+    private void peopleInCities() {
+        table("people").join(table("cities"), (name, city) -> name + " in " + city).toStream().to(prefix + "people-in-cities");
     }
 
     private KStream<String, String> input(String topic) {
