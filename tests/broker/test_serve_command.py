@@ -29,6 +29,7 @@ PATIENCE_S = 30
 # What a broker that serves nobody yet, and has no internal topics, has no use for: packages with all that is in them.
 NOT_AT_START = (
     *("typer", "rich", "click", "kazoo", "construct", "kafka", "cramjam", "lz4", "re2", "xxhash"),
+    *("importlib.metadata", "email"),
     *(
         "pybroker.pipeline",
         "pybroker.testing",
