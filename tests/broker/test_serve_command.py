@@ -238,6 +238,23 @@ def test_what_is_not_imported_at_the_start_is_there() -> None:
     assert [name for name in names if name.startswith("pybroker.") and find_spec(name) is None] == []
 
 
+def test_garbage_is_collected_again_once_the_broker_is_ready(tmp_path: Path) -> None:
+    program = """
+import gc, os, signal, sys
+from pybroker.cli import broker_process, serve
+
+def tell(line):
+    print(gc.isenabled(), gc.get_threshold() == broker_process.GC_THRESHOLDS, gc.get_freeze_count() > 10_000)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+broker_process._say = tell
+sys.exit(serve.run_serve(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", program, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert done.stdout == "True True True\n"
+
+
 def test_interrupt_before_signals_are_heeded_ends_it_quietly_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
