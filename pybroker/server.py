@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
-from pybroker.cluster.delegation_tokens import DelegationTokens
-from pybroker.cluster.departures import Departures
 from pybroker.cluster.founding import NO_USERS, tell_of_users_passed_over
 from pybroker.cluster.image import (
     ClusterImage,
@@ -40,19 +38,16 @@ from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
 from pybroker.late_services import LateServices
 from pybroker.net.doors import Doors, ImageUsers
-from pybroker.net.key_fetch import fetch_keys
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.security.key_sets import KeySets
-from pybroker.security.mechanisms import ClusterLogin, Surroundings
-from pybroker.security.standard_authorizer import AuthorizerSettings, StandardAuthorizer
 from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
     from pybroker.cluster.controller_channel import ControllerChannel
+    from pybroker.cluster.delegation_tokens import DelegationTokens
     from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.operations import FoundReplicas
@@ -61,6 +56,7 @@ if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
+    from pybroker.security.mechanisms import Surroundings
 
 log = logging.getLogger("pybroker")
 
@@ -124,8 +120,7 @@ class BrokerServer:
         metadata = MetadataCache()
         self._authorize(env, metadata)
         # Before anything is written: whose keys or passwords are wrong begins nothing.
-        around = Surroundings(ImageUsers(metadata), env.random, b"", key_sets=(key_sets := KeySets(env, fetch_keys)))
-        self._close_what_was_built.append(key_sets.close)
+        around = self._surroundings(env, metadata) if any(each.asks_who_it_is for each in listeners) else None
         self._open_doors = doors = Doors(config, listeners, around)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
@@ -142,13 +137,14 @@ class BrokerServer:
         services.metadata = metadata
         services.logs = logs
         services.controller = membership.controller
-        services.tokens = tokens = DelegationTokens(env, config, membership.controller, metadata)
-        self._close_what_was_built.append(tokens.close)
+        self._serve_tokens(env, membership, metadata)
         channel = membership.channel
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
-        self._let_brokers_in(doors, around, membership, listener_of_brokers)
+        if around is not None or not membership.is_alone:
+            around = around or self._surroundings(env, metadata)
+            self._let_brokers_in(doors, around, membership, listener_of_brokers)
         endpoints = await self._listen(sockets, listeners, doors)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
@@ -168,8 +164,7 @@ class BrokerServer:
             await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue)
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
-            services.departures = departures = Departures(env, metadata.image)
-            self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
+            self._remember_who_leaves(env, metadata)
             if why := lacks_brokers(config, metadata.image):
                 log.warning(why)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
@@ -216,12 +211,40 @@ class BrokerServer:
 
     def _authorize(self, env: Env, metadata: MetadataCache) -> None:
         """Ask the authorizer that is configured; the first image tells it of all ACLs, before anybody is served."""
-        settings = AuthorizerSettings.of_config(self.config)
-        if settings is None:
+        if not self.config.get_str("authorizer.class.name"):
             return
+        from pybroker.security.standard_authorizer import AuthorizerSettings, StandardAuthorizer
+
+        settings = AuthorizerSettings.of_config(self.config)
+        assert settings is not None
         self.services.authorizer = authorizer = StandardAuthorizer(settings, env.timers)
         metadata.subscribe(lambda image, delta: authorizer.on_acls(image.acls, delta.acls_changed))
         self._close_what_was_built.append(authorizer.close)
+
+    def _surroundings(self, env: Env, metadata: MetadataCache) -> Surroundings:
+        """What logins need of the broker; a start without logins does without."""
+        from pybroker.net.key_fetch import fetch_keys
+        from pybroker.security.key_sets import KeySets
+        from pybroker.security.mechanisms import Surroundings
+
+        key_sets = KeySets(env, fetch_keys)
+        self._close_what_was_built.append(key_sets.close)
+        return Surroundings(ImageUsers(metadata), env.random, b"", key_sets=key_sets)
+
+    def _serve_tokens(self, env: Env, membership: Standalone | ClusterMember, metadata: MetadataCache) -> None:
+        """Have delegation tokens served, or that they are not served told to whoever asks."""
+
+        def build() -> DelegationTokens:
+            from pybroker.cluster.delegation_tokens import DelegationTokens
+
+            tokens = DelegationTokens(env, self.config, membership.controller, metadata)
+            self._close_what_was_built.append(tokens.close)
+            return tokens
+
+        if self.config.get_str("delegation.token.secret.key"):
+            self.services.tokens = build()  # before the controller becomes active, which looks for expired ones
+        else:
+            self.services.build_later("tokens", build)
 
     async def _listen(self, sockets: SocketServer, listeners: list[Listener], doors: Doors) -> dict[str, Endpoint]:
         """Bind all listeners: what clients of each are told."""
@@ -243,6 +266,8 @@ class BrokerServer:
         self, doors: Doors, around: Surroundings, membership: Standalone | ClusterMember, listener_of_brokers: str
     ) -> None:
         """Who knows the cluster's secret is one of its brokers."""
+        from pybroker.security.mechanisms import ClusterLogin
+
         cluster = None if membership.is_alone else ClusterLogin(membership.secret, around.random)
         around = around._replace(fake_key=membership.secret, cluster=cluster, tokens=self.services.tokens.logins)
         doors.know_the_cluster(around, None if cluster is None else listener_of_brokers)
@@ -284,6 +309,13 @@ class BrokerServer:
         why = await outcome_of(begin)
         if why is not None:
             raise StoreError(why)
+
+    def _remember_who_leaves(self, env: Env, metadata: MetadataCache) -> None:
+        """Name brokers of the cluster a while longer than they are there."""
+        from pybroker.cluster.departures import Departures
+
+        self.services.departures = departures = Departures(env, metadata.image)
+        self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
 
     async def _hearing(self, listener: str) -> Hearing | None:
         """A socket for datagrams beside the listener of the brokers, at the same port."""

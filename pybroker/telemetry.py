@@ -18,8 +18,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from pybroker import limits
 from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.config.alter import compile_match
@@ -28,6 +26,7 @@ from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS
 from pybroker.config.resources import CLIENT_METRICS
 from pybroker.config.schema import ConfigError
 from pybroker.env import Env
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, is_reserved, uuid_text

@@ -15,8 +15,7 @@ from struct import Struct
 from struct import error as FormatError
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompress
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_varint, read_varlong, varint

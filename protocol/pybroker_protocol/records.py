@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.schema import Buffer
 

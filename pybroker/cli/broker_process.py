@@ -51,7 +51,9 @@ def run_broker(
         config = BrokerConfig.load(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
         )
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        loop_factory = _loop_factory()
+        _keep_what_was_imported()
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(_serve(config, _first_users(add_scram)))
     except (ConfigError, StorageError, StoreError, OSError) as error:
         print(f"pybroker: {error}", file=sys.stderr)
@@ -111,6 +113,14 @@ def _say(line: str) -> None:
         print(line, flush=True)
     except OSError:
         silence_stdout()
+
+
+def _keep_what_was_imported() -> None:
+    """Never look at it: what imports have let go is a few hundred objects, and finding them takes as long as all of the
+    start that is not imports.
+    """
+    gc.freeze()
+    gc.enable()
 
 
 def _tune_garbage_collector() -> None:

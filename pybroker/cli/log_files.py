@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
 from pybroker.cli.record_decoders import RecordDecoder
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.construct_forms import (
     OFFSET_INDEX_ENTRY,

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
-from pybroker.security.acls import Acl
 
 if TYPE_CHECKING:
+    from pybroker.security.acls import Acl
     from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pybroker.cluster.client_quotas import QuotaEntity
 from pybroker.cluster.image import RECOVERED, PartitionImage
-from pybroker.security.acls import Acl
 from pybroker_protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
+    from pybroker.security.acls import Acl
     from pybroker.security.delegation_tokens import DelegationToken
 
 # The kinds of ElectLeaders.

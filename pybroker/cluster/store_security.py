@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.image import ScramKey
 from pybroker.cluster.store_names import quoted, unquoted
-from pybroker.security.acls import Acl
 from pybroker_protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
+    from pybroker.security.acls import Acl
     from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential
 
@@ -40,6 +40,8 @@ def acl_fields(acl: Acl) -> dict[str, Any]:
 
 
 def acl(fields: dict[str, Any]) -> Acl:
+    from pybroker.security.acls import Acl  # a start without ACLs does without
+
     return Acl(
         fields["resourceType"],
         fields["resourceName"],

@@ -32,7 +32,6 @@ from pybroker.net.outbox import Outbox
 from pybroker.net.reply_order import ReplyOrder, WaitingReply
 from pybroker.net.requests import Requests
 from pybroker.net.turns import Turn
-from pybroker.security.login import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,7 +230,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     def _expire(self) -> None:
         self._session_timer = None
-        if self.login is not None and self.login.step is Step.DONE:  # else a login anew has begun
+        if self.login is not None and self.login.is_done():  # else a login anew has begun
             self._serve_only(self._processor.logins.expired)
 
     def login_failed(self, response: Any, reason: str) -> Parked:

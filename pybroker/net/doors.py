@@ -2,7 +2,7 @@
 
 Owns: the choice by the listener's security protocol.  A door's mechanisms and certificates may change while the broker
 runs: whoever comes from then on, or logs in anew, meets the new ones, and connections that stand go on.
-Does not own sockets (``socket_server``) nor connections.
+Does not own sockets (``socket_server``) nor connections.  What logins need is imported where there are some.
 
 Kafka counterpart: ChannelBuilders and its PlaintextChannelBuilder, SslChannelBuilder, SaslChannelBuilder.
 """
@@ -20,10 +20,6 @@ from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import tell_of_exposure
 from pybroker.net.connection import Connection
-from pybroker.net.login_connection import LoginConnection
-from pybroker.security.login import Login
-from pybroker.security.mechanisms import BrokerMechanisms, ListenerMechanisms
-from pybroker.security.unknown_users import SaltForm, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +32,7 @@ if TYPE_CHECKING:
     from pybroker.security.mechanisms import Surroundings
     from pybroker.security.scram import ScramCredential, ScramMechanism
     from pybroker.security.tls_stores import Tls
+    from pybroker.security.unknown_users import SaltForm
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +85,12 @@ class Door:
         mechanisms = self.mechanisms
         if mechanisms is None:
             return Connection(processor, self.name, None, principal or limits.ANONYMOUS)
+        from pybroker.security.login import Login
+
         login = Login(lambda: self.mechanisms or mechanisms, processor.clock, self._receive_bytes_max)
         if self._asks:
+            from pybroker.net.login_connection import LoginConnection
+
             return LoginConnection(processor, self.name, login, self._receive_bytes_max)
         return Connection(processor, self.name, login, principal or limits.ANONYMOUS)
 
@@ -108,6 +109,8 @@ class ImageUsers:
         return self._metadata.image.scram_credentials.get((mechanism.type, user))
 
     def forms(self, mechanism: ScramMechanism) -> Mapping[SaltForm, int]:
+        from pybroker.security.unknown_users import forms_of
+
         credentials = self._metadata.image.scram_credentials
         if credentials is not self._counted:
             by_mechanism: defaultdict[int, list[ScramCredential]] = defaultdict(list)
@@ -121,10 +124,10 @@ class ImageUsers:
 class Doors:
     """The doors of all listeners.  Raises ConfigError, before anything of the broker is made, for what none can be.
 
-    ``around`` may lack the cluster's secret, until ``know_the_cluster``.
+    ``around`` may lack the cluster's secret, until ``know_the_cluster``; it is None where nobody logs in.
     """
 
-    def __init__(self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings) -> None:
+    def __init__(self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings | None) -> None:
         self._config = config
         self._listeners = {listener.name: listener for listener in listeners}
         self._around = around
@@ -187,12 +190,14 @@ class Doors:
         return mechanisms, tls
 
     def _mechanisms(self, listener: Listener, config: BrokerConfig) -> Mechanisms | None:
-        serves_brokers = listener.name == self._serving_brokers
+        serves_brokers, around = listener.name == self._serving_brokers, self._around
+        if around is None or not (listener.asks_who_it_is or serves_brokers):
+            return None
+        from pybroker.security.mechanisms import BrokerMechanisms, ListenerMechanisms
+
         if listener.asks_who_it_is:
-            return ListenerMechanisms(ListenerSettings(config, listener.name), self._around, serves_brokers)
-        if serves_brokers and self._around.cluster is not None:
-            return BrokerMechanisms(self._around.cluster)
-        return None
+            return ListenerMechanisms(ListenerSettings(config, listener.name), around, serves_brokers)
+        return None if around.cluster is None else BrokerMechanisms(around.cluster)
 
 
 def _check_compatible(tls: Tls, before: Tls, settings: ListenerSettings) -> None:

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from crc32c import crc32c
-
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.results import StorageError
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.records import (
     ATTRIBUTES_AT,
     BASE_OFFSET,

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, AppendResult
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.records import (
     ATTRIBUTES_AT,
     BASE_OFFSET,

@@ -11,10 +11,9 @@ import os
 from pathlib import Path
 from struct import Struct
 
-from crc32c import crc32c
-
 from pybroker.storage.files import os_file
 from pybroker.storage.rules.producer_state import BatchMetadata, ProducerStateEntry
+from pybroker_protocol.checksum import crc32c
 
 SNAPSHOT_SUFFIX = ".snapshot"
 _VERSION = 1

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -23,6 +21,7 @@ from pybroker.storage.results import (
     MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
+from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.compression import EXPANSION_MAX, Compression
 from pybroker_protocol.records import (
     ATTRIBUTES,
