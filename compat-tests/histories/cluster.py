@@ -100,7 +100,7 @@ class ClusterBroker(PybrokerProcess):
         partial.replace(self._clock_path)
 
     def mount_disk(self) -> None:
-        """A small disk of its own, in this process's mount namespace, which is gone with the last process in it."""
+        """A small disk of its own, in this process's mount namespace; ``Cluster.end_disks`` takes it away."""
         self.data_directory.mkdir(parents=True, exist_ok=True)
         options = f"size={DISK_BYTES}"
         command = ["mount", "-t", "tmpfs", "-o", options, "histories", str(self.data_directory)]
@@ -167,11 +167,12 @@ class Cluster:
             broker.stop()
         self.store.kill()
 
-    def keep_disks(self) -> None:
-        """Copy what lies on disks that end with the run."""
+    def end_disks(self) -> None:
+        """Copy what lies on the disks, and take them away: the run's directory could not be removed with them."""
         if self.has_own_disks:
             for broker in self.brokers.values():
                 shutil.copytree(broker.data_directory, broker.directory / "data-kept", dirs_exist_ok=True)
+                subprocess.run(["umount", "--lazy", str(broker.data_directory)], check=True, capture_output=True)
 
     def controller(self) -> int | None:
         """Whom brokers take for the controller; None where nobody says."""

@@ -76,7 +76,7 @@ def started(
     finally:
         cluster.kill()
         nemesis.close()
-        cluster.keep_disks()
+        cluster.end_disks()
 
 
 def _kinds(plan: ClusterPlan, cluster: Cluster, say: Callable[[str], object]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -56,6 +57,18 @@ SEND = """
 import socket, sys
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"word", (sys.argv[1], 9000))
 """
+
+
+@needs_namespaces
+def test_a_run_keeps_what_lies_on_its_disks_and_leaves_a_directory_that_can_be_removed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    cluster = Cluster(run, 3, Loopback(), SqliteFile(run / "metadata.db"), {}, own_disks=True)
+    for broker in cluster.brokers.values():
+        broker.mount_disk()
+        (broker.data_directory / "log").write_bytes(b"%d" % broker.number)
+    cluster.end_disks()
+    assert [path.read_bytes() for path in sorted(run.glob("*/data-kept/log"))] == [b"1", b"2", b"3"]
+    shutil.rmtree(run)
 
 
 @pytest.fixture
