@@ -3,7 +3,8 @@
 Owns the invariants of a cluster that need no client, each with a name of its own:
 
 - one leader per leader epoch;
-- the committed prefix is the same on all replicas, never shrinks, and is in every later leader's log;
+- the committed prefix is the same on all replicas, never shrinks, and is in every later leader's log (a replica may cut
+  what its leader has cleaned away);
 - the high watermark never goes back within a leader epoch, and a follower's never passes what a leader committed;
 - leader epochs never go back;
 - a topic that is made anew under a name shows nothing of the one before it, and keeps its partitions;
@@ -252,6 +253,16 @@ class ClusterObserver:
 
     # --- logs --------------------------------------------------------------------------------------------------------
 
+    def _a_leader_has_some(self, log: Log, start: int, end: int) -> bool:
+        """Whether a leader has a batch from ``start`` to ``end``, or none is there to tell.
+
+        Where it has cleaned all of them away it may not know which leader epoch they were of, and has others cut them.
+        """
+        servers = [process.server for process in self._processes if process.server is not None]
+        leaders = [leader for server in servers if (leader := self._led(server, log.topic_id or b"", log.partition))]
+        batches = [batch for leader in leaders for batch in read_directory(Path(leader.log.path))]
+        return not leaders or any(start <= batch.last_offset and batch.base_offset < end for batch in batches)
+
     def _look_at_log(self, process: Process, log: Log, leader: Any) -> None:
         part = (self._model.topic(log.topic, log.topic_id), log.partition)
         replica = self._replicas.get((process.name, part))
@@ -275,7 +286,9 @@ class ClusterObserver:
         if was_empty and start == end:
             replica.verified = start
         if end < replica.verified:
-            raise Violation(PREFIX_STAYS, f"{where}: cut at {end}, {replica.verified} was committed")
+            if log.topic not in self._model.compacted_topics or self._a_leader_has_some(log, end, replica.verified):
+                raise Violation(PREFIX_STAYS, f"{where}: cut at {end}, {replica.verified} was committed")
+            replica.verified = end
         if start != before:
             check(before <= start or was_empty, START, f"{where}: from {before} to {start}")
             check(start == 0 or log.topic == FLEETING, START, f"{where}: it is {start}, and nothing was deleted")
