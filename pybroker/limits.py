@@ -64,8 +64,14 @@ FRAME_PATIENCE_MS = 20_000
 HALF_OPEN_MAX = 5_000
 HALF_OPEN_MS = 30_000
 
-# What all of them together hold of requests that have not come to their end.
+# What all of them together hold: of requests and TLS messages that have not come to their end, of requests whose answer
+# is waited for, and of client ids that are longer than others.
 HALF_OPEN_BYTES_MAX = 64 << 20
+HALF_OPEN_CLIENT_ID_BYTES = 256
+
+# What OpenSSL takes for a message of the handshake as soon as its length is told, whatever has come of it: 128 KiB, and
+# its buffers.
+TLS_MESSAGE_BYTES = 176 << 10
 
 # What is read at once of a connection that is not authenticated: a login's requests have some hundred bytes.
 LOGIN_READ_BYTES = 16 << 10

@@ -136,6 +136,6 @@ class DelegationTokens:
 
     def _on_looked(self, expired: list[DelegationToken]) -> None:
         for token in expired:
-            log.info("the delegation token %s of %s has expired", token.token_id, token.owner)
+            log.info("the delegation token %s of %r has expired", token.token_id, token.owner)
         if self._timer is None and self._controller.is_active:  # else another time of being active has begun, or none
             self._timer = self._env.timers.call_later(self._pause_ms, self._look)

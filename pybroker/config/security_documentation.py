@@ -31,7 +31,7 @@ SECURITY_DOCUMENTATION: Final[dict[str, str]] = {
     "ssl.trustmanager.algorithm": "Java's algorithm for checking certificates.",
     "ssl.endpoint.identification.algorithm": "How a host name is checked against a certificate; empty not at all.",
     "ssl.secure.random.implementation": "Java's source of random numbers for TLS.",
-    "ssl.cipher.suites": "Cipher suites that are accepted; empty takes Java's.",
+    "ssl.cipher.suites": "Cipher suites that are accepted, by their names in Java or OpenSSL; empty takes OpenSSL's.",
     "ssl.engine.factory.class": "Class that makes TLS engines.",
     # --- Security: SASL --------------------------------------------------------------------------------------------
     "sasl.mechanism.inter.broker.protocol": "SASL mechanism between brokers.",

@@ -2,7 +2,7 @@
 
 Owns: their order and their one timer.  The rule: over ``limits.HALF_OPEN_MAX`` the oldest is closed, not the newcomer,
 so that strangers who only hold their places keep nobody honest out, whose login takes milliseconds; so it is where they
-hold more than ``limits.HALF_OPEN_BYTES_MAX`` of unfinished requests; and after ``limits.HALF_OPEN_MS`` each is closed.
+hold more than ``limits.HALF_OPEN_BYTES_MAX`` of what is not done; and after ``limits.HALF_OPEN_MS`` each is closed.
 
 Kafka counterpart: none; there they stay for ``connections.max.idle.ms``, up to ``max.connections``.
 """
@@ -49,7 +49,7 @@ class HalfOpen:
             self._timer = self._env.timers.call_later(limits.HALF_OPEN_MS, self._look)
 
     def hold(self, connection: HalfOpenConnection, nbytes: int) -> None:
-        """It holds so many bytes now that it has received and not served."""
+        """It holds so many bytes now, of what it has sent and what is not done."""
         if nbytes == 0:  # the ordinary case
             self._bytes -= self._held.pop(connection, 0)
         elif connection in self._since_ms:

@@ -119,7 +119,7 @@ class LoginConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._received += self._processor.logins.scratch[:nbytes]
         self._serve()
-        self._processor.logins.half_open.hold(self, len(self._received))
+        self._tell_what_it_holds()
         if len(self._received) > self._framing.frame_bytes_max + LENGTH_BYTES and not self.closed:
             self.refuse(f"{len(self._received)} bytes before authentication")
 
@@ -146,6 +146,14 @@ class LoginConnection(asyncio.BufferedProtocol):
         self._outbox.clear()
         self._processor.logins.half_open.discard(self)
         self._processor.remove(self)
+
+    def _tell_what_it_holds(self) -> None:
+        if self.closed:
+            return
+        held, client_id_bytes = len(self._received) + self._replies.frame_bytes, self._requests.client_id_bytes
+        if client_id_bytes > limits.HALF_OPEN_CLIENT_ID_BYTES:
+            held += client_id_bytes
+        self._processor.logins.half_open.hold(self, held)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -263,6 +271,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             if reply.response is not None and not self.closed:
                 self._outbox.add(reply.api, reply.correlation_id, reply.response)
         self._serve()
+        self._tell_what_it_holds()
 
     def _flush(self) -> None:
         if self._outbox.parts:

@@ -75,6 +75,11 @@ class ReplyOrder:
         self.waiting: deque[WaitingReply] | None = None  # until the first wait: a deque is most of an idle connection
         self._frame_bytes = 0
 
+    @property
+    def frame_bytes(self) -> int:
+        """The lengths of the requests that are waited for."""
+        return self._frame_bytes
+
     def add(self, reply: WaitingReply) -> None:
         """Keep the last place for a reply."""
         if self.waiting is None:

@@ -143,6 +143,11 @@ class Requests:
         """The principal and the client id of what is served, or was served last."""
         return self._context.principal, self.client_id
 
+    @property
+    def client_id_bytes(self) -> int:
+        """How long the client id is that is remembered."""
+        return len(self._client_id_raw)
+
     def serve_by(self, dispatcher: Dispatcher) -> None:
         """What may be asked for from now on."""
         self._dispatcher = dispatcher

@@ -75,6 +75,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         """There is no handshake."""
         raise NotImplementedError
 
+    def _waits_for_the_rest(self, of_a_message: bool) -> None:
+        """The handshake goes on when more has come, of a message that has begun or another one."""
+
     # --- the socket's transport's callbacks --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -128,6 +131,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         try:
             session.do_handshake()
         except ssl.SSLWantReadError:
+            self._waits_for_the_rest(not self._to_send.pending)
             self._flush()
             return False
         except ssl.SSLError as error:
@@ -297,6 +301,9 @@ class TlsServerConnection(TlsConnection):
 
     def _failed(self, reason: str) -> None:
         self.refuse(reason)
+
+    def _waits_for_the_rest(self, of_a_message: bool) -> None:
+        self._processor.logins.half_open.hold(self, limits.TLS_MESSAGE_BYTES if of_a_message else 0)
 
     def _lost_early(self) -> None:
         self._forget()

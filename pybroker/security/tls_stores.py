@@ -47,6 +47,10 @@ _STORE_SETTINGS: Final = {
 _JKS: Final = b"\xfe\xed\xfe\xed"
 # Java's names of TLS 1.2's suites that OpenSSL knows by others: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
 _JAVA_SUITE: Final = re.compile(r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_([A-Z0-9_]+)")
+_OPENSSL_SUITE: Final = re.compile(r"[A-Z0-9]+(-[A-Z0-9]+)+")  # one, not a word for many, nor a security level
+_TLS_1_3_SUITES: Final = frozenset(
+    ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_CCM_SHA256")
+)
 
 
 class StoreSettings(Protocol):
@@ -71,14 +75,17 @@ class _File(NamedTuple):
     def at(path: str) -> _File:
         try:
             found = Path(path).stat()
-        except OSError:
+        except (OSError, ValueError):
             return _File(path, None)
         return _File(path, (found.st_mtime_ns, found.st_ino, found.st_size))
 
 
 class _Store(NamedTuple):
-    """PEM texts; ``password`` opens the key.  ``file`` is where they were read, if it was one.  Printed without."""
+    """PEM texts; ``password`` opens the key.  ``setting`` says where they are, ``file`` where they were read, if it was
+    one.  Printed without.
+    """
 
+    setting: str
     certificates: tuple[str, ...] = ()
     key: str | None = None
     password: str | None = None
@@ -140,7 +147,7 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
     except RuleError as error:
         raise ConfigError(f"{settings.name_of('ssl.principal.mapping.rules')}: {error}") from error
     files = tuple(store.file for store in (key_store, trust_store) if store is not None and store.file is not None)
-    return Tls(server, client, checks_host, *_names(key_store, settings), mapper, files)
+    return Tls(server, client, checks_host, *_names(key_store), mapper, files)
 
 
 def client_context(settings: StoreSettings) -> ssl.SSLContext:
@@ -176,7 +183,7 @@ def _store(settings: StoreSettings, kind: str) -> _Store | None:
             raise ConfigError(f"{type_name} is {type_}, but certificates in the settings themselves are PEM")
         if location is not None:
             raise ConfigError(f"{location_name} and certificates in the settings themselves exclude each other")
-        return _pem(inline, settings, kind, "the settings", key=settings.get("ssl.keystore.key"))
+        return _pem(inline, settings, kind, inline_name, "its value", key=settings.get("ssl.keystore.key"))
     if location is None:
         if password is not None:
             raise ConfigError(f"{password_name} is set, but {location_name} is not")
@@ -186,6 +193,8 @@ def _store(settings: StoreSettings, kind: str) -> _Store | None:
         data = Path(location).read_bytes()
     except OSError as error:
         raise ConfigError(f"{location_name}: {location} cannot be read: {error.strerror}") from error
+    except ValueError:
+        raise ConfigError(f"{location_name}: {location!r} is no name of a file") from None
     if data.startswith(_JKS):
         raise ConfigError(
             f"{location_name}: {location} is JKS, which only Java reads; convert it by: keytool -importkeystore "
@@ -195,7 +204,7 @@ def _store(settings: StoreSettings, kind: str) -> _Store | None:
     if type_ == "PEM":
         if password is not None:
             raise ConfigError(f"{password_name} means nothing with PEM: the key's password is ssl.key.password")
-        return _pem(data.decode(errors="replace"), settings, kind, location)._replace(file=file)
+        return _pem(data.decode(errors="replace"), settings, kind, location_name, location)._replace(file=file)
     if type_ not in ("PKCS12", "JKS"):
         raise ConfigError(f"{type_name} is {type_}: PEM and PKCS12 are served")
     if not data.startswith(b"\x30"):
@@ -204,22 +213,27 @@ def _store(settings: StoreSettings, kind: str) -> _Store | None:
     return _pkcs12(data, settings, kind, location, password)._replace(file=file)
 
 
-def _pem(text: str, settings: StoreSettings, kind: str, source: str, key: str | None = None) -> _Store:
-    own = "ssl.keystore.location" if kind == "keystore" else "ssl.truststore.location"
+def _pem(text: str, settings: StoreSettings, kind: str, setting: str, source: str, key: str | None = None) -> _Store:
     certificates = tuple(match[0] for match in _CERTIFICATE.finditer(text))
     if not certificates:
-        raise ConfigError(f"{settings.name_of(own)}: {source} holds no certificate")
+        raise ConfigError(f"{setting}: {source} holds no certificate")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(certificates))
+    except (ssl.SSLError, TypeError, ValueError):
+        raise ConfigError(f"{setting}: {source} holds a certificate that cannot be read") from None
     if kind == "truststore":
-        return _Store(certificates)
+        return _Store(setting, certificates)
     found = _KEY.search(text if key is None else key)
     if found is None:
-        raise ConfigError(f"{settings.name_of('ssl.keystore.key')}: {source} holds no private key")
-    return _Store(certificates, found[0], settings.get("ssl.key.password"))
+        where = setting if key is None else settings.name_of("ssl.keystore.key")
+        raise ConfigError(f"{where}: {source} holds no private key")
+    return _Store(setting, certificates, found[0], settings.get("ssl.key.password"))
 
 
 def _pkcs12(data: bytes, settings: StoreSettings, kind: str, location: str, password: str | None) -> _Store:
     location_name, password_name = settings.name_of(f"ssl.{kind}.location"), settings.name_of(f"ssl.{kind}.password")
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ModuleNotFoundError:
@@ -228,13 +242,15 @@ def _pkcs12(data: bytes, settings: StoreSettings, kind: str, location: str, pass
         store: Any = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
         raise ConfigError(f"{location_name}: {location} cannot be opened: is {password_name} right?") from None
+    except UnsupportedAlgorithm:
+        raise ConfigError(f"{location_name}: {location} is encrypted in a way that is not served") from None
     others = [each.certificate for each in store.additional_certs]
     own = [] if store.cert is None else [store.cert.certificate]
     certificates = tuple(each.public_bytes(serialization.Encoding.PEM).decode() for each in (*own, *others))
     if not certificates:
         raise ConfigError(f"{location_name}: {location} holds no certificate")
     if kind == "truststore":
-        return _Store(certificates)
+        return _Store(location_name, certificates)
     if store.key is None:
         raise ConfigError(f"{location_name}: {location} holds no private key")
     throwaway = token_hex(32)
@@ -243,7 +259,7 @@ def _pkcs12(data: bytes, settings: StoreSettings, kind: str, location: str, pass
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(throwaway.encode()),
     )
-    return _Store(certificates, key.decode(), throwaway)
+    return _Store(location_name, certificates, key.decode(), throwaway)
 
 
 # --- contexts --------------------------------------------------------------------------------------------------------
@@ -255,35 +271,41 @@ def _set_up(
     _set_versions(context, settings)
     _set_ciphers(context, settings)
     if key_store is not None:
-        _load_key(context, key_store, settings)
+        _load_key(context, key_store)
     if trust_store is not None:
         context.load_verify_locations(cadata="\n".join(trust_store.certificates))
     else:
         context.load_default_certs()
 
 
-def _load_key(context: ssl.SSLContext, store: _Store, settings: StoreSettings) -> None:
+def _load_key(context: ssl.SSLContext, store: _Store) -> None:
     """OpenSSL reads keys from files alone."""
-    name = settings.name_of("ssl.keystore.location")
     password = store.password if store.password is not None else ""
     with tempfile.TemporaryDirectory(prefix="pybroker-tls-") as directory:
         file = Path(directory) / "key.pem"
         file.touch(0o600)
-        file.write_text("\n".join((store.key or "", *store.certificates)))
         try:
+            file.write_text("\n".join((store.key or "", *store.certificates)), "ascii")
             # Without a password OpenSSL would ask whoever sits at the terminal.
             context.load_cert_chain(file, password=lambda: password)
-        except ssl.SSLError as error:
-            reason = "the key does not fit the certificate" if "MISMATCH" in str(error) else "is the password right?"
-            raise ConfigError(f"{name}: the key and its certificate cannot be used: {reason}") from None
+        except (ssl.SSLError, ValueError) as error:
+            reason = _why_not(getattr(error, "reason", None))
+            raise ConfigError(f"{store.setting}: the key and its certificate cannot be used: {reason}") from None
         finally:
             with suppress(OSError):
                 file.write_bytes(b"\0" * file.stat().st_size)
 
 
-def _names(store: _Store, settings: StoreSettings) -> tuple[str, frozenset[bytes]]:
+def _why_not(reason: str | None) -> str:
+    """What OpenSSL says of a key; it says nothing where the password does not open it."""
+    if reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
+        return "the key does not fit the certificate"
+    return reason.replace("_", " ").lower() if reason else "is the password right?"
+
+
+def _names(store: _Store) -> tuple[str, frozenset[bytes]]:
     """Whose certificate it is, and by which other names; ConfigError unless it holds now."""
-    name = settings.name_of("ssl.keystore.location")
+    name = store.setting
     try:
         der = ssl.PEM_cert_to_DER_cert(store.certificates[0])
         certificate, alternative_names = read_certificate(der), read_alternative_names(der)
@@ -311,22 +333,34 @@ def _set_versions(context: ssl.SSLContext, settings: StoreSettings) -> None:
 
 
 def _set_ciphers(context: ssl.SSLContext, settings: StoreSettings) -> None:
-    """Of TLS 1.2: those of TLS 1.3 are OpenSSL's own, which are all good."""
+    """Of TLS 1.2: those of TLS 1.3 are OpenSSL's own, which are all good.  A version without a suite is not spoken."""
     wanted = settings.get("ssl.cipher.suites")
-    names = [_openssl_name(name) for name in wanted]
-    names = [name for name in names if name is not None]
-    if wanted and names:
-        try:
-            context.set_ciphers(":".join(name for name in names if name))
-        except ssl.SSLError:
-            raise ConfigError(f"{settings.name_of('ssl.cipher.suites')} names no cipher suite that is served") from None
+    if not wanted:
+        return
+    setting = settings.name_of("ssl.cipher.suites")
+    names = [_openssl_name(context, name, setting) for name in wanted if name not in _TLS_1_3_SUITES]
+    if names:
+        context.set_ciphers(":".join(names))
+    else:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if len(names) == len(wanted):
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if context.minimum_version > context.maximum_version:
+        raise ConfigError(f"{setting} names no cipher suite of a version that is enabled")
 
 
-def _openssl_name(name: str) -> str | None:
-    """None for a suite of TLS 1.3."""
+def _openssl_name(context: ssl.SSLContext, name: str, setting: str) -> str:
+    """The name of a suite of TLS 1.2; ConfigError for what is none."""
     match = _JAVA_SUITE.fullmatch(name)
-    if match is None:
-        return None if name.startswith("TLS_") else name
-    exchange = "" if match[1] == "RSA" else match[1].replace("_", "-") + "-"
-    cipher = re.sub(r"AES_(\d+)", r"AES\1", match[2]).replace("_CBC_", "_").replace("_", "-")
-    return exchange + cipher.replace("CHACHA20-POLY1305-SHA256", "CHACHA20-POLY1305")
+    found = name
+    if match is not None:
+        exchange = "" if match[1] == "RSA" else match[1].replace("_", "-") + "-"
+        cipher = re.sub(r"AES_(\d+)", r"AES\1", match[2]).replace("_CBC_", "_").replace("_", "-")
+        found = exchange + cipher.replace("CHACHA20-POLY1305-SHA256", "CHACHA20-POLY1305")
+    try:
+        if _OPENSSL_SUITE.fullmatch(found) is None:
+            raise ssl.SSLError
+        context.set_ciphers(found)
+    except ssl.SSLError:
+        raise ConfigError(f"{setting} names {name}, which is no cipher suite that is served") from None
+    return found

@@ -31,6 +31,8 @@ from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SUITE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+DAMAGED = "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,20 @@ class TlsClient(WireClient):
                 self.tls = context.wrap_socket(value, server_hostname="localhost")
                 setattr(self, name, self.tls)
                 break
+
+
+def damaged(authority: Authority, whole: Path) -> str:
+    """The file ``whole`` with a second certificate, which is none."""
+    file = authority.ca.parent / f"{whole.name}-damaged"
+    file.write_text(whole.read_text() + DAMAGED)
+    return str(file)
+
+
+def altered(client: WireClient, **texts: str) -> Any:
+    configs = [AlterableConfig(name=n.replace("_", "."), config_operation=0, value=t) for n, t in texts.items()]
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    return client.ask(request, 1).responses[0]
 
 
 def is_served(broker: Broker, authority: Authority, key: Path | None = None, **limits: Any) -> bool:
@@ -248,6 +264,35 @@ def test_a_client_that_has_none_of_the_cipher_suites_is_refused(authority: Autho
         assert not is_served(broker, authority, maximum_version=ssl.TLSVersion.TLSv1_2)
 
 
+@pytest.mark.parametrize(
+    ("suite", "is_spoken_in"), [(SUITE, ssl.TLSVersion.TLSv1_2), ("TLS_AES_256_GCM_SHA384", ssl.TLSVersion.TLSv1_3)]
+)
+def test_a_version_without_a_suite_is_not_spoken(
+    authority: Authority, suite: str, is_spoken_in: ssl.TLSVersion
+) -> None:
+    with Broker(settings_of(authority, ssl_cipher_suites=suite), listen="SSL://127.0.0.1:0") as broker:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            served = is_served(broker, authority, minimum_version=version, maximum_version=version)
+            assert served is (version is is_spoken_in)
+
+
+def test_a_store_that_cannot_be_read_is_refused_and_keeps_no_other_setting_from_changing(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = authority.ca.parent / "trusted.pem"
+    trusted.write_bytes(authority.ca.read_bytes())
+    settings = settings_of(authority, ssl_truststore_type="PEM", ssl_truststore_location=str(trusted))
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
+        refused = altered(client, listener_name_ssl_ssl_truststore_location=damaged(authority, authority.ca))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "listener.name.ssl.ssl.truststore.location: " in refused.error_message
+        trusted.write_text(DAMAGED)
+        assert altered(client, log_cleaner_threads="2").error_code == 0
+        assert "listener SSL stays as it was: ssl.truststore.location: " in caplog.text
+        assert "a listener failed" not in caplog.text, "of the image"
+        assert is_served(broker, authority)
+
+
 def test_a_certificate_changes_while_the_broker_runs_and_connections_stand(authority: Authority) -> None:
     with Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
 
@@ -341,10 +386,22 @@ def test_a_certificate_that_has_expired_keeps_no_other_setting_from_changing(aut
         (lambda files: {"ssl.keystore.location": str(files.pem("locked", password="hunter2"))}, "password right"),
         (lambda files: {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "wrong",
                         "ssl.keystore.location": str(files.pkcs12("broker", "hunter2"))}, ".password right"),
-        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": __file__}, "holds no certificate"),
+        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/dev/null"}, "holds no certificate"),
+        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": damaged(files, files.ca)},
+         "ssl.truststore.location: "),
+        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": DAMAGED},
+         "ssl.truststore.certificates: its value holds a certificate that cannot be read"),
+        (lambda files: {"ssl.keystore.location": damaged(files, files.pem("half"))},
+         "half-1.pem-damaged holds a certificate that cannot be read"),
+        (lambda files: {"ssl.keystore.location": "a\0b"}, "ssl.keystore.location: 'a\\x00b' is no name of a file"),
+        (lambda files: {"ssl.keystore.location": str(files.pem("locked", password="hunter2")),
+                        "ssl.key.password": "hunter2" * 1000}, "ssl.keystore.location: the key and its certificate"),
         (lambda files: {"ssl.enabled.protocols": "SSLv3"}, "ssl.enabled.protocols names SSLv3"),
         (lambda files: {"ssl.principal.mapping.rules": "RULE:(/x/"}, "ssl.principal.mapping.rules: Invalid rule"),
         (lambda files: {"ssl.cipher.suites": "NONSENSE"}, "ssl.cipher.suites"),
+        (lambda files: {"ssl.cipher.suites": f"{SUITE},TLS_NO_SUCH_SUITE"}, "names TLS_NO_SUCH_SUITE, which is no"),
+        (lambda files: {"ssl.cipher.suites": "ALL:eNULL:@SECLEVEL=0"}, "which is no cipher suite that is served"),
+        (lambda files: {"ssl.cipher.suites": SUITE, "ssl.enabled.protocols": "TLSv1.3"}, "a version that is enabled"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_the_start(

@@ -81,7 +81,7 @@ def test_a_file_of_javas_settings_says_the_same_here(tmp_path: Path) -> None:
     [
         ("ssl.truststore.location=ca.p12", "ssl.truststore.location: ca.p12 cannot be read: No such file"),
         ("ssl.keystore.type=BCFKS\nssl.keystore.location=/dev/null", "ssl.keystore.type is BCFKS: PEM and PKCS12"),
-        ("ssl.keystore.certificate.chain=hunter2", "ssl.keystore.location: the settings holds no certificate"),
+        ("ssl.keystore.certificate.chain=hunter2", "ssl.keystore.certificate.chain: its value holds no certificate"),
         (f"ssl.keystore.type=PKCS12\nssl.keystore.location={__file__}", "test_client_settings.py is no PKCS12 store"),
         ("ssl.keystore.type=PKCS12\nssl.provider=Mine", "unknown client setting 'ssl.provider'"),
         (

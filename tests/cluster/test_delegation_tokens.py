@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,14 @@ def test_expired_tokens_go_by_themselves(cluster: FakeCluster) -> None:
     cluster.controller.deactivate()
     cluster.tokens.close()
     cluster.loop.advance(10_000)
+
+
+def test_an_owners_name_writes_no_line_of_its_own(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    created(cluster, ALICE._replace(owner="User:x\nERROR pybroker: not so", max_lifetime_ms=500))
+    cluster.loop.advance(2_000)
+    (line,) = (record.getMessage() for record in caplog.records if "has expired" in record.getMessage())
+    assert "User:x\\nERROR" in line
 
 
 def test_tokens_are_there_after_a_restart_and_the_store_holds_no_secret(tmp_path: Path) -> None:

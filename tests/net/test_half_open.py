@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from harness.wire import request_frame
 
 from pybroker import limits
 from pybroker.net.half_open import HalfOpen
@@ -13,9 +18,11 @@ from pybroker.testing import Broker
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.wire_client import WireClient
+from tests.certificates import Authority
 from tests.storage.fake_env import FakeWorld
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+HEADER = urlsafe_b64encode(b'{"alg":"RS256","kid":"one"}')
 
 
 class Stranger:
@@ -121,3 +128,67 @@ def test_strangers_hold_no_more_than_their_bound_of_unfinished_requests(
         with WireClient(address) as client:
             assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
             assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2).error_code == 0
+
+
+def announced_hello() -> bytes:
+    """The beginning of a TLS client's first message, which is to be as long as OpenSSL takes."""
+    return b"\x16\x03\x01\x00\x40" + b"\x01" + (131_000).to_bytes(3, "big") + bytes(60)
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is closed but by the bound of bytes."""
+    monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(limits, "HALF_OPEN_MS", 1_000_000)
+
+
+def the_oldest_are_closed(crowd: list[WireClient], closed: int) -> bool:
+    return all(stranger.receive_payload() is None for stranger in crowd[:closed])
+
+
+@pytest.mark.usefixtures("crowded")
+def test_strangers_hold_no_more_than_their_bound_of_messages_of_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(authority.pem("broker"))}
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    with Broker(settings, listen="SSL://127.0.0.1:0") as broker, ExitStack() as stack:
+        address = (broker.host, broker.port)
+        crowd = [stack.enter_context(WireClient(address)) for _ in range(8)]
+        for stranger in crowd:
+            stranger.send_raw(announced_hello())
+        assert the_oldest_are_closed(crowd, 8 - limits.HALF_OPEN_BYTES_MAX // limits.TLS_MESSAGE_BYTES)
+        with (
+            socket.create_connection(address, timeout=20) as honest,
+            context.wrap_socket(honest, server_hostname="localhost") as client,
+        ):
+            assert client.version() == "TLSv1.3"
+
+
+@pytest.mark.usefixtures("crowded")
+def test_strangers_hold_no_more_than_their_bound_of_client_ids(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 10 * 32_767 + 1_000)
+    address = (broker.host, broker.port)
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(WireClient(address)) for _ in range(15)]
+        for stranger in crowd:
+            stranger.send_raw(request_frame(SaslHandshakeRequest(mechanism="PLAIN"), 1, client_id="x" * 32_767))
+            stranger.receive_payload()
+        assert the_oldest_are_closed(crowd, 5)
+        assert crowd[5].ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2).error_code == 0
+
+
+@pytest.mark.usefixtures("crowded")
+def test_strangers_hold_no_more_than_their_bound_of_tokens_whose_keys_are_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
+        settings = {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": f"http://127.0.0.1:{silent.getsockname()[1]}/keys",
+        }
+        broker = stack.enter_context(Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0"))
+        crowd = [stack.enter_context(WireClient((broker.host, broker.port))) for _ in range(6)]
+        token = b"n,,\x01auth=Bearer " + HEADER + b"." + b"A" * 400_000 + b".AAAA\x01\x01"
+        for stranger in crowd:
+            stranger.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+            stranger.send_raw(request_frame(SaslAuthenticateRequest(auth_bytes=token), 2))
+        assert the_oldest_are_closed(crowd, 4)
+        silent.close()  # whoever fetches keys is told so
