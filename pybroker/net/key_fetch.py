@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 from pybroker import limits
 
 if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from socket import socket
+    from urllib.request import BaseHandler, Request
+
     from pybroker.security.key_sets import KeySource
 
 
@@ -34,21 +38,67 @@ def fetch_keys(source: KeySource) -> bytes:
 
 
 def _get(source: KeySource) -> bytes:
-    from time import monotonic
+    from contextlib import suppress
+    from http.client import HTTPException
+    from socket import SHUT_RDWR
+    from threading import Event, Timer
     from urllib.request import Request, build_opener
 
-    deadline = monotonic() + (source.connect_timeout_ms + source.read_timeout_ms) / 1_000
+    sockets: list[socket] = []
+    is_late = Event()
+
+    def give_up() -> None:
+        # Whoever sends a byte now and then, of its header too, outlasts the time that a read may take.
+        is_late.set()
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(SHUT_RDWR)
+
+    deadline = Timer((source.connect_timeout_ms + source.read_timeout_ms) / 1_000, give_up)
+    deadline.daemon = True
+    deadline.start()
     request = Request(source.url, headers={"Accept": "application/json"})
+    opener = build_opener(_no_redirection(), *_handlers_that_tell(sockets))
     parts, size = [], 0
-    with build_opener(_no_redirection()).open(request, timeout=source.connect_timeout_ms / 1_000) as response:
-        while part := response.read1(65_536):
-            parts.append(part)
-            size += len(part)
-            if size > limits.KEY_SET_BYTES_MAX:
-                break
-            if monotonic() > deadline:
-                raise TimeoutError("it did not come in time")
+    try:
+        with opener.open(request, timeout=source.connect_timeout_ms / 1_000) as response:
+            while size <= limits.KEY_SET_BYTES_MAX and (part := response.read1(65_536)):
+                parts.append(part)
+                size += len(part)
+    except (OSError, HTTPException) as error:
+        if not is_late.is_set():
+            raise OSError(str(error)) from error
+    finally:
+        deadline.cancel()
+        for each in sockets:
+            each.close()
+    if is_late.is_set():
+        raise TimeoutError("it did not come in time")
     return b"".join(parts)
+
+
+def _handlers_that_tell(sockets: list[socket]) -> list[BaseHandler]:
+    """Of http and https: they add a duplicate of each connection's socket, before TLS begins on it."""
+    from http.client import HTTPConnection, HTTPSConnection
+    from urllib.request import HTTPHandler, HTTPSHandler
+
+    class Connection(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            sockets.append(self.sock.dup())
+
+    class TlsConnection(HTTPSConnection, Connection):
+        """Connects as both do, and wraps the socket then."""
+
+    class Http(HTTPHandler):
+        def http_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(Connection, request)
+
+    class Https(HTTPSHandler):
+        def https_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(TlsConnection, request)
+
+    return [Http(), Https()]
 
 
 def _no_redirection() -> type:

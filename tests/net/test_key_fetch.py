@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -27,7 +28,12 @@ class Handler(BaseHTTPRequestHandler):
     """Answers by the path."""
 
     def do_GET(self) -> None:
-        if self.path == "/moved":
+        if self.path == "/slow-header":
+            with suppress(OSError):  # the client has had enough
+                for letter in b"HTTP/1.0 200 OK\r\nX-Long: " + b"x" * 1_000:
+                    self.wfile.write(bytes((letter,)))
+                    time.sleep(0.01)
+        elif self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/keys")
             self.end_headers()
@@ -108,8 +114,11 @@ def test_nobody_else_says_where_the_keys_are(server: str, path: str) -> None:
 def test_a_set_has_bounds(server: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bytes"):
         fetch_keys(source(f"{server}/endless"))
-    with pytest.raises(TimeoutError):
-        fetch_keys(source(f"{server}/slow", 20))
+    for path in ("slow", "slow-header"):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            fetch_keys(source(f"{server}/{path}", 20))
+        assert time.monotonic() - began < 5, "it sends for ten seconds"
     large = tmp_path / "large.json"
     large.write_bytes(bytes(limits.KEY_SET_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="bytes"):
@@ -122,6 +131,24 @@ def test_a_set_may_lie_in_a_file(tmp_path: Path) -> None:
         fetch_keys(source(file.as_uri()))
     file.write_bytes(b"{}")
     assert fetch_keys(source(file.as_uri())) == b"{}"
+
+
+def test_who_is_slow_at_its_handshake_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            accepted, _ = listener.accept()
+            with accepted, suppress(OSError):  # the client has had enough
+                for byte in b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb" + bytes(1_000):  # of a long ServerHello
+                    accepted.sendall(bytes((byte,)))
+                    time.sleep(0.01)
+
+        thread = Thread(target=drip)
+        thread.start()
+        with pytest.raises(TimeoutError):
+            fetch_keys(source(f"https://127.0.0.1:{listener.getsockname()[1]}/keys", 20))
+        thread.join(5)
+        assert not thread.is_alive(), "it sends for ten seconds"
 
 
 def test_who_does_not_answer_is_not_waited_for() -> None:
