@@ -10,9 +10,8 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -23,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pybroker.pipeline.topics.client_calls import connection, offsets_of
+from pybroker.pipeline.topics.client_calls import NoAnswer, answered, connection, offsets_of
 from pybroker.pipeline.topics.client_settings import client_settings
 from pybroker.pipeline.topics.logins import admin_client
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
@@ -94,7 +93,10 @@ class ProgressMirror(StreamingQueryListener):
         self._spark = spark
         self._query_id = query_id
         self._group = group
-        self._admin = AdminClient(dict(client_settings(settings)))
+        # A commit waits as long as a session's time for the group's coordinator to be there.
+        bounded = {"group.protocol": "classic", "session.timeout.ms": str(int(COMMIT_TIMEOUT_S * 1_000))}
+        own = {"group.id": group, "enable.auto.commit": "false", **bounded}
+        self._consumer = Consumer({**connection(client_settings(settings)), **own})
         self._lock = threading.Lock()
         self._batch = -1
         self._committed: Offsets = {}
@@ -131,15 +133,23 @@ class ProgressMirror(StreamingQueryListener):
                 self._commit(offsets)
 
     def _commit(self, offsets: Offsets) -> None:
-        """By an admin client, whose request ends in bounded time: nobody else is heard on this thread meanwhile."""
+        """In bounded time: nobody else is heard on this thread meanwhile.
+
+        By a consumer: an admin client of librdkafka ends the whole process by an assertion when a broker comes back
+        after such a request has timed out (its issues 3663 and 4605).
+        """
         at = [ClientTopicPartition(*where, offset) for where, offset in offsets.items()]
-        wanted = [ConsumerGroupTopicPartitions(self._group, at)]
+        done: list[ClientTopicPartition] = []
         try:
-            (future,) = self._admin.alter_consumer_group_offsets(wanted, request_timeout=COMMIT_TIMEOUT_S).values()
-            refused = [each.error for each in future.result().topic_partitions or () if each.error is not None]
+            answered(
+                lambda: done.extend(self._consumer.commit(offsets=at, asynchronous=False)), within_s=COMMIT_TIMEOUT_S
+            )
+            refused = [each.error.str() for each in done if each.error is not None]
         except KafkaException as error:
-            refused = [error.args[0]]
+            refused = [error.args[0].str()]
+        except NoAnswer:
+            refused = [f"nobody answered within {COMMIT_TIMEOUT_S:.0f} s"]
         if refused:
-            _log.warning("offsets of group %s: %s", self._group, refused[0].str())
+            _log.warning("offsets of group %s: %s", self._group, refused[0])
         else:
             self._committed = offsets

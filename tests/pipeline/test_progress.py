@@ -4,6 +4,9 @@ Needs PySpark, whose classes the mirror extends: marked like what starts a JVM.
 """
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
@@ -15,6 +18,37 @@ from pybroker.testing import Broker
 pytestmark = pytest.mark.jvm(needs="spark")
 
 QUERY = "5d2c6e0a"
+
+# A process of its own, since librdkafka may end it.
+OUTAGE = """
+import json, sys
+from types import SimpleNamespace
+from pybroker.pipeline import progress
+from pybroker.testing import Broker
+
+progress.COMMIT_TIMEOUT_S = 0.3
+broker = Broker(data_dir=sys.argv[1]).start()
+client = {"bootstrap.servers": broker.bootstrap}
+broker.create_topic("t", partitions=1)
+mirror = progress.ProgressMirror(None, "q", "g", client)
+
+def tell(batch):
+    sources = [SimpleNamespace(endOffset=json.dumps({"t": {"0": batch}}))]
+    mirror.tell(SimpleNamespace(id="q", batchId=batch, sources=sources))
+
+def shown():
+    return json.loads(progress.group_offsets("g", ["t"], client))["t"]["0"]
+
+tell(1)
+print(shown())
+broker.stop()
+for batch in range(2, 6):
+    tell(batch)
+with Broker(data_dir=sys.argv[1], listen=client["bootstrap.servers"]):
+    while shown() != batch:
+        batch += 1
+        tell(batch)
+"""
 
 
 class Listeners:
@@ -104,3 +138,11 @@ def test_a_commit_that_is_refused_is_a_warning(mirrored: Mirrored, caplog: pytes
     mirrored.topic = "no topic has such a name"
     heard(mirror, mirrored.progress(1, 10))
     assert f"offsets of group {mirrored.group}: " in caplog.text
+
+
+def test_a_broker_that_dies_and_comes_back_ends_no_process_that_shows_lag(tmp_path: Path) -> None:
+    """An admin client of librdkafka would end it, once a request had timed out (its issues 3663 and 4605)."""
+    command = [sys.executable, "-c", OUTAGE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert "offsets of group g: " in done.stderr

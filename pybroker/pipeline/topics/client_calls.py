@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
@@ -129,16 +128,30 @@ def offsets_of(
 
 
 def commit_offset(client: Mapping[str, str], group: str, topic: str, at: Committed) -> None:
-    """Commit an offset of a group, outside of any transaction."""
+    """Commit an offset of a group, outside of any transaction; raises `NoAnswer` and `KafkaException`.
+
+    By a consumer, as `offsets_of` reads them: an admin client of librdkafka ends the whole process where its request
+    has timed out and a broker comes back (its issues 3663 and 4605).
+    """
     offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
+    # A commit, and the consumer's end behind it, wait as long as a session's time for the group's coordinator.
+    bounded = {"group.protocol": "classic", "session.timeout.ms": str(int(REQUEST_TIMEOUT_S * 1_000))}
+    consumer = Consumer({**connection(client), "group.id": group, "enable.auto.commit": "false", **bounded})
+    done: list[ClientTopicPartition] = []
 
-    def commit(left_s: float) -> None:
-        (future,) = admin(client).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [offset])]).values()
-        (done,) = future.result(left_s).topic_partitions
-        if done.error is not None:
-            raise KafkaException(done.error)
+    def commit() -> None:
+        done[:] = consumer.commit(offsets=[offset], asynchronous=False)
 
-    _once_coordinated(commit, REQUEST_TIMEOUT_S)
+    def commit_within(left_s: float) -> None:
+        answered(commit, within_s=left_s)
+        for each in done:
+            if each.error is not None:
+                raise KafkaException(each.error)
+
+    try:
+        _once_coordinated(commit_within, REQUEST_TIMEOUT_S)
+    finally:
+        consumer.close()
 
 
 def _once_coordinated(call: Callable[[float], T], within_s: float) -> T:

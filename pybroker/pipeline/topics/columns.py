@@ -15,6 +15,10 @@ from confluent_kafka import Message
 _TIMESTAMP_TYPE_SHIFT = -1
 
 
+class UnreadableHeaders(RuntimeError):
+    """A record's headers are not what librdkafka's Python can give."""
+
+
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
     """The rows of ``messages``, all of one partition; ``schema`` is the table's, with headers or without."""
     count = len(messages)
@@ -53,5 +57,11 @@ def _timestamp_types(kinds: list[int]) -> pa.Array:
 
 def _headers(message: Message) -> list[dict[str, str | bytes | None]] | None:
     # librdkafka's are a list where they were read, a dict only where they are to be written.
-    headers = message.headers()
+    try:
+        headers = message.headers()
+    except (SystemError, UnicodeDecodeError) as error:
+        raise UnreadableHeaders(
+            f"the record of {message.topic()}-{message.partition()} at offset {message.offset()} has a header whose "
+            "key is no UTF-8; with includeHeaders=false the query goes on, without headers"
+        ) from error
     return [{"key": name, "value": value} for name, value in headers] if isinstance(headers, list) else None

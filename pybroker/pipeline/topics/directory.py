@@ -38,12 +38,16 @@ class MissingTopics(RuntimeError):
     """A subscription names topics or partitions that the cluster does not have."""
 
 
+class NobodyAnswers(RuntimeError):
+    """No broker says which topics there are."""
+
+
 class NoOffset(RuntimeError):
     """No record of a partition is as late as a starting timestamp, and the strategy is ``error``."""
 
 
 class Directory:
-    """Partitions and offsets, as they are at each call; raises `KafkaException` where the cluster does not answer.
+    """Partitions and offsets, as they are at each call; raises `NobodyAnswers` where the cluster is gone meanwhile.
 
     Who is not let in is told when it is made (`LoginRefused`).
     """
@@ -55,6 +59,7 @@ class Directory:
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         consumers_alone = {"group.id", "isolation.level"}
         settings = {name: at for name, at in options.client.items() if name not in consumers_alone}
+        self._bootstrap = options.client["bootstrap.servers"]
         self._admin = admin_client(settings, REQUEST_TIMEOUT_S)
 
     def partitions(self) -> frozenset[TopicPartition]:
@@ -99,7 +104,13 @@ class Directory:
         return self._resolved(partitions, bound, self.latest)
 
     def _known_partitions(self) -> dict[str, list[int]]:
-        topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        try:
+            topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise NobodyAnswers(
+                f"no broker of {self._bootstrap} answered within {REQUEST_TIMEOUT_S:.0f} s ({error.args[0].str()}); "
+                "started again on its checkpoint, a query goes on where it stood"
+            ) from error
         return {name: sorted(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def _resolved(

@@ -179,6 +179,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = offsets_of_tree(start), offsets_of_tree(end)
         if gone := starts.keys() - ends.keys():
             self._tell_loss(f"{listed(gone)} are gone, with what was not read of them")
+        if self._newest is None:
+            ends = self._still_there(starts, ends, ids_of_tree(end))
         begun = self._begun(starts, ends, made_anew(ids_of_tree(start), ids_of_tree(end)))
         for at in sorted(begun.keys() - starts.keys()):
             if begun[at] > 0:
@@ -188,6 +190,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of one task."""
         return self._tasks.read(partition)
+
+    def _still_there(self, starts: Offsets, ends: Offsets, planned_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """The ends of a micro-batch that an earlier run planned, without topics that were made anew since.
+
+        What those have now is no part of it: the next look finds it, and reads it from its beginning.
+        """
+        anew = made_anew(planned_ids, self._directory.topic_ids(planned_ids.keys()))
+        for at in sorted(ends):
+            if at.topic in anew and starts.get(at, 0) != ends[at]:
+                self._tell_loss(f"{at} was made anew: what was not read of the former one is lost")
+        return {at: offset for at, offset in ends.items() if at.topic not in anew}
 
     def _begun(self, starts: Offsets, ends: Offsets, anew: Collection[str]) -> dict[TopicPartition, int]:
         """Where each partition is read from: a new one from where it begins, all of what was made anew."""

@@ -87,6 +87,33 @@ def test_nulls_and_tombstones_stay_what_they_are(tables: Tables) -> None:
     assert found == {(b"k0", b"a"), (b"k1", None), (b"k2", b""), (None, None)}
 
 
+class NoText(str):
+    """A header's key as kafka-python sends it: bytes that are no UTF-8, which brokers and Java's clients let pass."""
+
+    def encode(self, *how: str) -> bytes:
+        return b"\xff"
+
+
+def test_a_headers_key_that_is_no_utf8_is_told_with_its_record_and_passed_over_without_headers(tables: Tables) -> None:
+    from kafka import KafkaProducer
+
+    source, target = tables.topic(partitions=1), tables.topic()
+    producer = KafkaProducer(bootstrap_servers=tables.bootstrap)
+    for headers in ([("trace", b"1")], [(NoText("trace"), b"2")]):
+        producer.send(source, b"tea", headers=headers)
+    producer.close()
+
+    def run(**options: str) -> Any:
+        return tables.start(tables.read_stream("pybroker", source, **options).select("value"), "headers", topic=target)
+
+    query = run(includeHeaders="true")
+    ended(query)
+    told = pipeline.what_ended(query) or ""
+    assert f"the record of {source}-0 at offset 1 has a header whose key is no UTF-8; with includeHeaders=false" in told
+    assert run().awaitTermination(60)
+    assert tables.values(target) == ["tea", "tea"]
+
+
 def test_the_second_of_two_queries_of_one_name_is_told_in_one_line(tables: Tables) -> None:
     source, target, name = tables.topic(), tables.topic(), f"name-{uuid4()}"
     tables.fill(source, numbers(range(4)))

@@ -394,6 +394,16 @@ def test_an_offset_is_committed_though_its_coordinator_is_elsewhere_now(
     assert client_calls.committed(sink.client, [group]) == [[at]]
 
 
+def test_an_offset_that_no_broker_takes_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pybroker.pipeline.topics import client_calls
+
+    with Broker() as broker:
+        client = {"bootstrap.servers": broker.bootstrap}
+    monkeypatch.setattr(client_calls, "REQUEST_TIMEOUT_S", 0.2)
+    with pytest.raises(client_calls.NoAnswer, match="commit did not come back within 0 s"):
+        client_calls.commit_offset(client, "g", "t", client_calls.Committed(3, "said"))
+
+
 def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() -> None:
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec

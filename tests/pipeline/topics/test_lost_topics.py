@@ -1,4 +1,4 @@
-"""What a stream's reader does where topics are deleted, made anew, or cut by retention.  By a real broker, no JVM.
+"""What a stream's reader does where topics or brokers are gone, made anew, or cut by retention.  A real broker, no JVM.
 
 Needs PySpark, whose classes the reader extends: marked like what starts a JVM.
 """
@@ -27,10 +27,14 @@ class Query:
 
     def next(self) -> list[str]:
         """The values of the next micro-batch, sorted."""
+        begin, self.position = self.position, self.planned()
+        return self.between(begin, self.position)
+
+    def planned(self) -> Any:
+        """Where the next micro-batch ends."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-        begin, self.position = self.position, self._reader.latestOffset(self.position, ReadAllAvailable())
-        return self.between(begin, self.position)
+        return self._reader.latestOffset(self.position, ReadAllAvailable())
 
     def between(self, begin: Any, end: Any) -> list[str]:
         """The values of a micro-batch that was planned, sorted."""
@@ -107,6 +111,22 @@ def test_a_query_started_again_knows_a_topic_made_anew_by_its_id(tables: Tables,
     assert Query(tables.bootstrap, topic, patient.position).next() == ["30", "31"]
 
 
+@ANEW
+def test_a_micro_batch_that_was_planned_takes_nothing_of_a_topic_made_anew_since(tables: Tables, count: int) -> None:
+    """The query died in the middle of it: what is there now by the offsets of the plan are other records."""
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic)
+    planned = query.planned()
+    tables.make_anew(topic, numbers(20, count))
+    with pytest.raises(RuntimeError, match=f"{topic}-0 was made anew: what was not read of the former one is lost"):
+        Query(tables.bootstrap, topic, query.position).between(query.position, planned)
+    patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false")
+    assert patient.between(query.position, planned) == []
+    patient.position = planned
+    assert patient.next() == sorted(str(20 + number) for number in range(count))
+
+
 def test_a_checkpoint_without_ids_knows_a_topic_made_anew_by_its_end(tables: Tables) -> None:
     """As an older version wrote it, or an option ``startingOffsets`` has it."""
     topic = tables.topic()
@@ -161,3 +181,18 @@ def test_retention_that_overtakes_a_query_is_told_and_the_rest_is_read_where_los
     patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false")
     # Offsets 2 to 4 of partition 0 were 20, 22 and 24.
     assert patient.next() == ["21", "23", "25", "26", "27"]
+
+
+def test_a_cluster_that_is_gone_for_longer_than_a_look_may_take_is_told_by_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pybroker.pipeline.topics import directory
+
+    with Broker() as broker:
+        tables = Tables(None, broker.bootstrap, tmp_path)
+        topic = tables.topic()
+        query = Query(tables.bootstrap, topic)
+        assert query.next() == []
+    monkeypatch.setattr(directory, "REQUEST_TIMEOUT_S", 0.2)
+    with pytest.raises(directory.NobodyAnswers, match=f"no broker of {tables.bootstrap} answered within 0 s"):
+        query.next()
