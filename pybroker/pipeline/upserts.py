@@ -35,6 +35,9 @@ ASK_AGAIN_AFTER_S = 0.5
 # A write may hit the very moment when a database goes or comes; one that fails this often while it answers is wrong.
 FAILURES_MAX = 3
 
+# The driver's: for how long a connection may take, and a statement that a database gone without a word leaves open.
+_TIMEOUTS = {"connectTimeout": "5", "socketTimeout": "300"}
+
 # Hexadecimal digits of each of the two parts of a staging table's name.
 _NAME_PART = 16
 
@@ -103,7 +106,8 @@ def upsert_into(
     patience_s: float = PATIENCE_S,
     on_outage: Callable[[str], None] = _log.warning,
 ) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` takes.  ``properties`` are the driver's, user and password above all.
+    """What `foreachBatch` takes.  ``properties`` are the driver's, user and password above all.  Without a
+    ``socketTimeout`` (seconds) among them a statement may take five minutes.
 
     While the database does not answer, the micro-batch waits for ``patience_s`` seconds, then `DatabaseGone` ends the
     query; started again on its checkpoint it goes on with that micro-batch.  ``on_outage`` is told by a line when the
@@ -125,7 +129,7 @@ class _Upserts:
         # How the names of staging tables begin, once those that were left behind are dropped.
         self._stagings: str | None = None
         self._url = url
-        self._properties = {"connectTimeout": "5", **properties, "driver": DRIVER_CLASS}
+        self._properties = {**_TIMEOUTS, **properties, "driver": DRIVER_CLASS}
         self._patience_s = patience_s
         self._on_outage = on_outage
 

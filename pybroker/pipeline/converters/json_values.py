@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
     _parse_datatype_string,
 )
 
@@ -30,6 +31,9 @@ _NEXT = "9b6f0a5e-next"
 _JSON_WHITESPACE = " \t\n\r"
 # Without them Spark takes a number in a text for days or microseconds since 1970, and NaN for a number.
 _STRICT = {"enableDateTimeParsingFallback": "false", "allowNonNumericNumbers": "false"}
+# Seconds since 1970 that Spark takes for a timestamp, with so many digits at least it may wrap them, in silence.
+_TIMESTAMP_S_MAX = (2**63 - 1) // 1_000_000
+_MANY_DIGITS = f"[0-9]{{{len(str(_TIMESTAMP_S_MAX))}}}"
 # What to say, and whether it is so.
 _Flaw: TypeAlias = tuple[str, Callable[[Column], Column]]
 _WITH_VALUES = (ArrayType, MapType, StructType)
@@ -80,6 +84,7 @@ def raw() -> Decoder:
 
 def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
     misfits = F.concat_ws(", ", *_misfits(said, read, wanted))
+    wrapped = F.concat_ws(", ", *_wrapped(said, wanted))
     inside = [field.name for field in wanted.fields if isinstance(field.dataType, _WITH_VALUES)]
     unknown = f"a value in {' or '.join(inside)}" if inside else "a value"
     flaws = [F.when(is_so(read), F.lit(said)) for said, is_so in _flaws(wanted)]
@@ -93,6 +98,9 @@ def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
         .when(
             read.getField(_CORRUPT).isNotNull(),
             F.concat(F.lit("does not fit the schema: "), F.when(misfits != "", misfits).otherwise(unknown)),
+        )
+        .when(
+            F.rlike(said, F.lit(_MANY_DIGITS)) & (wrapped != ""), F.concat(F.lit("does not fit the schema: "), wrapped)
         )
         .when(F.concat_ws("", *flaws) != "", F.concat_ws(", ", *flaws))
     )
@@ -118,6 +126,17 @@ def _misfits(said: Column, read: Column, wanted: StructType, path: tuple[str, ..
         yield F.when(is_there & found.isNull(), F.lit(f"{'.'.join(inner)} is no {field.dataType.simpleString()}"))
         if isinstance(field.dataType, StructType):
             yield from _misfits(said, found, field.dataType, inner)
+
+
+def _wrapped(said: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:
+    """Numbers that are no timestamp, and were read as another one: null, or the field."""
+    for field in wanted.fields:
+        inner = (*path, field.name)
+        if isinstance(field.dataType, TimestampType):
+            number = F.get_json_object(said, "$" + "".join(f"['{name}']" for name in inner)).try_cast("decimal(20,0)")
+            yield F.when(F.abs(number) > _TIMESTAMP_S_MAX, F.lit(f"{'.'.join(inner)} is no timestamp"))
+        elif isinstance(field.dataType, StructType):
+            yield from _wrapped(said, field.dataType, inner)
 
 
 def _flaws(kind: DataType, path: str = "") -> Iterator[_Flaw]:

@@ -15,8 +15,16 @@ from confluent_kafka import Message
 _TIMESTAMP_TYPE_SHIFT = -1
 
 
+# Spark's timestamps are microseconds in 64 bits.
+_TIMESTAMP_MS_MAX = (2**63 - 1) // 1_000
+
+
 class UnreadableHeaders(RuntimeError):
     """A record's headers are not what librdkafka's Python can give."""
+
+
+class UnreadableTimestamp(RuntimeError):
+    """A record's timestamp is beyond those of Spark."""
 
 
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
@@ -31,9 +39,7 @@ def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBat
         pa.repeat(pa.scalar(first.topic(), pa.string()), count),
         pa.repeat(pa.scalar(first.partition(), pa.int32()), count),
         _offsets(messages),
-        pa.array(list(map(itemgetter(1), stamps)), pa.int64())
-        .view(pa.timestamp("ms", "UTC"))
-        .cast(schema.field("timestamp").type),
+        _timestamps(messages, list(map(itemgetter(1), stamps)), schema.field("timestamp").type),
         _timestamp_types(list(map(itemgetter(0), stamps))),
     ]
     if len(schema.names) > len(arrays):
@@ -47,6 +53,16 @@ def _offsets(messages: Sequence[Message]) -> pa.Array:
     if last == first + len(messages) - 1:
         return pa.array(np.arange(first, first + len(messages)))  # without a gap, as nearly always
     return pa.array(list(map(Message.offset, messages)), pa.int64())
+
+
+def _timestamps(messages: Sequence[Message], stamps_ms: list[int], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(stamps_ms, pa.int64()).view(pa.timestamp("ms", "UTC")).cast(kind)
+    except pa.ArrowInvalid:
+        at = next(at for at, stamp_ms in enumerate(stamps_ms) if abs(stamp_ms) > _TIMESTAMP_MS_MAX)
+        where = f"{messages[at].topic()}-{messages[at].partition()} at offset {messages[at].offset()}"
+        said = f"the record of {where} has the timestamp {stamps_ms[at]} ms, which is beyond those of Spark"
+        raise UnreadableTimestamp(said) from None
 
 
 def _timestamp_types(kinds: list[int]) -> pa.Array:

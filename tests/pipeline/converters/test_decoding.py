@@ -169,8 +169,11 @@ def test_json_that_is_read_as_another_value_is_refused(spark: Any) -> None:
         '{"n": "Infinity"}',
         '{"n": 1e999}',
         '{"ns": [1, 1e999]}',
+        '{"at": 9223372036855}',  # one more than Spark's microseconds have
+        '{"of": {"at": -9223372036854775808}}',
     ]
-    found = read(decode(rows_of(spark, *values), json_of("day date, at timestamp, n double, ns array<double>")))
+    schema = "day date, at timestamp, n double, ns array<double>, of struct<at: timestamp>"
+    found = read(decode(rows_of(spark, *values), json_of(schema)))
     assert found[0][0]["ns"] == [0, 1e300]
     assert [error for _, error in found] == [
         None,
@@ -180,6 +183,8 @@ def test_json_that_is_read_as_another_value_is_refused(spark: Any) -> None:
         "value: does not fit the schema: n is no double",
         "value: n is no double",
         "value: ns[] is no double",
+        "value: does not fit the schema: at is no timestamp",
+        "value: does not fit the schema: of.at is no timestamp",
     ]
 
 

@@ -156,6 +156,21 @@ def test_each_record_keeps_its_own_kind_of_timestamp() -> None:
     assert record_batch([of_kind(2, 7)], schema()).column("timestampType").to_pylist() == [1]
 
 
+def test_a_timestamp_beyond_those_of_spark_is_told_with_its_record() -> None:
+    from confluent_kafka import Message
+
+    from pybroker.pipeline.topics.columns import UnreadableTimestamp, record_batch
+
+    last_ms = (2**63 - 1) // 1_000
+    messages = [
+        Message(topic="t", partition=3, offset=at, value=b"v", timestamp=(1, at_ms))
+        for at, at_ms in ((7, last_ms), (9, last_ms + 1))
+    ]
+    assert record_batch(messages[:1], schema()).num_rows == 1
+    with pytest.raises(UnreadableTimestamp, match=rf"t-3 at offset 9 has the timestamp {last_ms + 1} ms"):
+        record_batch(messages, schema())
+
+
 def test_the_garbage_collector_works_while_rows_are_elsewhere(play: Any) -> None:
     import gc
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
 
@@ -89,6 +90,25 @@ def test_a_batch_without_an_epoch_leaves_no_marks(kafka_broker: Broker, as_task:
     writer.commit([message, None])
     groups = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}).list_consumer_groups().result(30).valid
     assert message.written.writer.slot(0) not in [group.group_id for group in groups]
+
+
+def test_a_batch_is_written_though_nobody_answers_for_its_marks(
+    kafka_broker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pybroker.pipeline.topics import transactions
+
+    class Silent:
+        def delete_consumer_groups(self, names: list[str]) -> dict[str, Future[None]]:
+            return {name: Future() for name in names}
+
+    as_task(0)
+    writer = sink(kafka_broker)
+    message = write(writer, "a")
+    monkeypatch.setattr(transactions, "admin", lambda client: Silent())
+    monkeypatch.setattr(transactions, "REQUEST_TIMEOUT_S", 0.01)
+    writer.commit([message])
+    (told,) = caplog.messages
+    assert told.startswith(f"the marks of group {message.written.writer.slot(0)} stay until they expire")
 
 
 def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
