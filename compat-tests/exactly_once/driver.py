@@ -33,7 +33,8 @@ class Driver:
                 stdout=told,
                 stderr=log,
                 text=True,
-                env={**os.environ, "TMPDIR": str(scratch)},
+                # Not the Python of a session that this process has: its processes are none of the cluster's.
+                env={**os.environ, "TMPDIR": str(scratch), "PYSPARK_PYTHON": sys.executable},
                 start_new_session=True,
             )
 

@@ -218,10 +218,12 @@ class Run:
     def _processes(self, victim: Victim) -> list[psutil.Process]:
         cluster = self._stage.cluster
         find = cluster.executors if victim is Victim.EXECUTOR else cluster.python_workers
-        wait_until(lambda: find() or self._is_over(), f"{victim}s", AT_WORK_WITHIN_S)
-        if not (found := find()):
-            raise RuntimeError(f"the query was over before any {victim} of it could be killed")
-        return found
+        while True:
+            wait_until(lambda: find() or self._is_over(), f"{victim}s", AT_WORK_WITHIN_S)
+            if found := find():
+                return found
+            if not self._is_started_again():
+                raise RuntimeError(f"the query was over before any {victim} of it could be killed")
 
     def _lines(self) -> list[dict[str, Any]]:
         if not self._driver.is_running:
