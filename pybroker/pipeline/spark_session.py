@@ -8,7 +8,8 @@ the caller sets wins over each of them.  ``format("pybroker")`` needs nothing of
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from tempfile import gettempdir
 from types import MappingProxyType
 from typing import Any
@@ -91,11 +92,11 @@ def session(
         # Spark asks the resolver for the host's name unless it is told; the answer may be an address nobody serves.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         # Tasks in Python run in this environment, whatever the first python3 of PATH is.
-        if os.environ.setdefault(PYTHON_VARIABLE, sys.executable) == sys.executable and _begins_here(master):
-            os.environ[PYTHON_VARIABLE] = warm_python.launcher_path() or sys.executable
+        os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
     use_spark_home()
     given = {name: value for name, value in settings.items() if name != "spark.jars"}
-    made = SparkSession.builder.master(master).appName(app_name).config(map={**own, **given}).getOrCreate()
+    with _forks_as_python(master):
+        made = SparkSession.builder.master(master).appName(app_name).config(map={**own, **given}).getOrCreate()
     made.sparkContext.setLogLevel("WARN")
     return made
 
@@ -115,7 +116,22 @@ def end_session(session: SparkSession) -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait(JVM_END_TIMEOUT_S)
     SparkContext._gateway = SparkContext._jvm = None
-    if warm_python.end():
+    warm_python.end()
+
+
+@contextmanager
+def _forks_as_python(master: str) -> Iterator[None]:
+    """A session that begins meanwhile, and its JVM, have forks for Python; what this process starts later has not.
+
+    A child of this process may be the driver of a cluster, whose tasks are no business of this session's.
+    """
+    if os.environ.get(PYTHON_VARIABLE) != sys.executable or not _begins_here(master):
+        yield
+        return
+    os.environ[PYTHON_VARIABLE] = warm_python.launcher_path() or sys.executable
+    try:
+        yield
+    finally:
         os.environ[PYTHON_VARIABLE] = sys.executable
 
 

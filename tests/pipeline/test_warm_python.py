@@ -191,3 +191,4 @@ def test_tasks_of_a_session_on_this_machine_are_forks(spark: Any) -> None:
 
     (told,) = set(spark.sparkContext.parallelize(range(4), 2).map(command).collect())
     assert SERVER in told
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable, "a child may begin a session on a cluster"
