@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pybroker.pipeline.topics.client_calls import NoAnswer, answered, connection, offsets_of
+from pybroker.pipeline.topics.client_calls import NoAnswer, commit_by, committing_consumer, connection, offsets_of
 from pybroker.pipeline.topics.client_settings import client_settings
 from pybroker.pipeline.topics.logins import admin_client
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
@@ -93,10 +93,7 @@ class ProgressMirror(StreamingQueryListener):
         self._spark = spark
         self._query_id = query_id
         self._group = group
-        # A commit waits as long as a session's time for the group's coordinator to be there.
-        bounded = {"group.protocol": "classic", "session.timeout.ms": str(int(COMMIT_TIMEOUT_S * 1_000))}
-        own = {"group.id": group, "enable.auto.commit": "false", **bounded}
-        self._consumer = Consumer({**connection(client_settings(settings)), **own})
+        self._consumer = committing_consumer(client_settings(settings), group, COMMIT_TIMEOUT_S)
         self._lock = threading.Lock()
         self._batch = -1
         self._committed: Offsets = {}
@@ -133,23 +130,13 @@ class ProgressMirror(StreamingQueryListener):
                 self._commit(offsets)
 
     def _commit(self, offsets: Offsets) -> None:
-        """In bounded time: nobody else is heard on this thread meanwhile.
-
-        By a consumer: an admin client of librdkafka ends the whole process by an assertion when a broker comes back
-        after such a request has timed out (its issues 3663 and 4605).
-        """
+        """In bounded time: nobody else is heard on this thread meanwhile."""
         at = [ClientTopicPartition(*where, offset) for where, offset in offsets.items()]
-        done: list[ClientTopicPartition] = []
         try:
-            answered(
-                lambda: done.extend(self._consumer.commit(offsets=at, asynchronous=False)), within_s=COMMIT_TIMEOUT_S
-            )
-            refused = [each.error.str() for each in done if each.error is not None]
+            commit_by(self._consumer, at, COMMIT_TIMEOUT_S)
         except KafkaException as error:
-            refused = [error.args[0].str()]
+            _log.warning("offsets of group %s: %s", self._group, error.args[0].str())
         except NoAnswer:
-            refused = [f"nobody answered within {COMMIT_TIMEOUT_S:.0f} s"]
-        if refused:
-            _log.warning("offsets of group %s: %s", self._group, refused[0])
+            _log.warning("offsets of group %s: nobody answered within %.0f s", self._group, COMMIT_TIMEOUT_S)
         else:
             self._committed = offsets

@@ -128,30 +128,37 @@ def offsets_of(
 
 
 def commit_offset(client: Mapping[str, str], group: str, topic: str, at: Committed) -> None:
-    """Commit an offset of a group, outside of any transaction; raises `NoAnswer` and `KafkaException`.
-
-    By a consumer, as `offsets_of` reads them: an admin client of librdkafka ends the whole process where its request
-    has timed out and a broker comes back (its issues 3663 and 4605).
-    """
+    """Commit an offset of a group, outside of any transaction; raises `NoAnswer` and `KafkaException`."""
     offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
+    consumer = committing_consumer(client, group, REQUEST_TIMEOUT_S)
+    try:
+        _once_coordinated(lambda left_s: commit_by(consumer, [offset], left_s), REQUEST_TIMEOUT_S)
+    finally:
+        consumer.close()
+
+
+def committing_consumer(client: Mapping[str, str], group: str, within_s: float) -> Consumer:
+    """Who commits offsets of a group by `commit_by`, as `offsets_of` reads them, and reads nothing.
+
+    An admin client of librdkafka ends the whole process by an assertion when a broker comes back after such a request
+    has timed out (its issues 3663 and 4605).
+    """
     # A commit, and the consumer's end behind it, wait as long as a session's time for the group's coordinator.
-    bounded = {"group.protocol": "classic", "session.timeout.ms": str(int(REQUEST_TIMEOUT_S * 1_000))}
-    consumer = Consumer({**connection(client), "group.id": group, "enable.auto.commit": "false", **bounded})
+    bounded = {"group.protocol": "classic", "session.timeout.ms": str(int(within_s * 1_000))}
+    return Consumer({**connection(client), "group.id": group, "enable.auto.commit": "false", **bounded})
+
+
+def commit_by(consumer: Consumer, offsets: list[ClientTopicPartition], within_s: float) -> None:
+    """Commit offsets of the consumer's group; raises `NoAnswer` and, where one is refused, `KafkaException`."""
     done: list[ClientTopicPartition] = []
 
     def commit() -> None:
-        done[:] = consumer.commit(offsets=[offset], asynchronous=False)
+        done[:] = consumer.commit(offsets=offsets, asynchronous=False)
 
-    def commit_within(left_s: float) -> None:
-        answered(commit, within_s=left_s)
-        for each in done:
-            if each.error is not None:
-                raise KafkaException(each.error)
-
-    try:
-        _once_coordinated(commit_within, REQUEST_TIMEOUT_S)
-    finally:
-        consumer.close()
+    answered(commit, within_s=within_s)
+    for each in done:
+        if each.error is not None:
+            raise KafkaException(each.error)
 
 
 def _once_coordinated(call: Callable[[float], T], within_s: float) -> T:

@@ -13,8 +13,6 @@ from confluent_kafka import Message
 
 # librdkafka counts the kinds of timestamps from 0 (none), Kafka from -1.
 _TIMESTAMP_TYPE_SHIFT = -1
-
-
 # Spark's timestamps are microseconds in 64 bits.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1_000
 
@@ -60,8 +58,7 @@ def _timestamps(messages: Sequence[Message], stamps_ms: list[int], kind: pa.Data
         return pa.array(stamps_ms, pa.int64()).view(pa.timestamp("ms", "UTC")).cast(kind)
     except pa.ArrowInvalid:
         at = next(at for at, stamp_ms in enumerate(stamps_ms) if abs(stamp_ms) > _TIMESTAMP_MS_MAX)
-        where = f"{messages[at].topic()}-{messages[at].partition()} at offset {messages[at].offset()}"
-        said = f"the record of {where} has the timestamp {stamps_ms[at]} ms, which is beyond those of Spark"
+        said = f"{_record(messages[at])} has the timestamp {stamps_ms[at]} ms, which is beyond those of Spark"
         raise UnreadableTimestamp(said) from None
 
 
@@ -77,7 +74,12 @@ def _headers(message: Message) -> list[dict[str, str | bytes | None]] | None:
         headers = message.headers()
     except (SystemError, UnicodeDecodeError) as error:
         raise UnreadableHeaders(
-            f"the record of {message.topic()}-{message.partition()} at offset {message.offset()} has a header whose "
-            "key is no UTF-8; with includeHeaders=false the query goes on, without headers"
+            f"{_record(message)} has a header whose key is no UTF-8; with includeHeaders=false the query goes on, "
+            "without headers"
         ) from error
     return [{"key": name, "value": value} for name, value in headers] if isinstance(headers, list) else None
+
+
+def _record(message: Message) -> str:
+    """Which one it is, for whoever has to be told."""
+    return f"the record of {message.topic()}-{message.partition()} at offset {message.offset()}"
