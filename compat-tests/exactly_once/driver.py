@@ -33,8 +33,7 @@ class Driver:
                 stdout=told,
                 stderr=log,
                 text=True,
-                # Not the Python of a session that this process has: its processes are none of the cluster's.
-                env={**os.environ, "TMPDIR": str(scratch), "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, "TMPDIR": str(scratch)},
                 start_new_session=True,
             )
 

@@ -321,9 +321,11 @@ def test_where_nobody_is_asked_a_login_is_out_of_place(kafka_broker: Broker) -> 
 
 
 def test_users_are_altered_by_kafkas_rules(broker: Broker) -> None:
-    def upsertion(name: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+    def upsertion(
+        name: str, mechanism: int = 1, iterations: int = 4096, salt: bytes = b"s"
+    ) -> ScramCredentialUpsertion:
         return ScramCredentialUpsertion(
-            name=name, mechanism=mechanism, iterations=iterations, salt=b"s", salted_password=b"p"
+            name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=b"p"
         )
 
     with connected(broker) as client:
@@ -332,6 +334,7 @@ def test_users_are_altered_by_kafkas_rules(broker: Broker) -> None:
             deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)],
             upsertions=[
                 upsertion(""), upsertion("few", iterations=4095), upsertion("many", iterations=16_385),
+                upsertion("long", salt=bytes(1025)), upsertion("longest", salt=bytes(1024)),
                 upsertion("odd", mechanism=7), upsertion("twice"), upsertion("twice"), upsertion("good"),
             ],
         )  # fmt: skip
@@ -341,6 +344,8 @@ def test_users_are_altered_by_kafkas_rules(broker: Broker) -> None:
         "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
         "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
         "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        "long": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        "longest": ErrorCode.NONE,
         "odd": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
         "twice": ErrorCode.DUPLICATE_RESOURCE,
         "good": 0,

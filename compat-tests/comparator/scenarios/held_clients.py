@@ -128,6 +128,7 @@ def creation(name: str) -> dict[str, Any]:
 @scenario
 def who_is_over_a_quota_is_told_so_and_rests(broker: Broker) -> None:
     broker.prepare_topic(TOPIC)
+    broker.wait_for_coordinator(TOPIC)  # a broker's first request for one is answered with an error, and at no cost
     broker.quietly("Produce", 9, **produced())
     with held_users(broker) as held, ThreadPoolExecutor(max_workers=16) as threads:
         rests = Rests(broker, threads)
@@ -145,7 +146,7 @@ def who_is_over_a_quota_is_told_so_and_rests(broker: Broker) -> None:
         rests.ask(held["administrator"], "a deletion", "DeleteTopics", 6, **deletion)
         for api, version, fields in (
             ("Metadata", 9, {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False}),
-            ("FindCoordinator", 3, {"key": "held", "key_type": 0}),
+            ("FindCoordinator", 3, {"key": TOPIC, "key_type": 0}),
             ("ListGroups", 4, {"states_filter": ["no such state"]}),
         ):
             rests.ask(held["asker"], f"{api} over its share of the broker's time", api, version, **fields)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from pybroker.cluster.image import ImageBuilder, ScramKey
 from pybroker.cluster.operations import NamedResult, ScramUpsertion
-from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, credential_of_salted
+from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX, credential_of_salted
 from pybroker_protocol.errors import ErrorCode
 
 _TWICE = "A user credential cannot be altered twice in the same request"
@@ -68,6 +68,8 @@ def _refusal_of_upsertion(upsertion: ScramUpsertion) -> NamedResult | None:
         return NamedResult(user, ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if upsertion.iterations > ITERATIONS_MAX:
         return NamedResult(user, ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if len(upsertion.salt) > SALT_BYTES_MAX:
+        return NamedResult(user, ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt is longer than {SALT_BYTES_MAX} bytes")
     if not upsertion.salted_password:
         return NamedResult(user, ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty")
     return None

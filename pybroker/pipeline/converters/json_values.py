@@ -34,6 +34,9 @@ _STRICT = {"enableDateTimeParsingFallback": "false", "allowNonNumericNumbers": "
 # Seconds since 1970 that Spark takes for a timestamp, with so many digits at least it may wrap them, in silence.
 _TIMESTAMP_S_MAX = (2**63 - 1) // 1_000_000
 _MANY_DIGITS = f"[0-9]{{{len(str(_TIMESTAMP_S_MAX))}}}"
+# Half of a character, as an escape; the parser that looks at keys takes no half that is alone, and does not say so.
+_SURROGATE = r"(?i)\\ud[89a-f]"
+_TWICE_OR_HALF = "has half of a surrogate pair alone, or a key twice"
 # What to say, and whether it is so.
 _Flaw: TypeAlias = tuple[str, Callable[[Column], Column]]
 _WITH_VALUES = (ArrayType, MapType, StructType)
@@ -88,7 +91,8 @@ def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
     inside = [field.name for field in wanted.fields if isinstance(field.dataType, _WITH_VALUES)]
     unknown = f"a value in {' or '.join(inside)}" if inside else "a value"
     flaws = [F.when(is_so(read), F.lit(said)) for said, is_so in _flaws(wanted)]
-    no_value = F.when(_is_one_but_for_keys(said), F.lit("has a key twice")).otherwise("is no JSON")
+    refused = F.when(F.rlike(said, F.lit(_SURROGATE)), F.lit(_TWICE_OR_HALF)).otherwise(F.lit("has a key twice"))
+    no_value = F.when(_is_one_but_for_keys(said), refused).otherwise("is no JSON")
     is_object = F.startswith(F.ltrim(said, F.lit(_JSON_WHITESPACE)), F.lit("{"))
     return (
         F.when(said.isNull(), None)

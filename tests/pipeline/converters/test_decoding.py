@@ -146,6 +146,8 @@ def test_json_may_have_any_of_its_whitespace_in_front_and_no_key_twice(spark: An
         '{"id": 1, "id": 2}',
         '{"id": 1, "x": {"a": 1, "a": 2}}',
         '{"id": 1, "x": NaN}',
+        '{"id": 1, "x": "\\ud83d"}',
+        '{"id": 1, "x": "\\ud83d\\ude00"}',
     ]
     found = read(decode(rows_of(spark, *values), json_of("id int")))
     assert found == [
@@ -154,6 +156,8 @@ def test_json_may_have_any_of_its_whitespace_in_front_and_no_key_twice(spark: An
         (None, "value: has a key twice"),
         (None, "value: has a key twice"),
         (None, "value: is no JSON"),
+        (None, "value: has half of a surrogate pair alone, or a key twice"),
+        ({"id": 1}, None),
     ]
 
 
