@@ -103,7 +103,7 @@ class BrokerServer:
         self._open_doors: Doors | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
-        # For the mark of a clean stop (KIP-966): this run's epoch or, before it has one, the last clean stop's.
+        # For the mark of a clean stop (KIP-966): the last of this run or, before it has one, the last clean stop's.
         self._broker_epoch = -1
 
     async def start(self) -> None:
@@ -382,6 +382,7 @@ class BrokerServer:
         member = self._membership
         if member is not None and not member.is_alone and self._is_serving:
             await self._leave(member)
+            self._broker_epoch = member.broker_epoch  # it may have registered anew since it started
         if self._sockets is not None:
             await self._sockets.stop()
         for close in reversed(self._close_what_was_built):

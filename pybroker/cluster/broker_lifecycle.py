@@ -71,7 +71,7 @@ class BrokerLifecycle:
         on_entered: Callable[[], None],
         on_registered: Callable[[], None],
     ) -> None:
-        self.broker_epoch = -1  # as last registered
+        self._answered_epoch = -1  # as the controller said last
         self._env = env
         self._live = live
         self._follower = follower
@@ -97,6 +97,14 @@ class BrokerLifecycle:
         self._folded_log = FoldedLog(log, env.timers)
         self._timeout: Cancellable | None = None
         self._closed = False
+
+    @property
+    def broker_epoch(self) -> int:
+        """Under which this process is registered, -1 while it is not."""
+        own = self._follower.image.brokers.get(self._registration.broker_id)
+        # An answer may have come to nothing, or be lost.
+        is_known = own is not None and own.incarnation_id == self._registration.incarnation_id
+        return max(own.epoch, self._answered_epoch) if own is not None and is_known else self._answered_epoch
 
     def start(self, patience_ms: int, timeout_ms: int, done: Callable[[str | None], None]) -> None:
         """Enter and register; ``done(None)`` when the image has it, ``done(why)`` when it cannot come about.
@@ -181,7 +189,7 @@ class BrokerLifecycle:
             self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
             self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
-            self.broker_epoch = answer.broker_epoch
+            self._answered_epoch = answer.broker_epoch
             self._registering = False
             self._pause_ms = REGISTRATION_RETRY_MS
             self._refused_since_ms = None
@@ -210,7 +218,7 @@ class BrokerLifecycle:
             self._is_known = False
             self._register()
             return
-        if own is None or own.epoch < self.broker_epoch:
+        if own is None or own.epoch < self._answered_epoch:
             return
         self._is_known = True
         if own.fenced:

@@ -244,7 +244,7 @@ class ClusterMember:
 
     @property
     def broker_epoch(self) -> int:
-        """As last registered."""
+        """Under which this process is registered; it grows whenever the broker registers anew."""
         return self._lifecycle.broker_epoch
 
     def take_directory_offline(self, directory: bytes) -> None:

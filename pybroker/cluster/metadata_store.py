@@ -33,6 +33,10 @@ class StoreAwayError(StoreError):
     """Nobody answered in time, or nobody knows what became of it: whoever asks again may have better luck."""
 
 
+class SessionExpiredError(StoreError):
+    """This process was silent for longer than its session: nothing was written."""
+
+
 class Entry(NamedTuple):
     """One key's value and version."""
 

@@ -31,7 +31,15 @@ from urllib.parse import quote
 
 from pybroker import cluster_limits
 from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
-from pybroker.cluster.metadata_store import Changes, CommitResult, Snapshot, StoreAwayError, StoreError, Transaction
+from pybroker.cluster.metadata_store import (
+    Changes,
+    CommitResult,
+    SessionExpiredError,
+    Snapshot,
+    StoreAwayError,
+    StoreError,
+    Transaction,
+)
 from pybroker.cluster.opened_sqlite_file import OpenedSqliteFile
 from pybroker.env import Clock
 
@@ -353,7 +361,7 @@ class SharedSqliteWorker:
         try:
             self._begin()
             if not self._keep_session(connection):
-                return CommitResult(error=StoreError(f"the session in the metadata store {self._path} has expired"))
+                return CommitResult(error=SessionExpiredError(f"the session in {self._path} has expired"))
             conflict = sqlite_tables.first_conflict(connection, transaction.checks.items())
             if conflict is not None:
                 self._end()

@@ -26,7 +26,13 @@ from typing import Any, NamedTuple, Protocol
 from pybroker import limits
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
-from pybroker.cluster.metadata_store import CommitResult, MetadataStore, StoreAwayError, Transaction
+from pybroker.cluster.metadata_store import (
+    CommitResult,
+    MetadataStore,
+    SessionExpiredError,
+    StoreAwayError,
+    Transaction,
+)
 from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
@@ -223,5 +229,7 @@ class WriteQueue:
 def _failure(result: CommitResult) -> tuple[int, str]:
     if result.conflict is not None:
         return ErrorCode.NOT_CONTROLLER, f"another controller has changed {result.conflict}"
+    if isinstance(result.error, SessionExpiredError):
+        return ErrorCode.NOT_CONTROLLER, str(result.error)  # with the session went the office
     is_away = isinstance(result.error, StoreAwayError)
     return ErrorCode.REQUEST_TIMED_OUT if is_away else ErrorCode.KAFKA_STORAGE_ERROR, str(result.error)

@@ -403,3 +403,9 @@ class Partition:
         """Whoever waits is looked at after this turn."""
         if self.waiting and not self.marked:
             self.replica_manager.mark(self)
+
+    def look_at_waited_for(self) -> None:
+        """A broker is another than before: a replica that the high watermark waited for may be waited for no longer."""
+        if self.waiting:
+            self.on_appended()
+            self.look_at_waiting()

@@ -225,14 +225,14 @@ class ReplicaManager:
 
     def _on_synced(self, log: Log) -> None:
         state = self._metadata.partition(log.topic, log.partition)
-        if not self._on_moved(log) and state is not None and self._leads_alone(state):
+        if not self._on_end_moved(log) and state is not None and self._leads_alone(state):
             advance_high_watermark(log)
 
     def _leads_alone(self, state: PartitionImage) -> bool:
         """Whether what is written here is committed: the only replica commits nothing while it is not the leader."""
         return state.leader == self.broker_id and state.replicas == (self.broker_id,)
 
-    def _on_moved(self, log: Log) -> bool:
+    def _on_end_moved(self, log: Log) -> bool:
         """The end of a log, or of what is synced of it, may have moved; whether it is that of a led partition."""
         partition = self._topics.get(log.topic, {}).get(log.partition)
         if partition is None or partition.log is not log:
@@ -242,7 +242,7 @@ class ReplicaManager:
 
     def on_former_append(self, log: Log) -> None:
         """An append of a partition that had another role, or leader epoch, when it began has ended."""
-        self._on_moved(log)
+        self._on_end_moved(log)
 
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.from_overrides(self._metadata.image.overrides(TOPIC, topic), self._config)
@@ -312,7 +312,7 @@ class ReplicaManager:
             self._take_roles(topic, ())
         if self._roles is not None:
             if delta.brokers_changed:  # a replica that somebody waits for may be fenced
-                self._look_at_waiting()
+                self._look_at_waited_for()
             for broker_id in delta.brokers_changed:
                 if broker_id not in image.brokers:
                     self._roles.watches.drop(broker_id)
@@ -332,10 +332,10 @@ class ReplicaManager:
                 if log is not None:
                     log.update_config(config)
 
-    def _look_at_waiting(self) -> None:
+    def _look_at_waited_for(self) -> None:
         for partitions in self._topics.values():
             for partition in partitions.values():
-                partition.look_at_waiting()
+                partition.look_at_waited_for()
 
     def _drop_topic(self, topic: TopicImage) -> None:
         dropped = self._topics.pop(topic.topic_id, {})

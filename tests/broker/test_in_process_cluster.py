@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import tempfile
@@ -21,7 +22,7 @@ from harness.batches import batch
 from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, BrokerRegistration, ClusterImage
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.config.schema import ConfigError
 from pybroker.testing import Cluster
@@ -261,6 +262,24 @@ def test_paused_broker_does_nothing_is_fenced_and_rejoins_when_it_goes_on(kafka_
     kafka_cluster.resume(victim)
     wait_until(lambda: not is_fenced(kafka_cluster, victim), "it is back")
     assert sorted(kafka_python(kafka_cluster.bootstrap)) == VALUES
+
+
+def test_clean_stop_is_one_also_of_a_broker_that_has_registered_anew_since_it_started(kafka_cluster: Cluster) -> None:
+    victim = other(kafka_cluster)
+    watcher = next(node for node in kafka_cluster.brokers.values() if node.broker_id != victim)
+
+    def registered() -> BrokerRegistration:
+        return watcher.image().brokers[victim]
+
+    began = registered().epoch
+    kafka_cluster.pause(victim)
+    wait_until(lambda: registered().fenced, "it is fenced")
+    kafka_cluster.resume(victim)
+    wait_until(lambda: not registered().fenced, "it is back")
+    kafka_cluster.stop_broker(victim)
+    mark = kafka_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"
+    assert json.loads(mark.read_text())["brokerEpoch"] == registered().epoch > began
+    kafka_cluster.restart(victim)
 
 
 def test_paused_controller_is_deposed(kafka_cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
 from pybroker.cluster.features import SUPPORTED, VersionRange
 from pybroker.cluster.founding import Founding, new_cluster
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_store import CommitResult, StoreAwayError, StoreError, Transaction
+from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreAwayError, StoreError, Transaction
 from pybroker.cluster.operations import (
     FeatureUpdate,
     MorePartitions,
@@ -291,6 +291,7 @@ class FailingStore:
     [
         (CommitResult(error=StoreError("the disk is full")), ErrorCode.KAFKA_STORAGE_ERROR),
         (CommitResult(error=StoreAwayError("nobody answers")), ErrorCode.REQUEST_TIMED_OUT),
+        (CommitResult(error=SessionExpiredError("silent for too long")), ErrorCode.NOT_CONTROLLER),
         (CommitResult(conflict=store_codec.CONTROLLER), ErrorCode.NOT_CONTROLLER),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 
 from pybroker import cluster_limits
 from pybroker.cluster import sqlite_sessions, sqlite_tables
-from pybroker.cluster.metadata_store import StoreError, Transaction
+from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
 from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
@@ -142,6 +142,18 @@ def test_process_that_is_paused_for_longer_than_its_session_comes_back_without_i
         site.until(lambda: looking.execute("SELECT max(id) FROM sessions").fetchone() == (3,))
     looking.close()
     assert site.live(client) == []
+
+
+def test_commit_after_the_session_has_ended_says_that_nothing_was_written(site: Site) -> None:
+    client = site.client()
+    with sqlite3.connect(site.path) as elsewhere:
+        elsewhere.execute("DELETE FROM sessions")
+    elsewhere.close()
+    results: list[CommitResult] = []
+    client.commit(Transaction(puts={"/a": b""}), results.append)
+    site.until(lambda: results != [])
+    assert isinstance(results[0].error, SessionExpiredError)
+    assert not site.read(client, "/a").entries
 
 
 def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_its_session(

@@ -134,6 +134,20 @@ def test_a_follower_whose_log_dir_failed_is_not_waited_for(cluster: Cluster) -> 
     assert [result.error_code for result in results] == [0]
 
 
+def test_a_follower_on_its_way_in_is_waited_for_until_it_is_fenced(cluster: Cluster) -> None:
+    cluster.settle()
+    cluster.isolate(3)
+    cluster.set(isr=(1, 2))
+    cluster.tell()
+    results = cluster.brokers[1].produce()
+    cluster.pass_ms(100)
+    assert results == [], "it has fetched a moment ago, and may join"
+    cluster.fence(3)
+    cluster.tell()
+    cluster.pass_ms(100)  # far less than replica.lag.time.max.ms
+    assert [result.error_code for result in results] == [0]
+
+
 def test_who_may_have_joined_counts_until_the_controller_has_answered(cluster: Cluster) -> None:
     cluster.settle()
     cluster.set(isr=(1, 2))

@@ -22,6 +22,7 @@ from pybroker.cluster.metadata_store import (
     Changes,
     CommitResult,
     Entry,
+    SessionExpiredError,
     Snapshot,
     StoreError,
     Transaction,
@@ -89,7 +90,7 @@ class Ensemble:
     def apply(self, transaction: Transaction, session: _Session) -> CommitResult:
         """One transaction, as a whole or not at all."""
         if session.has_ended:
-            return CommitResult(error=StoreError("the session has expired"))
+            return CommitResult(error=SessionExpiredError("the session has expired"))
         for key, version in transaction.checks.items():
             if (self.entries[key].version if key in self.entries else ABSENT) != version:
                 return CommitResult(conflict=key)

@@ -135,9 +135,7 @@ def _without_in_sync(
     return partition._replace(isr=others) if others else partition
 
 
-def take_replicas_offline(
-    builder: ImageBuilder, brokers: Sequence[int], *, forgetful: bool = False
-) -> Generator[None, None, None]:
+def take_replicas_offline(builder: ImageBuilder, brokers: Sequence[int]) -> Generator[None, None, None]:
     """The brokers, which the builder shows as gone or going, lead nothing and leave the in-sync replicas."""
     image = builder.view()
     for topic in list(image.topics_by_name.values()):
@@ -145,7 +143,7 @@ def take_replicas_offline(
         for partition in topic.partitions:
             for broker_id in brokers:
                 if broker_id in partition.replicas:
-                    partition = without_replica(image, topic.name, partition, broker_id, forgetful=forgetful)  # noqa: PLW2901
+                    partition = without_replica(image, topic.name, partition, broker_id)  # noqa: PLW2901
             partitions.append(partition)
         put_partitions(builder, topic, partitions)
         yield

@@ -102,7 +102,10 @@ class Log(LogState):
         self.queue.when_idle(act)
 
     def increment_log_start_offset(self, offset: int) -> int:
-        """DeleteRecords: forget what lies below ``offset`` (at most the high watermark).  Returns an error code.
+        """DeleteRecords, and what a leader says: forget what lies below ``offset``.  Returns an error code.
+
+        More than the high watermark is refused.  A follower asks with each answer, and passes over that: what the
+        leader no longer has it may have to keep until it knows that it is committed.
 
         The segments that lie wholly below go at the next retention check, as in Kafka.
         """

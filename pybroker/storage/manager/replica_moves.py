@@ -207,10 +207,6 @@ class ReplicaMoves:
         except OSError as error:
             state.directory.fail(error, f"the renaming of {path}")
 
-    def move_of(self, key: TopicPartition) -> ReplicaMove | None:
-        """The partition's move."""
-        return self._moves.get(key)
-
     def futures_in(self, state: LogDirState) -> list[ReplicaMove]:
         """The moves to a directory."""
         return [move for move in self._moves.values() if move.target is state]
