@@ -50,6 +50,10 @@ class CompiledRegex:
         self.pattern = pattern
         self._matcher = matcher
 
+    def is_match(self, name: str) -> bool:
+        """Whether the name matches as a whole."""
+        return self._matcher.fullmatch(name) is not None
+
     def matches(self, names: Iterable[str]) -> set[str]:
         """The names that match as a whole.  May run on any thread; RE2 lets the others run meanwhile."""
         fullmatch = self._matcher.fullmatch
