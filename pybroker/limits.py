@@ -340,8 +340,8 @@ MARKER_SLICE_MS = 2
 # groups of a broker that are not all alike.
 SUBSCRIPTIONS_REMEMBERED = 1_024
 
-# A slice of resolving a group's regular expressions holds the loop for about this long; and how often it matches one of
-# them against one topic's name, where they are ordinary ones, in that time.
+# A slice of resolving a group's regular expressions holds the loop for about this long, and a match or a compilation;
+# and how often it matches one of them against one topic's name, where they are ordinary ones, in that time.
 REGEX_SLICE_MS = 2
 REGEX_MATCHES_PER_SLICE = 2_000
 

@@ -11,6 +11,8 @@ Invariants:
 - A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
   lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
+- What a long timer sets off is done in its turn (``turns``) or not at all: where an append is on its way then, it waits
+  for another turn, so that no end of an append is followed by the slices of many groups.
 
 What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk reaches coordinators as NOT_COORDINATOR,
 so whoever is about to give up asks first whether the partition is still led here.
@@ -38,6 +40,7 @@ from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
 from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
 from pybroker.coordinators.timers import TimerTable
+from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
@@ -124,6 +127,7 @@ class CoordinatorContext(Generic[S]):
     def __init__(
         self,
         env: Env,
+        turns: SharedTurns,
         folded_log: FoldedLog,
         writer: PartitionWriter,
         topic: str,
@@ -143,7 +147,7 @@ class CoordinatorContext(Generic[S]):
         self._uncommitted: deque[_Uncommitted] = deque()
         self._expiry: Cancellable | None = None
         self.state = state
-        self.timers = TimerTable(env, self._on_timer)
+        self.timers = TimerTable(env, turns, state.long_timers, self._on_timer)
         self.closed = False
         self.loader: Loader | None = None  # set while the log is being replayed
         # One past the last record written: a response may leave when the high watermark has come this far.
@@ -371,7 +375,13 @@ class CoordinatorContext(Generic[S]):
             self._answer(waiter, waiter.error(ErrorCode.NOT_COORDINATOR))
 
     def _on_timer(self, key: TimerKey) -> None:
+        is_its_turn = True
+
         def operation(state: S, now_ms: int) -> Result:
+            if not is_its_turn and key[0] in state.long_timers:
+                result = Result()
+                result.schedule(key, 0)
+                return result
             result = state.on_timer(key, now_ms)
             set_again = any(change.key == key and change.delay_ms is not None for change in result.timers)
             if result.records and result.on_failure is None and not set_again:
@@ -385,3 +395,4 @@ class CoordinatorContext(Generic[S]):
             return result
 
         self.submit(operation, None)
+        is_its_turn = False

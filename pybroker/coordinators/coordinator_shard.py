@@ -8,13 +8,16 @@ Counterpart in Kafka: ``CoordinatorShard``.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pybroker.coordinators.result import Result, TimerKey, Waiter
 
 
 class CoordinatorShard(Protocol):
     """One partition's worth of a coordinator."""
+
+    # The kinds of timers that may be set in any number, and whose work holds the loop for a slice of its time.
+    long_timers: ClassVar[frozenset[str]]
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int, now_ms: int) -> None:
         """Apply one record.  ``producer_id`` is ``records.NO_PRODUCER_ID`` outside of a transaction.

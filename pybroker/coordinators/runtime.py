@@ -7,6 +7,9 @@ Partitions are loaded one after another, each in slices of about two millisecond
 is over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
 answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
 
+What takes long behind requests (a group's regular expressions, its assignment, a listing) has one slice of each turn of
+the loop, whatever the number of groups and of listings (``turns``).
+
 Operations for all shards reach a loading one once it is loaded; if that load fails they are lost, as in Kafka.
 
 Counterpart in Kafka: ``CoordinatorRuntime``.
@@ -27,6 +30,7 @@ from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionReader, PartitionWriter
 from pybroker.coordinators.result import Waiter
+from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
@@ -38,6 +42,7 @@ S = TypeVar("S", bound=CoordinatorShard)
 # may come back at once, but what is damaged stays so, and is read in vain.
 LOAD_RETRY_MS = 1_000
 LOAD_RETRY_MAX_MS = 60_000
+LISTING = "listing"  # the kind of work that it is among those that wait for a turn
 
 
 class _Failure(NamedTuple):
@@ -64,6 +69,7 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int,
     ) -> None:
         self._env = env
+        self._turns = SharedTurns(env.timers)
         self._folded_log = FoldedLog(logger, env.timers)
         self._topic = topic
         self._writer = writer
@@ -101,6 +107,7 @@ class CoordinatorRuntime(Generic[S]):
         start_offset, end_offset = log_range
         context = self._contexts[partition] = CoordinatorContext(
             self._env,
+            self._turns,
             self._folded_log,
             self._writer,
             self._topic,
@@ -195,7 +202,7 @@ class CoordinatorRuntime(Generic[S]):
                 position, partition = partitions.popleft()
                 self.submit(partition, operation, Waiter(gather.slot(position), int))
                 if self._env.clock.monotonic_ms() >= end_ms and partitions:
-                    self._env.timers.call_soon(ask_some)
+                    self._turns.add(LISTING, ask_some)
                     return
 
         ask_some()

@@ -5,6 +5,9 @@ Owns: which timers of a shard are set and when they expire.  Owns no clock: ``en
 A heartbeat pushes a session's end back thousands of times before it ever expires, so moving a deadline later only
 writes a number; the loop's timer runs at the old time, sees the new deadline and arms itself for the rest.
 
+What a timer of a long kind sets off holds the loop for a slice of its time, and there may be one for each group: when
+such a timer is due it waits for its turn (``turns``), and is set until it has it.
+
 Counterpart in Kafka: ``CoordinatorTimerImpl``.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pybroker.coordinators.result import TimerKey
+from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 
 
@@ -26,12 +30,19 @@ class _Timer:
 
 
 class TimerTable:
-    """``expired(key)`` is called on the loop, once for each timer that was neither replaced nor cancelled."""
+    """``expired(key)`` is called on the loop, once for each timer that was neither replaced nor cancelled.
 
-    __slots__ = ("_env", "_expired", "_timers")
+    ``long_kinds``: the kinds (first of a key) of those that wait for their turn.
+    """
 
-    def __init__(self, env: Env, expired: Callable[[TimerKey], None]) -> None:
+    __slots__ = ("_env", "_expired", "_long_kinds", "_timers", "_turns")
+
+    def __init__(
+        self, env: Env, turns: SharedTurns, long_kinds: frozenset[str], expired: Callable[[TimerKey], None]
+    ) -> None:
         self._env = env
+        self._turns = turns
+        self._long_kinds = long_kinds
         self._expired = expired
         self._timers: dict[TimerKey, _Timer] = {}
 
@@ -50,7 +61,7 @@ class TimerTable:
                 timer.deadline_ms = deadline_ms
                 return
             timer.handle.cancel()
-        self._timers[key] = _Timer(deadline_ms, self._env.timers.call_later(delay_ms, self._fire, key))
+        self._timers[key] = _Timer(deadline_ms, self._arm(key, delay_ms))
 
     def cancel(self, key: TimerKey) -> None:
         timer = self._timers.pop(key, None)
@@ -68,7 +79,17 @@ class TimerTable:
         remaining_ms = timer.deadline_ms - self._env.clock.monotonic_ms()
         if remaining_ms > 0:
             timer.fires_at_ms = timer.deadline_ms
-            timer.handle = self._env.timers.call_later(remaining_ms, self._fire, key)
-            return
+            timer.handle = self._arm(key, remaining_ms)
+        elif key[0] in self._long_kinds:
+            timer.handle = self._arm(key, 0)
+        else:
+            self._expire(key)
+
+    def _arm(self, key: TimerKey, delay_ms: int) -> Cancellable:
+        if delay_ms == 0 and key[0] in self._long_kinds:
+            return self._turns.add(key[0], self._expire, key)
+        return self._env.timers.call_later(delay_ms, self._fire, key)
+
+    def _expire(self, key: TimerKey) -> None:
         del self._timers[key]
         self._expired(key)

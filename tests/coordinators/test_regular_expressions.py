@@ -12,11 +12,12 @@ from pybroker.limits import REGULAR_EXPRESSION_BYTES_MAX
 
 
 def test_a_name_must_match_as_a_whole() -> None:
-    assert compile_regex("a|ab").matches(["a", "ab", "abc", "xab", ""]) == {"a", "ab"}
+    regex = compile_regex("a|ab")
+    assert [name for name in ("a", "ab", "abc", "xab", "") if regex.is_match(name)] == ["a", "ab"]
 
 
 def test_the_empty_expression_matches_no_name() -> None:
-    assert compile_regex("").matches(["a", "b"]) == set()
+    assert not compile_regex("").is_match("a")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_an_expression_that_is_too_long_is_refused_without_repeating_it() -> Non
 def test_no_expression_takes_exponential_time(pattern: str) -> None:
     regex = compile_regex(pattern)
     begin = time.process_time()
-    assert regex.matches(["a" * 249]) == set()
+    assert not regex.is_match("a" * 249)
     # Backtracking would take ages.
     assert time.process_time() - begin < 5
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker import limits
+from pybroker.coordinators.regular_expressions import CompiledRegex
 from pybroker.coordinators.transaction.marker_sender import RETRY_MS
 from pybroker.coordinators.transaction.metadata import TransactionState
 from pybroker_protocol import codec
@@ -752,6 +753,28 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern() -> Non
     assert cluster.listed(pattern="app-.*") == {"app-1", "app-2"}
     assert cluster.listed(pattern="app") == set(), "the whole id must match"
     assert cluster.listed(pattern="") == {"app-1", "app-2", "other"}
+
+
+def test_each_match_of_a_listing_is_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    for number in range(9):
+        cluster.producer(f"app-{number}")
+    matched = 0
+
+    def is_match(_regex: CompiledRegex, _name: str) -> bool:
+        nonlocal matched
+        matched += 1
+        return True
+
+    monkeypatch.setattr(CompiledRegex, "is_match", is_match)
+    steps = cluster.listing_steps(pattern="app-.*")
+    listed = next(steps)
+    assert listed is not None
+    assert matched == 0
+    steps.send(listed.response)
+    for match in range(2, 10):
+        next(steps)
+        assert matched == match
 
 
 def test_names_of_unknown_states_are_told_and_find_nothing() -> None:

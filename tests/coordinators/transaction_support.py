@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from pybroker.cluster.features import TRANSACTION_VERSION
@@ -13,6 +14,8 @@ from pybroker.cluster.image import TRANSACTION_STATE_TOPIC, ClusterImage, ImageD
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinators.transaction.service import TransactionCoordinator
+from pybroker.handlers import list_transactions
+from pybroker.handlers.context import RequestContext, Steps
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pybroker_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
@@ -22,6 +25,7 @@ from pybroker_protocol.messages.list_transactions import ListTransactionsRequest
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import batches
 from tests.coordinators.support import Reply, World
+from tests.handled import answer_of
 
 T0: TopicPartition = ("t", 0)
 T1: TopicPartition = ("t", 1)
@@ -271,22 +275,26 @@ class Cluster:
     def state(self, transactional_id: str = "x") -> str:
         return str(self.describe(transactional_id).transaction_state)
 
-    def list(
+    def listing_steps(
         self,
         states: Sequence[str] = (),
         producer_ids: Sequence[int] = (),
         duration_ms: int = -1,
         pattern: str | None = None,
-    ) -> Any:
-        reply = Reply()
+    ) -> Steps:
+        """ListTransactions, as its handler does it."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
             duration_filter=duration_ms,
             transactional_id_pattern=pattern,
         )
-        self.coordinator.list_transactions(request, reply.done)
-        return reply.response
+        ctx = RequestContext()
+        ctx.services = SimpleNamespace(authorizer=None, transactions=self.coordinator)  # type: ignore[assignment]
+        return list_transactions.handle(ctx, request)
+
+    def list(self, **filters: Any) -> Any:
+        return answer_of(self.listing_steps(**filters))
 
     def listed(self, **filters: Any) -> set[str]:
         response = self.list(**filters)

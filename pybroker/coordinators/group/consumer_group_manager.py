@@ -43,6 +43,7 @@ from pybroker_protocol.messages.leave_group import LeaveGroupRequest
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
 
 REGEX_TIMER = "regex"
+LONG_TIMERS = frozenset({REGEX_TIMER, ASSIGNMENT_TIMER})
 
 
 class ConsumerWorld:

@@ -2,7 +2,7 @@
 
 Owns: when a group's regular expressions are resolved, and what follows.  All of a group are resolved together, so that
 they make it assign once; not in the heartbeat that asks for it, but in slices of the loop's time behind it, so that a
-costly expression over many topics holds up nobody.
+costly expression over many topics holds up nobody.  The groups take turns (``coordinators.turns``).
 
 The slices go by the clock that pure parts are handed (``ConsumerWorld.monotonic_ms``); where that stands still
 (simulation, tests) the count of matches alone ends a slice.
@@ -40,9 +40,8 @@ logger = logging.getLogger(__name__)
 REFRESH_INTERVAL_MIN_MS = 10_000
 NEVER_MS = -1_000_000_000_000
 NO_VERSION = -1
-# Compiling an ordinary expression takes about as long as so many matches, and reading the clock less than these do.
+# Compiling an ordinary expression takes about as long as so many matches.
 MATCHES_PER_COMPILATION = 50
-MATCHES_PER_CLOCK_READ = 8
 
 
 # Whether whoever asks may know of a topic.
@@ -149,19 +148,23 @@ class Resolution:
 
 
 def _resolve(names: Sequence[str], matches: Mapping[str, set[str]], may_describe: MayDescribe) -> Iterator[int]:
-    """Pauses often, with the number of matches that would have taken as long as what was done since."""
+    """Pauses after each compilation and each match, with the number of matches that would have taken as long.
+
+    A costly match takes some milliseconds, so the clock is to be read after each: that is cheap beside any match.
+    """
     for regex, found in matches.items():
-        yield MATCHES_PER_COMPILATION
         try:
             compiled = compile_regex(regex)
         except InvalidRegularExpression as error:
             # It was accepted once; it matches nothing until it is accepted again.
             logger.error("SubscribedTopicRegex %s", error)
+            yield MATCHES_PER_COMPILATION
             continue
-        for begin in range(0, len(names), MATCHES_PER_CLOCK_READ):
-            some = names[begin : begin + MATCHES_PER_CLOCK_READ]
-            found.update(filter(may_describe, compiled.matches(some)))
-            yield len(some)
+        yield MATCHES_PER_COMPILATION
+        for name in names:
+            if compiled.is_match(name) and may_describe(name):
+                found.add(name)
+            yield 1
 
 
 def take_over(group: ConsumerGroup, topics: Topics, resolved: dict[str, ResolvedRegex]) -> Result:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from pybroker import limits
 from pybroker.coordinators.group import (
@@ -35,7 +36,7 @@ from pybroker.coordinators.group.classic_rebalance import (
     renew_session,
 )
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_group_manager import ConsumerGroupManager, ConsumerWorld
+from pybroker.coordinators.group.consumer_group_manager import LONG_TIMERS, ConsumerGroupManager, ConsumerWorld
 from pybroker.coordinators.group.consumer_records import KINDS as CONSUMER_KINDS
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.offsets import PARTITION_BYTES, OffsetStore
@@ -75,6 +76,8 @@ class GroupCoordinatorShard:
     """The groups of one partition of ``__consumer_offsets``; see ``CoordinatorShard`` for how it is driven."""
 
     __slots__ = ("_expiry_queue", "_settings", "consumers", "groups", "kept_groups", "offsets")
+
+    long_timers: ClassVar[frozenset[str]] = LONG_TIMERS
 
     def __init__(self, settings: GroupSettings, world: ConsumerWorld) -> None:
         self._settings = settings

@@ -8,7 +8,6 @@ Counterpart in Kafka: the ``createResponse`` functions of ``KafkaApis`` and ``Tr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from pybroker.coordinators.transaction.metadata import (
     BY_TITLE,
@@ -22,9 +21,6 @@ from pybroker_protocol.messages import describe_transactions as describing
 from pybroker_protocol.messages import list_transactions as listing
 from pybroker_protocol.messages.end_txn import EndTxnResponse
 from pybroker_protocol.messages.init_producer_id import InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from pybroker.coordinators.regular_expressions import CompiledRegex
 
 
 def initialized(producer_id: int, producer_epoch: int) -> InitProducerIdResponse:
@@ -84,23 +80,7 @@ def states_of(titles: Iterable[str]) -> tuple[frozenset[TransactionState] | None
     return (states if asked else None), [title for title in asked if title not in BY_TITLE]
 
 
-def id_pattern_of(text: str | None) -> CompiledRegex | ErrorCode | None:
-    """The expression that ids have to match as a whole, None when there is none; an error code when it is no such."""
-    if not text:
-        return None
-    from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
-
-    try:
-        return compile_regex(text)
-    except InvalidRegularExpression:
-        return ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
-def listed_states(found: list[TransactionMetadata], id_pattern: CompiledRegex | None) -> list[listing.TransactionState]:
-    """Those that were found and have an id that matches."""
-    if id_pattern is not None:
-        matching = id_pattern.matches(txn.transactional_id for txn in found)
-        found = [txn for txn in found if txn.transactional_id in matching]
+def listed_states(found: list[TransactionMetadata]) -> list[listing.TransactionState]:
     return [
         listing.TransactionState(
             transactional_id=txn.transactional_id, producer_id=txn.producer_id, transaction_state=txn.state.title

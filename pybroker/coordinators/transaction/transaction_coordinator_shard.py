@@ -14,6 +14,7 @@ Counterpart in Kafka: ``TransactionCoordinator`` and ``TransactionStateManager``
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from pybroker import limits
 from pybroker.coordinators.result import Record, Result, TimerKey, Waiter
@@ -60,6 +61,9 @@ class TransactionCoordinatorShard:
         "_writing",
         "transactions",
     )
+
+    # None: each of its timers is set once for the whole partition.
+    long_timers: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, partition: int, settings: TransactionSettings, effects: Effects) -> None:
         self._partition = partition
