@@ -22,7 +22,7 @@ from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pybroker_protocol.messages.describe_quorum import DescribeQuorumRequest
-from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pybroker_protocol.uuids import ZERO_UUID
@@ -235,6 +235,16 @@ def test_partitions_that_are_made_and_deleted_empty_a_bucket_which_then_refuses(
     (refusal,) = deleted.responses
     assert (refusal.error_code, refusal.error_message) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, None), "as Kafka's"
     assert create(admin, "c", 20).topics[0].error_code == 0
+
+
+def test_topics_that_metadata_creates_empty_the_bucket_too(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "controller_mutation_rate", 1.0)
+    names = [MetadataRequestTopic(name=f"at-need-{number}") for number in range(1_000)]
+    told = greedy.ask(MetadataRequest(topics=names, allow_auto_topic_creation=True), 9)
+    assert {topic.error_code for topic in told.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert told.throttle_time_ms == 0, "as in Kafka, where the broker's own request is told so"
+    assert create(greedy, "a", 1).topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert create(admin, "b", 1).topics[0].error_code == 0
 
 
 def test_older_versions_change_what_they_like_and_rest_for_it(admin: WireClient, greedy: WireClient) -> None:
