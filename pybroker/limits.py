@@ -287,7 +287,7 @@ RESERVED_ROOM_COMMITS = 64
 # --- quotas ------------------------------------------------------------------------------------------------------
 
 # Clients of which what they use of their quotas is kept, and for how long after their last request (Kafka:
-# ClientQuotaManager.InactiveSensorExpirationTimeSeconds); the longest not seen goes first.  One costs some 3 KB.
+# ClientQuotaManager.InactiveSensorExpirationTimeSeconds).  One costs some 3 KB.
 QUOTA_CLIENTS = 10_000
 QUOTA_CLIENT_IDLE_MS = 3_600_000
 QUOTA_LOOK_MS = 60_000

@@ -7,7 +7,8 @@ be of it, and how all of it goes, is ``tenant_traces``.
 
 Invariants: no tenant's prefix is the beginning of another's, nor collides with it in the names of metrics, where Kafka
 takes ``.`` and ``_`` for one; a user is in one tenant, and may do nothing but what the tenant may; what one tenant
-leaves behind no other of its name meets.  What lets a user in comes last, and goes first.
+leaves behind no other of its name meets, but for connections: as in Kafka a user that is deleted keeps those that are
+open, which ``delete`` tells.  What lets a user in comes last, and goes first.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import RETRY_BACKOFF_S, retried
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
+from pybroker.cli.output import remark
 from pybroker.cli.tenant_traces import RESOURCES, Names, find, take_away
 from pybroker.cli.wire_requests import ask
 from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
@@ -163,6 +165,12 @@ def delete_tenant(
             raise CommandFailed(f"group {traces.busy_groups[0]} has members: stop them, or delete --with-topics")
         failures = take_away(session, client, names, traces)
         left = _what_is_left(client, names)
+    if members or traces.users:
+        # No request ends a session, nor tells of any.
+        remark(
+            "Connections of its users that are open last until they end or have to log in again "
+            f"(connections.max.reauth.ms), and have what a next tenant {name} has."
+        )
     shown = {
         "tenant": name,
         "principals": members,

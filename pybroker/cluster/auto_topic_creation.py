@@ -4,8 +4,8 @@ Owns: which topics are being created at need, and who waits for them.  Owns no r
 created, and the controller creates it.
 
 Invariants: a name is created once at a time, however many need it; names that nobody waits for can be asked for without
-end, and have a bound; every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the
-image has the topic.
+end, and have a bound; they count for the quota of whoever asks first, and are not created while that is used up; every
+``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the topic.
 
 Counterpart in Kafka: ``DefaultAutoTopicCreationManager``.
 """
@@ -22,7 +22,7 @@ from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.cluster.internal_topics import FACTOR_SETTINGS, creatable_topic
 from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import NewTopic, TopicCreation
+from pybroker.cluster.operations import Allows, NewTopic, TopicCreation, anything
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
@@ -56,16 +56,19 @@ class AutoTopicCreation:
         """Tell what is not told yet; nothing is called off."""
         self._folded_log.close()
 
-    def begin(self, names: Iterable[str]) -> None:
+    def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
         """Create these topics with the broker's defaults, Kafka's own with theirs; nobody waits.
 
-        Those that are being created already, or for which there is no room now, are left out: who still needs them
-        asks again.  Thousands take so long that others would notice, so they are begun over several turns of the loop.
+        Those that are being created already, for which there is no room now, or which ``allows`` refuses, are left out:
+        who still needs them asks again.  Thousands take so long that others would notice, so they are begun over
+        several turns of the loop.
         """
         for name in names:
             if len(self._in_flight) >= limits.AUTO_CREATIONS_IN_FLIGHT_MAX:
                 break
             if name not in self._in_flight:
+                if not allows(self._partitions_of(name)):
+                    break
                 self._in_flight[name] = []
                 self._not_begun.append(name)
                 if len(self._not_begun) == 1:
@@ -87,6 +90,10 @@ class AutoTopicCreation:
             self._create(self._not_begun.popleft())
         if self._not_begun:
             self._env.timers.call_soon(self._begin_some)
+
+    def _partitions_of(self, name: str) -> int:
+        asked = creatable_topic(name, self._config).num_partitions
+        return self._config.get_int("num.partitions") if asked < 0 else asked
 
     def _create(self, name: str) -> None:
         topic = creatable_topic(name, self._config)

@@ -169,5 +169,9 @@ class RequestContext:
 
     @property
     def is_brokers(self) -> bool:
-        """Whether another broker of this cluster asks by itself, and has proved that it is one."""
+        """Whether another broker of this cluster asks by itself, and has proved that it is one.
+
+        Handlers ask this.  ``connection.is_broker`` says whose connection it is: a broker's also while it forwards what
+        a client asks.
+        """
         return self.connection.is_broker and not self.is_forwarded

@@ -44,7 +44,7 @@ _READ_COMMITTED = 1
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
     """Answer every partition, one after another: whoever asks for many has one search by timestamp under way."""
     read_committed = request.isolation_level == _READ_COMMITTED
-    to_the_end = request.replica_id >= 0 and ctx.connection.is_broker
+    to_the_end = request.replica_id >= 0 and ctx.is_brokers
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for asked in topic.partitions:

@@ -2,7 +2,8 @@
 
 Behaviour: all topics for null (for an empty list in version 0), otherwise those asked for, by name or, from 12, by id;
 leaders and brokers as the listener of the request leads to them.  The creation of a missing topic is begun where both
-the request and ``auto.create.topics.enable`` allow it: the reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask again.
+the request and ``auto.create.topics.enable`` allow it: the reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask again,
+also where the client's ``controller_mutation_rate`` is used up.
 Version notes: 0 reports replicas that cannot be reached as REPLICA_NOT_AVAILABLE; up to 5 a leader without the listener
 is LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND from 6; authorized operations from 8 (KIP-430), of the cluster until 10.
 
@@ -23,6 +24,7 @@ from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import portions
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
@@ -45,6 +47,7 @@ _CLUSTER_OPERATIONS_LAST: Final = 10
 _FLEXIBLE_SINCE: Final = 9
 _ERROR_CODE_SINCE: Final = 13
 _THROTTLE_TIME_SINCE: Final = 3
+_STRICT_QUOTA_SINCE: Final = 0  # Kafka's broker asks by a CreateTopics that is (KIP-599), whatever its client speaks
 
 
 class AssembledResponse(NamedTuple):
@@ -162,7 +165,7 @@ def _answer_by_name(ctx: RequestContext, request: MetadataRequest, names: Sequen
             if not may_create_any and not ctx.authorize(AclOperation.CREATE, Resource.TOPIC, name):
                 errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         creatable = [name for name in missing if errors[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        services.auto_topic_creation.begin(creatable)
+        services.auto_topic_creation.begin(creatable, Mutations(ctx, _STRICT_QUOTA_SINCE).allows)
     return _respond_named(ctx, request, names, errors, hidden)
 
 

@@ -215,7 +215,10 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._serve_only(self._processor.logins.exchange)
 
     def logged_in(self, session: Session) -> None:
-        """It is known who it is, until the session ends; then only a login anew is served."""
+        """It is known who it is, until the session ends; then only a login anew is served.
+
+        Who it is stays: ``principal`` came with the first login, and a login anew as another one fails (``Login``).
+        """
         processor = self._processor
         self.is_broker, self.by_token = session.is_broker, session.by_token
         self.measure(self.meter)

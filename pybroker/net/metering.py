@@ -15,7 +15,8 @@ A front serves nothing of a client that is over its quota, nor what would bring 
 request by request, where the reply tells the throttle time.
 
 Invariants: a reply leaves at once; while its connection is muted nothing is read and nothing started, whatever is there
-already; it is muted till the last of the throttle times that were told is over.
+already; it is muted till the last of the throttle times that were told is over, or of those that could not be told:
+a Produce with acks=0 has no reply, and a reply to SaslHandshake, for example, has no field for it.
 
 Kafka counterparts: RequestHandlerHelper.throttle, ThrottledChannel, the mute states of KafkaChannel.
 """
@@ -23,10 +24,11 @@ Kafka counterparts: RequestHandlerHelper.throttle, ThrottledChannel, the mute st
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pybroker.net.dispatch import PRODUCE_KEY
 from pybroker.net.framing import LENGTH_BYTES
+from pybroker.net.outbox import EncodedReplies, EncodedReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.net.dispatch import ServedApi
     from pybroker.quotas.client_quotas import ClientQuotas, ClientShare
+
+# What fronts and long requests hand over: its client was looked at when it was made.
+_ENCODED: Final = (EncodedReply, EncodedReplies)
 
 
 class RequestServer(Protocol):
@@ -151,22 +156,27 @@ class Meter:
         self.end()
         if produces:
             self._count_bytes()
-            self.mute(self._share().produce_throttle_ms())
+            share = self._share()
+            self.mute(max(share.produce_throttle_ms(), share.request_throttle_ms()))
 
     def throttled(self, api: ServedApi, response: Any) -> Any:
         """The response as it is to be sent, with the time for which its client is to rest; it rests from now on.
 
+        It rests also where the response has no room for that time, as in Kafka (sendMaybeThrottle).
         A handler may have set such a time: of a fetch, of changes of the metadata.
         """
         told_ms = getattr(response, "throttle_time_ms", None)
-        if told_ms is None:
+        if told_ms is None and response.__class__ in _ENCODED:
             return response
+        share = self._share()
         if self._begun_ns:
             now_ns = monotonic_ns()
-            self._share().worked(now_ns - self._begun_ns)
+            share.worked(now_ns - self._begun_ns)
             self._begun_ns = now_ns
+        if told_ms is None:
+            self.mute(share.request_throttle_ms())
+            return response
         self._count_bytes()
-        share = self._share()
         throttle_ms = max(told_ms, share.request_throttle_ms())
         if api.api_key == PRODUCE_KEY:
             throttle_ms = max(throttle_ms, share.produce_throttle_ms())

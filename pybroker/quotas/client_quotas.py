@@ -7,8 +7,8 @@ Does not own what may be set (``cluster/decisions/client_quotas``), the order of
 client is held up (``net/metering``), nor connections that come too fast (``connection_rates``).
 
 Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps the rates of those for whom
-it holds; who was not seen for an hour is forgotten, and so is whoever was not seen for longest when there are
-``limits.QUOTA_CLIENTS``, so that strangers with ever new client ids cost no more.
+it holds; who was not seen for an hour is forgotten.  There are ``limits.QUOTA_CLIENTS`` at most, so that ever new ids
+cost no more; and a user's new ones cost that user's own, so that nobody makes another's used-up quota be forgotten.
 
 Each broker measures for itself, as in Kafka.  Kafka counterparts: ClientQuotaManager, ClientRequestQuotaManager,
 ControllerMutationQuotaManager, ClientQuotaMetadataManager.
@@ -175,7 +175,8 @@ class ClientQuotas:
         self._timer: Cancellable | None = None
         self._generation = 0
         self._bounds: dict[str, dict[QuotaEntity, float]] = {name: {} for name in _OF_CLIENTS}
-        self._clients: OrderedDict[tuple[str, str], ClientShare] = OrderedDict()  # the last used is the last
+        self._client_count = 0
+        self._clients: dict[str, OrderedDict[str, ClientShare]] = {}  # by user and client id; the last used is the last
         # They live as long as a client is remembered that shares them.
         self._rates: WeakValueDictionary[tuple[str, Holder], Allowance[Rate]] = WeakValueDictionary()
         self._buckets: WeakValueDictionary[Holder, Allowance[TokenBucket]] = WeakValueDictionary()
@@ -196,29 +197,48 @@ class ClientQuotas:
         self._generation += 1
         if not any(bounds.values()):
             self._clients.clear()
+            self._client_count = 0
         return any(map(bool, bounds.values()))
 
     def share(self, principal: str, client_id: str | None) -> ClientShare:
         """What holds for a client; ``principal`` as in ``RequestContext``."""
-        key = principal.partition(":")[2], client_id or ""
-        share = self._clients.get(key)
-        if share is None:
-            if len(self._clients) >= limits.QUOTA_CLIENTS:
-                self._clients.popitem(last=False)
-            share = self._clients[key] = ClientShare(self, *key)
-            if self._timer is None:
-                self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)
+        user, client_id = principal.partition(":")[2], client_id or ""
+        clients = self._clients.get(user)
+        share = None if clients is None else clients.get(client_id)
+        if clients is None or share is None:
+            share = self._new_share(user, client_id)
         else:
-            self._clients.move_to_end(key)
+            clients.move_to_end(client_id)
+            if share.generation != self._generation:
+                self._resolve(share)
         share.last_used_ms = self.now_ms()
-        if share.generation != self._generation:
-            self._resolve(share)
         return share
 
     def mutations(self, principal: str, client_id: str | None, *, strict: bool) -> MutationQuota | None:
         """For a request that makes or deletes partitions; None where no quota holds."""
         allowance = self.share(principal, client_id).mutations
         return None if allowance is None else MutationQuota(self, allowance, strict=strict)
+
+    def _new_share(self, user: str, client_id: str) -> ClientShare:
+        share = ClientShare(self, user, client_id)
+        self._resolve(share)  # first: what is forgotten for it may be the last that has its rates
+        if self._client_count >= limits.QUOTA_CLIENTS:
+            self._forget_oldest(user if user in self._clients else max(self._clients, key=self._how_many_of))
+        self._clients.setdefault(user, OrderedDict())[client_id] = share
+        self._client_count += 1
+        if self._timer is None:
+            self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)
+        return share
+
+    def _how_many_of(self, user: str) -> int:
+        return len(self._clients[user])
+
+    def _forget_oldest(self, user: str) -> None:
+        clients = self._clients[user]
+        clients.popitem(last=False)
+        self._client_count -= 1
+        if not clients:
+            del self._clients[user]
 
     def _resolve(self, share: ClientShare) -> None:
         share.generation = self._generation
@@ -249,8 +269,9 @@ class ClientQuotas:
 
     def _forget_idle(self) -> None:
         self._timer = None
-        clients, oldest_ms = self._clients, self.now_ms() - limits.QUOTA_CLIENT_IDLE_MS
-        while clients and next(iter(clients.values())).last_used_ms <= oldest_ms:
-            clients.popitem(last=False)
-        if clients:
+        oldest_ms = self.now_ms() - limits.QUOTA_CLIENT_IDLE_MS
+        for user, clients in list(self._clients.items()):
+            while clients and next(iter(clients.values())).last_used_ms <= oldest_ms:
+                self._forget_oldest(user)
+        if self._clients:
             self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)

@@ -42,8 +42,8 @@ _Question = tuple[str, str, int, int, str | None]
 _ANY_NAME: Final = "hardcode"
 
 
-class AuthorizableRequestContext(Protocol):
-    """What is looked at of a request; ``RequestContext`` says what each of these is."""
+class WhoAsks(Protocol):
+    """What is looked at of a request, of what an authorizer may see; ``RequestContext`` says what each of these is."""
 
     api_key: int
     client_host: str
@@ -114,7 +114,7 @@ class StandardAuthorizer:
 
     def allows(
         self,
-        ctx: AuthorizableRequestContext,
+        ctx: WhoAsks,
         operation: int,
         resource_type: int,
         name: str,
@@ -135,7 +135,7 @@ class StandardAuthorizer:
             audit_log.debug("%s", self._audit_line(ctx, question))
         return allowed
 
-    def allows_by_resource_type(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int) -> bool:
+    def allows_by_resource_type(self, ctx: WhoAsks, operation: int, resource_type: int) -> bool:
         """Whether the principal may do ``operation`` on any resource of that type."""
         if ctx.is_brokers:
             return True
@@ -169,7 +169,7 @@ class StandardAuthorizer:
             self._decisions[question] = allowed
         return allowed
 
-    def _log_denial(self, ctx: AuthorizableRequestContext, question: _Question) -> None:
+    def _log_denial(self, ctx: WhoAsks, question: _Question) -> None:
         principal, host, operation, resource_type, name = question
         if not audit_log.isEnabledFor(logging.INFO):
             return
@@ -177,7 +177,7 @@ class StandardAuthorizer:
         if self._folded_log.is_first(f"denials of {_cut(principal)} from {_address(host)}", _printable(_cut(reason))):
             audit_log.info("%s", self._audit_line(ctx, question))
 
-    def _audit_line(self, ctx: AuthorizableRequestContext, question: _Question) -> str:
+    def _audit_line(self, ctx: WhoAsks, question: _Question) -> str:
         principal, host, operation, resource_type, name = question
         allowed, rule = self._decide(question)
         line = (

@@ -47,6 +47,16 @@ class Tenants:
         assert done.returncode in (1, 2), done.stdout
         return done.stderr.decode()
 
+    def told(self, *arguments: str) -> str:
+        """What the command says beside its result."""
+        done = self._command.run("tenants", *arguments, *ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stderr.decode()
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return [row["name"] for row in self._command.json("topics", "list", *ROOT)]
+
     def left(self, name: str) -> str:
         """Delete what a former tenant has left: what is there all the same."""
         return self._command.run("tenants", "delete", name, "--with-topics", "--remains", *ROOT).stderr.decode()
@@ -103,6 +113,22 @@ def test_a_tenant_is_made_used_listed_and_deleted(tenants: Tenants) -> None:
     assert left.run("topics", "list", *tenants.login(made)).returncode == 1, "who is gone cannot log in"
     for what in ("acls", "quotas"):
         assert left.json(what, "list" if what == "acls" else "describe", *ROOT) == []
+
+
+def test_who_deletes_a_tenant_is_told_of_connections_that_last_and_meet_the_next_one(tenants: Tenants) -> None:
+    (made,) = tenants.json("create", "acme")
+    with closing(KafkaProducer(**tenants.common(made), max_block_ms=9_000)) as producer:
+        producer.send("acme.first", b"1").get(9)
+        told = tenants.told("delete", "acme", "--with-topics")
+        assert "Connections of its users that are open last until they end or have to log in again" in told
+        assert "connections.max.reauth.ms" in told
+        tenants.json("create", "acme")
+        producer.send("acme.second", b"2").get(9)
+    assert "acme.second" in tenants.topics()
+
+
+def test_who_deletes_what_has_no_users_is_told_nothing_of_connections(tenants: Tenants) -> None:
+    assert tenants.told("delete", "nobody", "--remains") == ""
 
 
 def test_several_users_of_a_tenant_share_its_names(tenants: Tenants) -> None:

@@ -24,6 +24,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.net.jobs import Job
+from pybroker.quotas.client_quotas import ClientQuotas
 from tests.handled import answer_of
 
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
@@ -140,6 +141,7 @@ class FakeCluster:
         self.controller = self.standalone.controller
         self.tokens = DelegationTokens(self.env, self.config, self.controller, self.cache)
         self.auto_topics = AutoTopicCreation(self.env, self.config, self.cache, self.controller.create_topics)
+        self.quotas: ClientQuotas | None = None
         self.endpoints = {LISTENER: Endpoint("localhost", 9092), "OTHER": Endpoint("other.example", 9999)}
 
     def start(self, *, clean_shutdown: bool = True) -> FakeCluster:
@@ -171,7 +173,7 @@ class FakeCluster:
     def context(self, version: int, listener: str = LISTENER) -> RequestContext:
         context = RequestContext()
         services: Any = SimpleNamespace(
-            quotas=None,
+            quotas=self.quotas,
             authorizer=None,
             controller=self.controller,
             tokens=self.tokens,
@@ -186,4 +188,5 @@ class FakeCluster:
         context.api_version = version
         context.listener = listener
         context.principal = "User:ANONYMOUS"
+        context.client_id = "client"
         return context

@@ -146,6 +146,23 @@ def test_names_that_nobody_waits_for_have_a_bound_and_can_be_asked_for_later(
     assert topics(cluster) == {*(f"t{number}" for number in range(6)), GROUP_METADATA_TOPIC}
 
 
+def test_topics_count_once_for_whoever_asks_first_with_their_partitions(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"num.partitions": "3", "offsets.topic.num.partitions": "7"}).start()
+    counted: list[int] = []
+
+    def allows(partitions: int) -> bool:
+        counted.append(partitions)
+        return len(counted) < 3
+
+    for _ in range(2):
+        cluster.auto_topics.begin(["a", GROUP_METADATA_TOPIC], allows)
+    cluster.auto_topics.begin(["b", "c"], allows)
+    cluster.loop.run()
+    assert counted == [3, 7, 3], "what is refused is not counted on"
+    assert topics(cluster) == {"a", GROUP_METADATA_TOPIC}
+    cluster.close()
+
+
 def test_consumer_offsets_has_kafkas_configs_and_of_a_lone_broker_one_replica(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"offsets.topic.num.partitions": "7"}).start()
     assert cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) == 0

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import BrokerRegistration, Endpoint, ImageBuilder
+from pybroker.cluster.client_quotas import CONTROLLER_MUTATION_RATE
+from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.operations import MorePartitions, NewTopic
 from pybroker.cluster_limits import DEPARTED_NAMED_MS, DOUBT_HOLD_MS
 from pybroker.handlers import metadata as handler
 from pybroker.handlers.context import Parked
+from pybroker.quotas.client_quotas import ClientQuotas
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -256,6 +258,35 @@ def test_versions_without_the_field_allow_creation(cluster: FakeCluster, version
     request = codec.decode(MetadataRequest, version, frame)
     assert rows(decoded(cluster.handle(handler, request, version), version)) == [("a", UNKNOWN)]
     assert ask_again(cluster, "a", version=LATEST) == {"a": 0}
+
+
+@pytest.mark.parametrize(
+    ("rate", "created"),
+    # A bucket holds what eleven seconds let through, and the last that takes from it may empty it.
+    [(None, 1_000), (2.0, 2 * 11 + 1), (1e6, 1_000)],
+)
+def test_missing_topics_are_created_up_to_the_quota_of_whoever_asks(
+    cluster: FakeCluster, rate: float | None, created: int
+) -> None:
+    cluster.quotas = ClientQuotas(cluster.env, cluster.config)
+    if rate is not None:
+        cluster.quotas.on_image(ClusterImage(quotas={(("user", "ANONYMOUS"),): {CONTROLLER_MUTATION_RATE: rate}}))
+    names = [f"t{number}" for number in range(1_000)]
+    response = ask(cluster, named(*names), allow_auto_topic_creation=True)
+    assert rows(response) == [(name, UNKNOWN) for name in names], "as those that are being created"
+    cluster.loop.run()
+    assert len(cluster.cache.image.topics_by_name) == created
+
+
+def test_topics_left_out_for_a_quota_are_created_when_they_are_asked_for_again(cluster: FakeCluster) -> None:
+    cluster.quotas = ClientQuotas(cluster.env, cluster.config)
+    cluster.quotas.on_image(ClusterImage(quotas={(("user", "ANONYMOUS"),): {CONTROLLER_MUTATION_RATE: 1.0}}))
+    names = [f"t{number}" for number in range(20)]
+    for passes_ms, created in ((0, 12), (0, 12), (9_000, 20)):
+        cluster.loop.advance(passes_ms)
+        ask(cluster, named(*names), allow_auto_topic_creation=True)
+        cluster.loop.run()
+        assert len(cluster.cache.image.topics_by_name) == created
 
 
 def test_names_that_cannot_be_created_do_not_keep_the_others_from_it(cluster: FakeCluster) -> None:

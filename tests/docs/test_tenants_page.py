@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pybroker.security.plain import LOGIN_MODULE
 from pybroker.testing import Broker
 from tests.certificates import Authority
 from tests.docs.consoles import check_console
@@ -21,11 +22,19 @@ def test_the_pages_commands_print_what_it_says(tmp_path: Path) -> None:
     settings["ssl.keystore.location"] = str(authority.pem("broker"))
     login = {
         "security.protocol": "SASL_SSL",
-        "ssl.ca.location": str(authority.ca),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.ca),
         "sasl.mechanism": "PLAIN",
-        "sasl.username": "root",
-        "sasl.password": "…",
+        "sasl.jaas.config": f'{LOGIN_MODULE} required username="root" password="…";',
     }
-    root = " ".join(f"-X {name}={text}" for name, text in login.items())
+    root = tmp_path / "root.properties"
+    root.touch(0o600)
+    root.write_text("".join(f"{name}={text}\n" for name, text in login.items()))
     with Broker(settings, listen="SASL_SSL://127.0.0.1:0") as broker:
-        assert check_console(PAGE, broker.bootstrap, {"ROOT": root}) > 4
+        assert check_console(PAGE, broker.bootstrap, {"PYBROKER_COMMAND_CONFIG": str(root)}) > 4
+
+
+def test_no_password_is_an_argument_on_the_page() -> None:
+    commands = [line for example in examples("console", PAGE) for line in example.code.splitlines() if line[:1] == "$"]
+    assert commands
+    assert not [line for line in commands if "-X" in line or "$ROOT" in line]

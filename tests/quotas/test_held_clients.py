@@ -21,7 +21,10 @@ from pybroker_protocol.messages.api_versions import ApiVersionsRequest
 from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.messages.describe_quorum import DescribeQuorumRequest
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pybroker_protocol.uuids import ZERO_UUID
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
@@ -171,6 +174,33 @@ def test_time_of_requests_counts_for_every_kind_of_them(admin: WireClient, greed
     assert [topic.name for topic in admin.ask(MetadataRequest(topics=None), 9).topics] == [TOPIC]
 
 
+def test_time_of_produces_without_acknowledgements_counts(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "request_percentage", 0.0001)
+    greedy.post(*[produce_request(TOPIC, BATCH, acks=0)] * 2, version=9)
+    _, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    assert took_s > 2 * PATIENCE_S, "it rests after each, also with acks=0"
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        (WriteTxnMarkersRequest(markers=[]), 1),
+        (DescribeQuorumRequest(topics=[]), 1),
+    ],
+    ids=["SaslHandshake", "WriteTxnMarkers", "DescribeQuorum"],
+)
+def test_time_of_requests_counts_where_the_reply_has_no_field_for_a_rest(
+    admin: WireClient, greedy: WireClient, request_: Any, version: int
+) -> None:
+    set_quota(admin, "request_percentage", 0.0001)
+    reply, took_s = timed(greedy, request_, version)
+    assert not hasattr(reply, "throttle_time_ms")
+    assert took_s < PATIENCE_S / 2, "the reply leaves at once"
+    _, took_s = timed(greedy, request_, version)
+    assert took_s > PATIENCE_S
+
+
 def test_metadata_in_a_version_without_throttle_times_is_whole(admin: WireClient, greedy: WireClient) -> None:
     set_quota(admin, "request_percentage", 0.0001)
     reply = greedy.ask(MetadataRequest(topics=None), 1)
@@ -205,6 +235,16 @@ def test_partitions_that_are_made_and_deleted_empty_a_bucket_which_then_refuses(
     (refusal,) = deleted.responses
     assert (refusal.error_code, refusal.error_message) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, None), "as Kafka's"
     assert create(admin, "c", 20).topics[0].error_code == 0
+
+
+def test_topics_that_metadata_creates_empty_the_bucket_too(admin: WireClient, greedy: WireClient) -> None:
+    set_quota(admin, "controller_mutation_rate", 1.0)
+    names = [MetadataRequestTopic(name=f"at-need-{number}") for number in range(1_000)]
+    told = greedy.ask(MetadataRequest(topics=names, allow_auto_topic_creation=True), 9)
+    assert {topic.error_code for topic in told.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert told.throttle_time_ms == 0, "as in Kafka, where the broker's own request is told so"
+    assert create(greedy, "a", 1).topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert create(admin, "b", 1).topics[0].error_code == 0
 
 
 def test_older_versions_change_what_they_like_and_rest_for_it(admin: WireClient, greedy: WireClient) -> None:

@@ -10,7 +10,7 @@ MUTANTS = (
         "Who is over a quota is told a throttle time, and served on meanwhile.",
         (
             Edit("Meter.throttled", "self.mute(throttle_ms)", "pass"),
-            Edit("Meter.serve", "self.mute(self._share().produce_throttle_ms())", "pass"),
+            Edit("Meter.serve", "self.mute(max(share.produce_throttle_ms(), share.request_throttle_ms()))", "pass"),
         ),
         ("test_client_quotas.py::test_who_is_over_a_quota_is_told_at_once_and_served_again_after_that_time",),
     ),
