@@ -6,8 +6,10 @@ open transaction began.  With it hanging transactions are found (KIP-664).
 
 from __future__ import annotations
 
+from pybroker import limits
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.portions import portions
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_producers import (
@@ -26,7 +28,9 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> Steps:
         error, message = _refusal(ctx, topic.name)
         partitions = []
         for index in topic.partition_indexes:
-            partitions.append(_failed(index, error, message) if error else _describe(ctx, topic.name, index))
+            partitions.append(
+                _failed(index, error, message) if error else (yield from _describe(ctx, topic.name, index))
+            )
             yield
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
@@ -43,22 +47,26 @@ def _refusal(ctx: RequestContext, topic: str) -> tuple[ErrorCode, str | None]:
     return ErrorCode.NONE, None
 
 
-def _describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
+def _describe(ctx: RequestContext, topic: str, index: int) -> Steps:
+    """All producers of one partition; there may be as many as clients have asked for ids."""
     replicas = ctx.services.replicas
     partition = replicas.partition(topic, index) or replicas.followed(topic, index)
     if partition is None:
         return _failed(index, replicas.error_of(topic, index), None)
-    producers = [
-        ProducerState(
-            producer_id=producer_id,
-            producer_epoch=entry.producer_epoch,
-            last_sequence=entry.last_sequence,
-            last_timestamp=entry.last_timestamp,
-            coordinator_epoch=entry.coordinator_epoch,
-            current_txn_start_offset=entry.current_txn_first_offset,
-        )
-        for producer_id, entry in partition.log.producers.producers.items()
-    ]
+    producers: list[ProducerState] = []
+    for some in portions(list(partition.log.producers.producers.items()), limits.PARTITIONS_AT_ONCE):
+        producers += [
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for producer_id, entry in some
+        ]
+        yield
     return PartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, error_message=None, active_producers=producers
     )

@@ -38,6 +38,7 @@ from pybroker_protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -45,6 +46,7 @@ from pybroker_protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from pybroker.quotas.client_quotas import ClientShare
+    from pybroker.replication.fetch_session import FetchSessionCache
 
 _BY_ID = 13
 _RACKS = 11
@@ -55,6 +57,9 @@ _WRONG_LEADER = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEA
 _READ_COMMITTED = 1
 _READ, _TOPIC = AclOperation.READ, Resource.TOPIC  # a look into an enum is a third of what a question costs
 
+# A session of more partitions is served portion by portion, however short the request is that goes on with it.
+_AT_ONCE = limits.PARTITIONS_AT_ONCE
+
 # What is told of the partitions that were read.
 Done = Callable[[list[FetchPartition]], None]
 
@@ -62,34 +67,49 @@ Done = Callable[[list[FetchPartition]], None]
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked | Steps:
     """Answer at once or when enough is there."""
     replica_id = request.replica_state.replica_id if ctx.api_version >= _REPLICA_EPOCH else request.replica_id
+    by_id = ctx.api_version >= _BY_ID
     if replica_id >= 0:
         refusal = refusal_of_follower(ctx, replica_id, request.replica_state.replica_epoch)
         if refusal:
-            return _refuse(ctx, request, refusal)
-    by_id = ctx.api_version >= _BY_ID
-    if not is_short(request.topics, "partitions"):
-        return _fetch_many(ctx, request, by_id)
+            return _refuse(ctx, request, by_id, refusal)
     # Whoever is older than KIP-392 does not know that another than the leader may answer.
     reads_followers = replica_id < 0 and ctx.api_version >= _RACKS
-    session, named, error = _session(ctx, request, by_id, _asked(ctx, request.topics, by_id, reads_followers))
+    if not is_short(request.topics, "partitions"):
+        return _ask_for_many(ctx, request, by_id, reads_followers)
+    asked = _asked(ctx, request.topics, by_id, reads_followers)
+    sessions = ctx.services.replicas.sessions
+    session, error = _session(ctx, request, by_id, sessions, len(asked))
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
+    if session is not None:
+        forgotten = request.forgotten_topics_data
+        if forgotten and not is_short(forgotten, "partitions"):
+            return _change_much(ctx, request, by_id, session, asked)
+        asked = sessions.change(session, asked, _forgotten(request, forgotten, by_id) if forgotten else ())
+        if not session.partitions:
+            sessions.remove(session.session_id)
+            session, asked = None, []
     parked, epoch = Parked(), request.session_epoch
     if replica_id >= 0:
         return _start_follower(
             ctx,
             request,
             session,
-            named,
+            asked,
             parked,
             lambda looked_at: parked.complete(_response(ctx, session, _topics(_news_of_follower(looked_at), by_id))),
         )
-    partitions = named if session is None else session.all()
+    partitions = asked
+    if session is not None:
+        partitions = session.all()
+        if len(partitions) > _AT_ONCE:
+            return _read_many(ctx, request, by_id, session, partitions)
     share = None if ctx.services.quotas is None else _share(ctx)
 
     def done(_: object) -> None:
         if share is not None and (throttle_ms := share.fetched(_size(partitions))):
-            parked.complete(_throttled(ctx, session, partitions, epoch, throttle_ms))
+            _drop_records(partitions)
+            parked.complete(_throttled(ctx, session, epoch, throttle_ms))
             return
         parked.complete(_response(ctx, session, _topics(_news(session, partitions, epoch), by_id)))
 
@@ -97,39 +117,93 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
     return _start(ctx, request, permitted, share, parked, done)
 
 
-def _fetch_many(ctx: RequestContext, request: FetchRequest, by_id: bool) -> Steps:
-    """The same, portion by portion; ``FetchOperation`` shares its work by itself."""
-    is_follower = ctx.api_version >= _REPLICA_EPOCH and request.replica_state.replica_id >= 0
+def _ask_for_many(ctx: RequestContext, request: FetchRequest, by_id: bool, reads_followers: bool) -> Steps:
+    """The request names many partitions: what ``handle`` does of few, portion by portion, as all that follows."""
     asked: list[FetchPartition] = []
     for topics_asked in portions_of_topics(request.topics, "partitions"):
-        asked += _asked(ctx, topics_asked, by_id, ctx.api_version >= _RACKS and not is_follower)
+        asked += _asked(ctx, topics_asked, by_id, reads_followers)
         yield
-    session, named, error = _session(ctx, request, by_id, asked)
+    session, error = _session(ctx, request, by_id, ctx.services.replicas.sessions, len(asked))
     if error:
         return FetchResponse(throttle_time_ms=0, error_code=error, responses=[])
+    return (yield from _change_much(ctx, request, by_id, session, asked))
+
+
+def _change_much(
+    ctx: RequestContext, request: FetchRequest, by_id: bool, session: FetchSession | None, asked: list[FetchPartition]
+) -> Steps:
+    """The request names, or forgets, many partitions."""
+    if session is not None:
+        sessions = ctx.services.replicas.sessions
+        named: list[FetchPartition] = []
+        for some in portions(asked, _AT_ONCE):
+            named += sessions.change(session, some)
+            yield
+        for topics in portions_of_topics(request.forgotten_topics_data, "partitions"):
+            sessions.change(session, [], _forgotten(request, topics, by_id))
+            yield
+        asked = named
+        if not session.partitions:
+            sessions.remove(session.session_id)
+            session, asked = None, []
+    if request.replica_state.replica_id >= 0 and ctx.api_version >= _REPLICA_EPOCH:
+        is_read = Parked()
+        looked_at = yield _start_follower(ctx, request, session, asked, is_read, is_read.complete)
+        return (yield from _answer_many(ctx, session, looked_at, _news_of_follower, by_id))
+    partitions = asked if session is None else session.all()
+    return (yield from _read_many(ctx, request, by_id, session, partitions))
+
+
+def _read_many(
+    ctx: RequestContext,
+    request: FetchRequest,
+    by_id: bool,
+    session: FetchSession | None,
+    partitions: list[FetchPartition],
+) -> Steps:
+    """There are many partitions to read; ``FetchOperation`` shares its work by itself."""
+    epoch, permitted = request.session_epoch, partitions
+    if ctx.services.authorizer is not None:
+        permitted = []
+        for some in portions(partitions, _AT_ONCE):
+            permitted += _permitted(ctx, some)
+            yield
+    share = _share(ctx)
     is_read = Parked()
-    if is_follower:
-        news = _news_of_follower((yield _start_follower(ctx, request, session, named, is_read, is_read.complete)))
-    else:
-        partitions = permitted = named if session is None else session.all()
-        if ctx.services.authorizer is not None:
-            permitted = []
-            for some in portions(partitions, limits.PARTITIONS_AT_ONCE):
-                permitted += _permitted(ctx, some)
-                yield
-        share = _share(ctx)
+    try:
         yield _start(ctx, request, permitted, share, is_read, is_read.complete)
-        if share is not None and (throttle_ms := share.fetched(_size(partitions))):
-            return _throttled(ctx, session, partitions, request.session_epoch, throttle_ms)
-        news = _news(session, partitions, request.session_epoch)
-    topics: list[FetchableTopicResponse] = []
-    for some in portions(news, limits.PARTITIONS_AT_ONCE):
-        following = _topics(some, by_id)
-        if topics and (topics[-1].topic, topics[-1].topic_id) == (following[0].topic, following[0].topic_id):
-            topics[-1].partitions.extend(following.pop(0).partitions)
-        topics += following
+        if share is not None:
+            size = 0
+            for some in portions(partitions, _AT_ONCE):
+                size += _size(some)
+                yield
+            if throttle_ms := share.fetched(size):
+                for some in portions(partitions, _AT_ONCE):
+                    _drop_records(some)
+                    yield
+                return _throttled(ctx, session, epoch, throttle_ms)
+        return (yield from _answer_many(ctx, session, partitions, lambda some: _news(session, some, epoch), by_id))
+    except GeneratorExit:  # the client is gone, but its session is not
+        _drop_records(partitions)
+        raise
+
+
+def _answer_many(
+    ctx: RequestContext,
+    session: FetchSession | None,
+    looked_at: list[FetchPartition],
+    news: Callable[[Sequence[FetchPartition]], Sequence[FetchPartition]],
+    by_id: bool,
+) -> Steps:
+    """The response with the ``news`` of what was looked at."""
+    response = _response(ctx, session, [])
+    for some in portions(looked_at, _AT_ONCE):
+        topics = _topics(news(some), by_id)
+        if ctx.api_version >= _LEADER_HINTS:
+            _name_leaders(ctx, response, topics)
+        _add_topics(response, topics)
         yield
-    return _response(ctx, session, topics)
+    return response
 
 
 def _share(ctx: RequestContext) -> ClientShare | None:
@@ -138,17 +212,19 @@ def _share(ctx: RequestContext) -> ClientShare | None:
     return None if quotas is None or ctx.connection.is_broker else quotas.share(ctx.principal, ctx.client_id)
 
 
-def _size(partitions: list[FetchPartition]) -> int:
+def _size(partitions: Sequence[FetchPartition]) -> int:
     """What a reply would bring of records; what else is in it hardly counts."""
     return sum(len(fetched.records) for fetched in partitions)
 
 
-def _throttled(
-    ctx: RequestContext, session: FetchSession | None, partitions: list[FetchPartition], epoch: int, throttle_ms: int
-) -> FetchResponse:
-    """Nothing of what was read, and nothing counts as told; a client whose session just began begins anew (KIP-219)."""
+def _drop_records(partitions: Sequence[FetchPartition]) -> None:
+    """They are not sent, and a session must pin no segment."""
     for fetched in partitions:
         fetched.records = b""
+
+
+def _throttled(ctx: RequestContext, session: FetchSession | None, epoch: int, throttle_ms: int) -> FetchResponse:
+    """Nothing of what was read, and nothing counts as told; a client whose session just began begins anew (KIP-219)."""
     if session is not None and epoch == INITIAL_EPOCH:
         ctx.services.replicas.sessions.remove(session.session_id)
         session = None
@@ -233,26 +309,22 @@ def _start_follower(
 
 
 def _session(
-    ctx: RequestContext, request: FetchRequest, by_id: bool, asked: list[FetchPartition]
-) -> tuple[FetchSession | None, list[FetchPartition], int]:
-    """The session that the request starts, continues or does without, and the partitions that it names."""
-    sessions = ctx.services.replicas.sessions
+    ctx: RequestContext, request: FetchRequest, by_id: bool, sessions: FetchSessionCache, size: int
+) -> tuple[FetchSession | None, int]:
+    """The session that the request, which names ``size`` partitions, starts, continues or does without; or an error.
+
+    It is yet to be changed as the request says.
+    """
     epoch = request.session_epoch if ctx.api_version >= _SESSIONS else FINAL_EPOCH
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != INVALID_SESSION_ID:
             sessions.remove(request.session_id)
-        if epoch == FINAL_EPOCH or not asked:
-            return None, asked, 0
+        if epoch == FINAL_EPOCH or not size:
+            return None, 0
         follower = request.replica_state.replica_id if ctx.api_version >= _REPLICA_EPOCH else NO_FOLLOWER
-        return sessions.create(asked, by_id, max(follower, NO_FOLLOWER)), asked, 0
+        return sessions.begin(size, by_id, max(follower, NO_FOLLOWER)), 0
     resumed = sessions.resume(request.session_id, epoch, by_id)
-    if not isinstance(resumed, FetchSession):
-        return None, [], resumed
-    named = sessions.change(resumed, asked, _forgotten(request, by_id))
-    if not resumed.partitions:
-        sessions.remove(resumed.session_id)
-        return None, [], 0
-    return resumed, named, 0
+    return (resumed, 0) if isinstance(resumed, FetchSession) else (None, resumed)
 
 
 def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_followers: bool) -> list[FetchPartition]:
@@ -282,25 +354,33 @@ def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_fol
 
 
 def _permitted(ctx: RequestContext, partitions: Sequence[FetchPartition]) -> list[FetchPartition]:
-    """Those that the client may read, asked anew at each fetch of a session; the others are answered for."""
+    """Those that the client may read, asked anew at each fetch of a session; the others are answered for.
+
+    A topic is looked up before: what has no name cannot be asked for, and would be read if it had one by then.
+    """
     permitted = []
     for fetched in partitions:
-        if fetched.topic is None or ctx.authorize(_READ, _TOPIC, fetched.topic):
+        if fetched.topic is None:
+            topic = ctx.services.metadata.image.topics_by_id.get(fetched.topic_id)
+            if topic is None:
+                fetched.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+                continue
+            fetched.topic = topic.name
+        if ctx.authorize(_READ, _TOPIC, fetched.topic):
             permitted.append(fetched)
         else:
             fetched.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return permitted
 
 
-def _forgotten(request: FetchRequest, by_id: bool) -> list[PartitionKey]:
-    return [
-        (topic.topic_id if by_id else topic.topic, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
-    ]
+def _forgotten(request: FetchRequest, topics: Sequence[ForgottenTopic], by_id: bool) -> list[PartitionKey]:
+    """The keys of the partitions; a session that begins has nothing to forget."""
+    if request.session_epoch == INITIAL_EPOCH:
+        return []
+    return [(topic.topic_id if by_id else topic.topic, index) for topic in topics for index in topic.partitions]
 
 
-def _news(session: FetchSession | None, partitions: list[FetchPartition], epoch: int) -> list[FetchPartition]:
+def _news(session: FetchSession | None, partitions: Sequence[FetchPartition], epoch: int) -> Sequence[FetchPartition]:
     """Everything in a full reply, only the news in an incremental one."""
     if session is None:
         return partitions
@@ -326,16 +406,28 @@ def _topics(news: Sequence[FetchPartition], by_id: bool) -> list[FetchableTopicR
     return topics
 
 
+def _add_topics(response: FetchResponse, topics: list[FetchableTopicResponse]) -> None:
+    """Add what follows; a topic that was cut goes on."""
+    before = response.responses
+    if before and topics and (before[-1].topic, before[-1].topic_id) == (topics[0].topic, topics[0].topic_id):
+        before[-1].partitions.extend(topics.pop(0).partitions)
+    before += topics
+
+
 def _response(ctx: RequestContext, session: FetchSession | None, topics: list[FetchableTopicResponse]) -> FetchResponse:
     response = FetchResponse(
         throttle_time_ms=0, session_id=session.session_id if session else INVALID_SESSION_ID, responses=topics
     )
     if ctx.api_version >= _LEADER_HINTS:
-        for topic in topics:
-            for data in topic.partitions:
-                if data.error_code in _WRONG_LEADER:
-                    _name_leader(ctx, response, topic.topic_id, data)
+        _name_leaders(ctx, response, topics)
     return response
+
+
+def _name_leaders(ctx: RequestContext, response: FetchResponse, topics: list[FetchableTopicResponse]) -> None:
+    for topic in topics:
+        for data in topic.partitions:
+            if data.error_code in _WRONG_LEADER:
+                _name_leader(ctx, response, topic.topic_id, data)
 
 
 def _name_leader(ctx: RequestContext, response: FetchResponse, topic_id: bytes, data: PartitionData) -> None:
@@ -373,14 +465,15 @@ def _partition_data(fetched: FetchPartition) -> PartitionData:
     return data
 
 
-def _refuse(ctx: RequestContext, request: FetchRequest, error: int) -> FetchResponse:
-    topics = []
-    for asked in request.topics:
-        partitions = []
-        for wanted in asked.partitions:
-            refused = FetchPartition(asked.topic, asked.topic_id, wanted.partition)
-            refused.answer(error)
-            partitions.append(_partition_data(refused))
-        topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
+def _refuse(ctx: RequestContext, request: FetchRequest, by_id: bool, error: int) -> Steps:
     of_all = error if ctx.api_version >= _SESSIONS and error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else 0
-    return FetchResponse(throttle_time_ms=0, error_code=of_all, responses=topics)
+    response = FetchResponse(throttle_time_ms=0, error_code=of_all, responses=[])
+    for topics in portions_of_topics(request.topics, "partitions"):
+        refused = [
+            FetchPartition(topic.topic, topic.topic_id, each.partition) for topic in topics for each in topic.partitions
+        ]
+        for fetched in refused:
+            fetched.answer(error)
+        _add_topics(response, _topics(refused, by_id))
+        yield
+    return response

@@ -83,7 +83,11 @@ class FetchPartition:
         reads_followers: bool = False,
     ) -> None:
         """What the client wants is as in ``ask``, which changes it later."""
-        self.topic = topic  # None while nobody knows the topic id
+        # None while nobody knows the topic id; then set once, for the life of the object: a topic id never has another
+        # name.  With an authorizer only ``handlers.fetch`` sets it, before it asks whether the client may read the
+        # topic, at each fetch; what has no name by then is answered and not read.  Without one, and for followers, who
+        # may read everything, ``ReplicaManager.resolve`` does, as late as a wait ends.
+        self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.fetch_offset = fetch_offset
@@ -243,22 +247,21 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, partitions: list[FetchPartition], by_id: bool, follower: int = NO_FOLLOWER) -> FetchSession | None:
-        """A new session over ``partitions``, or None when the cache is full of sessions in use.
+    def begin(self, size: int, by_id: bool, follower: int = NO_FOLLOWER) -> FetchSession | None:
+        """A new session with room for ``size`` partitions, or None when the cache is full of sessions in use.
 
-        ``follower`` is the broker that fetches to follow: its former session ends.
+        ``change`` adds them, many of them portion by portion.  ``follower`` is the broker that fetches to follow: its
+        former session ends.
         """
         if follower != NO_FOLLOWER:
             self._remove_former(follower)
-        if not self._make_room(len(partitions), follower != NO_FOLLOWER):
+        if not self._make_room(size, follower != NO_FOLLOWER):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
             session_id = self._random.randint(1, _EPOCH_MAX)
         session = FetchSession(session_id, by_id, self._now_ms(), follower)
-        session.put(partitions)
         self._sessions[session_id] = session
-        self._partition_count += len(session.partitions)
         return session
 
     def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession | ErrorCode:
@@ -283,16 +286,19 @@ class FetchSessionCache:
             self._partition_count -= len(session.partitions)
 
     def change(
-        self, session: FetchSession, asked: list[FetchPartition], forgotten: Iterable[PartitionKey] = ()
+        self, session: FetchSession, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey] = ()
     ) -> list[FetchPartition]:
-        """Add partitions to a session that was resumed, and remove some; the added ones as it has them.
+        """Add partitions to a session that has begun or was resumed, and remove some; the added ones as it has them.
 
         If they are too many it ends with this request, and the client starts anew; a follower's has others give way.
         """
         before = len(session.partitions)
         named = session.put(asked)
         session.forget(forgotten)
-        self._partition_count += len(session.partitions) - before
+        grown = len(session.partitions) - before
+        if not grown or self._sessions.get(session.session_id) is not session:
+            return named  # one that gave way to others while its partitions were added does not count any more
+        self._partition_count += grown
         while self._partition_count > limits.SESSION_PARTITIONS_MAX:
             if not (session.is_privileged and self._evict(len(session.partitions), is_privileged=True)):
                 self.remove(session.session_id)

@@ -8,18 +8,26 @@ twice more: a machine that hands out memory for the first time charges the asker
 from __future__ import annotations
 
 import gc
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from _pytest.mark import ParameterSet
 from harness.batches import batch
 
+from pybroker.server import BrokerServer
+from pybroker.storage.rules.producer_state import ProducerStateEntry
 from pybroker.testing import Broker
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from pybroker_protocol.uuids import ZERO_UUID
+from tests.authorizers import AnyOfType
 from tests.broker.long_requests import KINDS, PARTITIONS, TOPIC, LongArray, TimedLoop, long_arrays
 from tests.broker.wire_client import WireClient
 
@@ -27,7 +35,13 @@ TURN_MS = 100
 TRIES = 3
 BROKER = 4
 
+SESSION_PARTITIONS = 200_000
+FETCH_VERSION = 15
+UNKNOWN_ID = bytes(range(16))
+
 _numbers = count()
+_ERROR_AND_SESSION_ID = struct.Struct(">hi").unpack_from
+_BEHIND_THE_THROTTLE_TIME = 9
 
 
 class TimedBroker:
@@ -72,6 +86,17 @@ def timed() -> Iterator[TimedBroker]:
     gc.unfreeze()
     gc.enable()
     gc.collect()
+
+
+class Everything(AnyOfType):
+    """Anybody may do everything, or nothing."""
+
+    def __init__(self, is_allowed: bool) -> None:
+        self._is_allowed = is_allowed
+
+    def allows(self, ctx: Any, operation: int, resource_type: int, name: str, *, log_if_denied: bool = True) -> bool:
+        """See ``Authorizer``."""
+        return self._is_allowed
 
 
 def by_api(all_arrays: Iterable[LongArray]) -> list[ParameterSet]:
@@ -148,3 +173,89 @@ def test_many_filled_topics_are_deleted_in_short_turns(timed: TimedBroker) -> No
         assert [name for name, code in codes.items() if code] == [names[0]], "what is named twice is refused"
 
     assert timed.longest_turn_ms(fill_and_delete) <= TURN_MS
+
+
+def fetch_of_many(**fields: Any) -> FetchRequest:
+    """A fetch without partitions, to which some are added."""
+    common: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "isolation_level": 0, "topics": []}
+    return FetchRequest(**common | fields)
+
+
+def long_topic(topic_id: bytes) -> FetchTopic:
+    indexes = range(SESSION_PARTITIONS)
+    wanted = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000) for index in indexes]
+    return FetchTopic(topic_id=topic_id, partitions=wanted)
+
+
+def session_of(client: WireClient, request: FetchRequest) -> tuple[int, int]:
+    """Its id, and the length of the reply, which nobody reads: that takes longer than to write it."""
+    client.post(request, version=FETCH_VERSION)
+    payload = client.receive_payload()
+    assert payload is not None
+    error, session_id = _ERROR_AND_SESSION_ID(payload, _BEHIND_THE_THROTTLE_TIME)
+    assert not error
+    return session_id, len(payload)
+
+
+@pytest.mark.parametrize("authorizer", [None, Everything(True), Everything(False)], ids=["none", "allows", "denies"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_a_very_large_session_is_made_resumed_and_forgotten_in_short_turns(
+    timed: TimedBroker, is_known: bool, authorizer: Everything | None
+) -> None:
+    topic_id = timed.topic_id if is_known else UNKNOWN_ID
+    begins = fetch_of_many(session_epoch=0, topics=[long_topic(topic_id)])
+    forgets = [ForgottenTopic(topic_id=topic_id, partitions=list(range(1, SESSION_PARTITIONS)))]
+    services = timed.broker._running().services
+
+    def fetch() -> None:
+        with timed.client() as client:
+            session_id, _ = session_of(client, begins)
+            _, size = session_of(client, fetch_of_many(session_id=session_id, session_epoch=1))
+            assert size > SESSION_PARTITIONS * 20, "each partition is told of again"
+            forget = fetch_of_many(session_id=session_id, session_epoch=2, forgotten_topics_data=forgets)
+            _, size = session_of(client, forget)
+            assert size < SESSION_PARTITIONS
+            ends = fetch_of_many(session_id=session_id, session_epoch=-1)
+            assert session_of(client, ends) == (0, ANY)
+
+    services.authorizer = authorizer
+    try:
+        assert timed.longest_turn_ms(fetch) <= TURN_MS
+    finally:
+        services.authorizer = None
+
+
+def test_a_long_fetch_of_a_stranger_as_a_replica_is_refused_in_short_turns(timed: TimedBroker) -> None:
+    stranger = ReplicaState(replica_id=7, replica_epoch=1)
+    request = fetch_of_many(replica_state=stranger, topics=[long_topic(UNKNOWN_ID)])
+
+    def fetch() -> None:
+        with timed.client() as client:
+            client.post(request, version=FETCH_VERSION)
+            assert client.receive_payload()
+
+    assert timed.longest_turn_ms(fetch) <= TURN_MS
+
+
+def test_very_many_producers_of_a_partition_are_described_in_short_turns(timed: TimedBroker) -> None:
+    topic = "many-producers"
+    timed.broker.create_topic(topic)
+    entries = {producer_id: ProducerStateEntry(0, (), 1) for producer_id in range(500_000)}
+
+    def add(server: BrokerServer, done: Callable[[None], None]) -> None:
+        partition = server.services.replicas.partition(topic, 0)
+        assert partition is not None
+        partition.log.producers.producers.update(entries)
+        done(None)
+
+    timed.broker._call(add)
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+
+    def describe() -> None:
+        with timed.client() as client:
+            client.post(request, version=0)
+            payload = client.receive_payload()
+        assert payload is not None
+        assert len(payload) > len(entries) * 20
+
+    assert timed.longest_turn_ms(describe) <= TURN_MS

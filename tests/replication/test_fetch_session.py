@@ -9,6 +9,7 @@ import pytest
 from pybroker import limits
 from pybroker.replication.fetch_session import (
     EVICTION_MS,
+    NO_FOLLOWER,
     FetchPartition,
     FetchSession,
     FetchSessionCache,
@@ -42,8 +43,18 @@ def partitions(count: int, topic: str = "t") -> list[FetchPartition]:
     return made
 
 
+def create(
+    cache: FetchSessionCache, asked: list[FetchPartition], *, by_id: bool, follower: int = NO_FOLLOWER
+) -> FetchSession | None:
+    """As a short request has it made."""
+    session = cache.begin(len(asked), by_id, follower)
+    if session is not None:
+        cache.change(session, asked)
+    return session
+
+
 def created(cache: FetchSessionCache, count: int = 1) -> FetchSession:
-    session = cache.create(partitions(count), by_id=False)
+    session = create(cache, partitions(count), by_id=False)
     assert session is not None
     return session
 
@@ -83,7 +94,7 @@ def test_full_cache_of_fresh_sessions_admits_nobody(time: Time) -> None:
     cache = make_cache(time, slots=2)
     created(cache)
     created(cache)
-    assert cache.create(partitions(5), by_id=False) is None
+    assert create(cache, partitions(5), by_id=False) is None
     assert len(cache) == 2
 
 
@@ -102,16 +113,16 @@ def test_smaller_old_session_makes_room_for_a_larger_one_though_it_is_in_use(tim
     small = created(cache, 1)
     time.ms += EVICTION_MS + 1
     assert cache.resume(small.session_id, 1, by_id=False) is small
-    assert cache.create(partitions(1), by_id=False) is None
-    assert cache.create(partitions(2), by_id=False) is not None
+    assert create(cache, partitions(1), by_id=False) is None
+    assert create(cache, partitions(2), by_id=False) is not None
 
 
 def test_sessions_remember_so_many_partitions_at_most(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
     cache = make_cache(time)
-    assert cache.create(partitions(11), by_id=False) is None
+    assert create(cache, partitions(11), by_id=False) is None
     first = created(cache, 6)
-    assert cache.create(partitions(5), by_id=False) is None
+    assert create(cache, partitions(5), by_id=False) is None
     second = created(cache, 4)
     time.ms += EVICTION_MS + 1
     assert cache.resume(second.session_id, 1, by_id=False) is second
@@ -132,7 +143,7 @@ def test_session_that_grows_too_large_ends(time: Time, monkeypatch: pytest.Monke
 
 
 def follower_session(cache: FetchSessionCache, broker_id: int, count: int = 1) -> FetchSession:
-    session = cache.create(partitions(count), by_id=False, follower=broker_id)
+    session = create(cache, partitions(count), by_id=False, follower=broker_id)
     assert session is not None
     return session
 
@@ -154,8 +165,8 @@ def test_a_followers_session_takes_the_place_of_the_smallest_client_and_gives_wa
     assert is_there(cache, first), "the client's gives way, though it is larger"
     assert not is_there(cache, large)
     second = follower_session(cache, 2)
-    assert cache.create(partitions(9), by_id=False) is None
-    assert cache.create(partitions(1), by_id=False, follower=3) is None, "no follower's that is as large"
+    assert create(cache, partitions(9), by_id=False) is None
+    assert create(cache, partitions(1), by_id=False, follower=3) is None, "no follower's that is as large"
     assert follower_session(cache, 3, 2)
     assert not is_there(cache, first)
     assert is_there(cache, second)
@@ -185,17 +196,17 @@ def test_what_a_session_forgets_is_room_for_others(time: Time, monkeypatch: pyte
     monkeypatch.setattr(limits, "SESSION_PARTITIONS_MAX", 10)
     cache = make_cache(time)
     session = created(cache, 10)
-    assert cache.create(partitions(5), by_id=False) is None
+    assert create(cache, partitions(5), by_id=False) is None
     cache.change(session, [], [("t", index) for index in range(5)])
     other = created(cache, 5)
     cache.remove(other.session_id)
     cache.remove(other.session_id)
     created(cache, 5)
-    assert cache.create(partitions(1), by_id=False) is None
+    assert create(cache, partitions(1), by_id=False) is None
 
 
 def test_no_slots_means_no_sessions(time: Time) -> None:
-    assert make_cache(time, slots=0).create(partitions(1), by_id=False) is None
+    assert create(make_cache(time, slots=0), partitions(1), by_id=False) is None
 
 
 def test_changed_partition_is_replaced_and_forgotten_one_goes(time: Time) -> None:

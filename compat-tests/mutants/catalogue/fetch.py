@@ -231,9 +231,9 @@ MUTANTS = (
         "Partitions that the client has forgotten are fetched on.",
         (
             Edit(
-                "_session",
-                "sessions.change(resumed, asked, _forgotten(request, by_id))",
-                "sessions.change(resumed, asked)",
+                "fetch.handle",
+                "_forgotten(request, forgotten, by_id) if forgotten else ()",
+                "()",
             ),
         ),
         ("test_fetch.py::test_a_session_forgets_what_it_is_told_to_forget",),
@@ -249,11 +249,11 @@ MUTANTS = (
         "Two clients are given the same session.",
         (
             Edit(
-                "FetchSessionCache.create",
+                "FetchSessionCache.begin",
                 "session_id == INVALID_SESSION_ID or session_id in self._sessions",
                 "session_id == INVALID_SESSION_ID",
             ),
-            Edit("FetchSessionCache.create", "self._random.randint(1, _EPOCH_MAX)", "1"),
+            Edit("FetchSessionCache.begin", "self._random.randint(1, _EPOCH_MAX)", "1"),
         ),
         ("test_fetch.py::test_a_session_that_was_closed_is_not_there",),
     ),
