@@ -53,8 +53,10 @@ ORDINARY_BATCH_RECORDS_MAX = 50_000
 # Records at fault that the answer to a Produce names: a few KB may be millions of them.
 RECORD_ERRORS_MAX = 1_000
 
-# Where the last batches of producers are looked for when a log is opened: what a producer can have had in flight.
+# Where the last batches of producers are looked for when a log is opened: what a dozen of them had in flight, five
+# batches each, and more of small ones.  Headers alone are read.
 PRODUCERS_TAIL_BYTES = 256 << 10
+PRODUCERS_TAIL_BATCHES = 64
 
 # How far from a log's end transactions are looked for that were decided and not replicated when it was closed.
 UNREPLICATED_TRANSACTIONS_BYTES = 8 << 20

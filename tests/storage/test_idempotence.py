@@ -180,6 +180,23 @@ def test_take_back_undoes_an_update() -> None:
     assert producers.check(1, 0, 1, 0, 0) is None
 
 
+def test_repeats_of_all_in_flight_are_found_after_a_restart_behind_batches_of_any_size(
+    make_storage: Callable[..., Storage],
+) -> None:
+    storage = make_storage()
+    client = Client(storage.log(internal_segment_bytes=1 << 20))
+    for sequence in range(5):
+        client.send(values=[bytes(90_000)], producer_id=1, producer_epoch=0, sequence=sequence)
+        client.send(values=[bytes(90_000)], producer_id=2, producer_epoch=0, sequence=sequence)
+    storage.close()
+    client = Client(make_storage().log(internal_segment_bytes=1 << 20))
+    repeated = [
+        client.send_now(values=[bytes(90_000)], producer_id=1, producer_epoch=0, sequence=sequence)
+        for sequence in range(5)
+    ]
+    assert [(each.error_code, each.base_offset) for each in repeated] == [(0, 2 * sequence) for sequence in range(5)]
+
+
 def test_state_of_producers_is_found_again_by_replay(make_storage: Callable[..., Storage]) -> None:
     storage = make_storage()
     log = storage.log()

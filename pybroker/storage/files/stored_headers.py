@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from pybroker.storage.files.segment_file import SegmentFile
 
 
-def stored_headers(segment: SegmentFile, position: int) -> Iterator[tuple[int, HeaderFields]]:
-    """(position, header) of the batches from ``position`` to the segment's end, by reads of the file."""
-    while position + HEADER_BYTES <= segment.size:
+def stored_headers(segment: SegmentFile, position: int, end: int | None = None) -> Iterator[tuple[int, HeaderFields]]:
+    """(position, header) of the batches from ``position`` to ``end``, or the segment's, by reads of the file."""
+    end = segment.size if end is None else end
+    while position + HEADER_BYTES <= end:
         header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))
         if (
             header[BATCH_LENGTH] < HEADER_BYTES - LOG_OVERHEAD

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 from bisect import bisect_right
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pybroker.config.schema import INT_MAX
@@ -31,7 +32,7 @@ from pybroker.storage.log.unreplicated_transactions import unreplicated_transact
 from pybroker.storage.results import StorageError
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
-from pybroker.storage_limits import PRODUCERS_TAIL_BYTES
+from pybroker.storage_limits import PRODUCERS_TAIL_BATCHES, PRODUCERS_TAIL_BYTES
 from pybroker_protocol.records import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -44,6 +45,7 @@ from pybroker_protocol.records import (
     MAX_TIMESTAMP,
     PARTITION_LEADER_EPOCH,
     PRODUCER_ID,
+    HeaderFields,
 )
 
 if TYPE_CHECKING:
@@ -275,17 +277,9 @@ def _refill_batches(log: LogState) -> None:
     A snapshot knows only the last one, which is not enough for a producer that repeats all it had in flight.
     """
     tail = ProducerStateManager(log.producers.expiration_ms)
-    missing, first = PRODUCERS_TAIL_BYTES, len(log.segments)
-    while missing > 0 and first > 0:
-        first -= 1
-        missing -= log.segments[first].size
-    for i in range(first, len(log.segments)):
-        segment = log.segments[i]
-        segment.open()
-        position = segment.offset_index.floor_position(max(-missing, 0)) if i == first else 0
-        for _, header in stored_headers(segment, position):
-            if header[PRODUCER_ID] >= 0 and not header[ATTRIBUTES] & CONTROL_FLAG:
-                replay_batch(tail, header, header[BASE_OFFSET], memoryview(b""))
+    for header in _tail(log):
+        if header[PRODUCER_ID] >= 0 and not header[ATTRIBUTES] & CONTROL_FLAG:
+            replay_batch(tail, header, header[BASE_OFFSET], memoryview(b""))
     for producer_id, seen in tail.producers.items():
         entry = log.producers.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == seen.producer_epoch and entry.batches:
@@ -293,3 +287,20 @@ def _refill_batches(log: LogState) -> None:
             # What was replayed after the snapshot may end with other batches than the tail: only agreement counts.
             if seen.batches[-1][:4] == last[:4] and len(seen.batches) > len(entry.batches):
                 entry.batches = seen.batches
+
+
+def _tail(log: LogState) -> Iterator[HeaderFields]:
+    """The log's last batches in order: as many as are in flight of some producers, be they large or small ones."""
+    pieces: list[list[HeaderFields]] = []
+    missing_bytes, missing_batches = PRODUCERS_TAIL_BYTES, PRODUCERS_TAIL_BATCHES
+    for i in reversed(range(len(log.segments))):
+        segment = log.segments[i]
+        segment.open()
+        end = segment.size
+        while end > 0 and (missing_bytes > 0 or missing_batches > 0):
+            start = segment.offset_index.floor_position(end - 1)
+            pieces.append([header for _, header in stored_headers(segment, start, end)])
+            missing_bytes -= end - start
+            missing_batches -= len(pieces[-1])
+            end = start
+    return chain.from_iterable(reversed(pieces))
