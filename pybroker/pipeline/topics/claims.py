@@ -42,8 +42,10 @@ NO_EPOCH = -1
 CLAIM_WITHIN_S = 90.0
 SLOTS_MIN = 4
 
-# How long another task of the same run is left to finish the claim that it has announced, and a transaction to end.
+# How long a transaction is left to end, and another task of the same run to finish the claim that it has announced:
+# longer for each slot, since it registers a producer and reads a mark for each.
 _ANNOUNCED_FOR_S = 3.0
+_ANNOUNCED_FOR_EACH_SLOT_S = 0.05
 _PAUSE_S = 0.05
 _FENCED_AT_ONCE = 8
 
@@ -161,21 +163,26 @@ def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, to
     Raises `NameTaken`, and `NoAnswer` where others claim again and again.
     """
     deadline = time.monotonic() + CLAIM_WITHIN_S
-    announced_until: float | None = None
+    patience = _Patience()
+    checked: int | None = None
     last: KafkaException | None = None
     while time.monotonic() < deadline:
-        found = _readable_claim(client, writer.claim)
-        if found is not None and found.is_of(writer, task):
-            check_epoch(writer, found.epoch, epoch)
-            return found
-        if found is not None and found.run == writer.run and not found.is_ready:
-            announced_until = announced_until or time.monotonic() + _ANNOUNCED_FOR_S
-            if time.monotonic() < announced_until:
-                time.sleep(_PAUSE_S)
-                continue
-        announced_until = None
         try:
-            _Claimant(client, writer, topic).claim(task, epoch)
+            found = _readable_claim(client, writer.claim)
+            if found is None:
+                fenced(client, writer.claim, topic)
+            elif found.is_of(writer, task):
+                check_epoch(writer, found.epoch, epoch)
+                return found
+            elif found.run != writer.run and found.number != checked:
+                # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
+                # that begin at once one has announced it meanwhile, and the others leave it to that one.
+                _check(writer, read_marks(client, writer, range(found.slots), is_stable=False), epoch)
+                checked = found.number
+            elif found.run == writer.run and not found.is_ready and patience.has(found):
+                time.sleep(_PAUSE_S)
+            else:
+                _Claimant(client, writer, topic).claim(task, epoch)
         except KafkaException as error:
             if error.args[0].code() in _REFUSALS:
                 raise
@@ -183,6 +190,21 @@ def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, to
             last = error
             time.sleep(_PAUSE_S * random.uniform(1, 4))
     raise NoAnswer(f"{writer.group} could not be claimed within {CLAIM_WITHIN_S:.0f} s: {last}")
+
+
+class _Patience:
+    """With another task of the same run that has announced a claim."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._until = 0.0
+
+    def has(self, announced: Claim) -> bool:
+        """Whether this one may still be finished; it begins anew where yet another task has announced one."""
+        if announced.number != self._number:
+            self._number = announced.number
+            self._until = time.monotonic() + _ANNOUNCED_FOR_S + _ANNOUNCED_FOR_EACH_SLOT_S * announced.slots
+        return time.monotonic() < self._until
 
 
 def _readable_claim(client: Mapping[str, str], group: str) -> Claim | None:
@@ -200,6 +222,17 @@ def check_epoch(writer: Writer, last: int, epoch: int) -> None:
             f"{writer.group} has committed micro-batch {last}, and this is {epoch}: another run of the query is "
             "ahead, or its checkpoint is old. With a new transactionGroup it writes again what it reads again"
         )
+
+
+def _check(writer: Writer, marks: list[Mark], epoch: int) -> None:
+    """Raises `NameTaken` where the marks are another query's, or later than ``epoch``."""
+    if others := [mark for mark in marks if mark != NO_MARK and mark.query != writer.query]:
+        last = max(others)
+        raise NameTaken(
+            f"another query, {last.query}, has written by the name {writer.group} (until its micro-batch "
+            f"{last.epoch}): give this one a transactionGroup of its own"
+        )
+    check_epoch(writer, max(marks, default=NO_MARK).epoch, epoch)
 
 
 class _Claimant:
@@ -220,26 +253,15 @@ class _Claimant:
         if found.is_ready and (found.run, found.query) == (writer.run, writer.query):
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return
-        # Who may not write is told before it has fenced anybody.
-        self._check(read_marks(client, writer, range(found.slots), is_stable=False), epoch)
         announced = Claim(found.number + 1, False, writer.run, writer.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
         _fence(client, writer, range(found.slots), self._topic)
         marks = read_marks(client, writer, range(found.slots))
-        self._check(marks, epoch)
+        _check(writer, marks, epoch)
         earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != writer.run}
         last = max((mark.epoch for mark in earlier.values()), default=NO_EPOCH)
         tasks = frozenset(at for at, mark in earlier.items() if mark.epoch == last)
         self._commit(announced._replace(number=announced.number + 1, is_ready=True, epoch=last, tasks=tasks))
-
-    def _check(self, marks: list[Mark], epoch: int) -> None:
-        if others := [mark for mark in marks if mark != NO_MARK and mark.query != self._writer.query]:
-            last = max(others)
-            raise NameTaken(
-                f"another query, {last.query}, has written by the name {self._writer.group} (until its micro-batch "
-                f"{last.epoch}): give this one a transactionGroup of its own"
-            )
-        check_epoch(self._writer, max(marks, default=NO_MARK).epoch, epoch)
 
     def _commit(self, claim: Claim) -> None:
         self._producer.begin_transaction()

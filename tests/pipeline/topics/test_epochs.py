@@ -3,7 +3,9 @@
 Needs Arrow, which comes with Spark: marked like what starts a JVM.
 """
 
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -306,6 +308,30 @@ def test_a_claim_that_was_announced_by_a_task_that_died_is_made_by_another(
     monkeypatch.undo()
     assert sink.run_epoch(1, [["b"]], run="second", anew=True) == ["written"]
     assert sink.committed() == ["a", "b"]
+
+
+@pytest.mark.parametrize("slow", ["_fence", "read_marks"])
+def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_takes(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """Who takes the claim from a task that is about to be done with it loses it in the same way."""
+    from pybroker.pipeline.topics import claims
+
+    real = getattr(claims, slow)
+
+    def slowly(*given: Any, **of: Any) -> Any:
+        found = real(*given, **of)
+        time.sleep(1.2)
+        return found
+
+    sink.attempt(0, ["a"], task=31, run="first")
+    monkeypatch.setattr(claims, slow, slowly)
+    monkeypatch.setattr(claims, "_ANNOUNCED_FOR_S", 0.5)
+    monkeypatch.setattr(claims, "CLAIM_WITHIN_S", 9.0)
+    writer = sink.of(run="second").writer
+    with ThreadPoolExecutor() as pool:
+        tasks = [pool.submit(claims.claimed, sink.client, writer, task, 1, sink.topic) for task in range(5)]
+    assert {each.result().run for each in tasks} == {"second"}
 
 
 def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next_run(
