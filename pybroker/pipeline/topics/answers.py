@@ -18,7 +18,12 @@ class Writer(NamedTuple):
 
     def slot(self, task: int) -> str:
         """Transactional id and consumer group of a task number."""
-        return f"{self.group}-{task}"
+        return f"{self.slot_prefix}{task}"
+
+    @property
+    def slot_prefix(self) -> str:
+        """What the names of all slots begin with."""
+        return f"{self.group}-"
 
     @property
     def claim(self) -> str:

@@ -83,6 +83,11 @@ class Mark(NamedTuple):
     query: str
     save: str = ""
 
+    @staticmethod
+    def is_one(found: Committed) -> bool:
+        """Whether an offset is a mark, and none that a consumer has committed."""
+        return found.metadata.startswith("[")
+
     @classmethod
     def read(cls, found: Committed) -> "Mark":
         """The mark that an offset and its metadata are."""
@@ -165,6 +170,7 @@ def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, to
     deadline = time.monotonic() + CLAIM_WITHIN_S
     patience = _Patience()
     checked: int | None = None
+    slots = 0
     last: KafkaException | None = None
     while time.monotonic() < deadline:
         try:
@@ -177,12 +183,13 @@ def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, to
             elif found.run != writer.run and found.number != checked:
                 # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
                 # that begin at once one has announced it meanwhile, and the others leave it to that one.
-                _check(writer, read_marks(client, writer, range(found.slots), is_stable=False), epoch)
+                slots = found.slots if found.number else _slots_with_marks(client, writer)
+                _check(writer, read_marks(client, writer, range(slots), is_stable=False), epoch)
                 checked = found.number
             elif found.run == writer.run and not found.is_ready and patience.has(found):
                 time.sleep(_PAUSE_S)
             else:
-                _Claimant(client, writer, topic).claim(task, epoch)
+                _Claimant(client, writer, topic).claim(task, epoch, slots)
         except KafkaException as error:
             if error.args[0].code() in _REFUSALS:
                 raise
@@ -235,6 +242,27 @@ def _check(writer: Writer, marks: list[Mark], epoch: int) -> None:
     check_epoch(writer, max(marks, default=NO_MARK).epoch, epoch)
 
 
+def _slots_for(task: int) -> int:
+    return 1 << task.bit_length()
+
+
+def _slots_with_marks(client: Mapping[str, str], writer: Writer) -> int:
+    """How many slots a query has used whose claim is not there: a run may outlive it, which commits it only once.
+
+    Tasks without rows have no mark, so that the last one is not to be found by asking for one after the other.
+    """
+    listed = admin(client).list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
+    if listed.errors:
+        raise listed.errors[0]
+    prefix = writer.slot_prefix
+    numbers = [each.group_id.removeprefix(prefix) for each in listed.valid if each.group_id.startswith(prefix)]
+    tasks = [int(number) for number in numbers if number.isdecimal()]
+    found = committed(client, map(writer.slot, tasks), is_stable=False)
+    # Others may have groups of such names.
+    marked = [task for task, each in zip(tasks, found, strict=True) if any(map(Mark.is_one, each))]
+    return _slots_for(max(marked)) if marked else 0
+
+
 class _Claimant:
     """The holder of a claim's transactional id, until another one takes it."""
 
@@ -245,18 +273,22 @@ class _Claimant:
         self._producer = fenced(client, writer.claim, topic)
         self._group_metadata = group_metadata(client, writer.claim)
 
-    def claim(self, task: int, epoch: int) -> None:
-        """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed."""
+    def claim(self, task: int, epoch: int, slots_used: int) -> None:
+        """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed.
+
+        At least ``slots_used`` were used before, whatever the last claim says.
+        """
         client, writer = self._client, self._writer
         found = read_claim(client, writer.claim)
-        slots = max(found.slots, SLOTS_MIN, 1 << task.bit_length())
+        slots_used = max(slots_used, found.slots)
+        slots = max(slots_used, SLOTS_MIN, _slots_for(task))
         if found.is_ready and (found.run, found.query) == (writer.run, writer.query):
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return
         announced = Claim(found.number + 1, False, writer.run, writer.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
-        _fence(client, writer, range(found.slots), self._topic)
-        marks = read_marks(client, writer, range(found.slots))
+        _fence(client, writer, range(slots_used), self._topic)
+        marks = read_marks(client, writer, range(slots_used))
         _check(writer, marks, epoch)
         earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != writer.run}
         last = max((mark.epoch for mark in earlier.values()), default=NO_EPOCH)

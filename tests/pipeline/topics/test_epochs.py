@@ -310,6 +310,31 @@ def test_a_claim_that_was_announced_by_a_task_that_died_is_made_by_another(
     assert sink.committed() == ["a", "b"]
 
 
+def test_a_run_whose_claim_has_expired_is_told_from_the_marks_of_its_tasks(sink: Sink) -> None:
+    """A claim is committed at a run's start, and marks with each epoch; tasks without rows have none."""
+    from confluent_kafka.admin import AdminClient
+
+    from pybroker.pipeline.topics.transactions import RowsChanged
+
+    sink.attempt(0, ["d"], task=9, run="first")
+    admin = AdminClient({"bootstrap.servers": sink.bootstrap})
+    claim = sink.of().writer.claim
+    admin.delete_consumer_groups([claim])[claim].result(30)
+    with pytest.raises(RowsChanged, match=r"rows of task 9 of micro-batch 0 are committed"):
+        sink.run_epoch(0, [["a"], ["b", "d"]], run="second", anew=True)
+    assert sink.committed() == ["d"]
+
+
+def test_a_group_that_has_a_tasks_name_and_no_mark_is_none_of_a_query(sink: Sink) -> None:
+    from pybroker.pipeline.topics import client_calls
+
+    Sink(sink.bootstrap, topic=sink.topic).write(0, ["a"])
+    group = sink.of().writer.slot(2_000_000)
+    client_calls.commit_offset(sink.client, group, sink.topic, client_calls.Committed(3, ""))
+    assert sink.write(0, ["b"]) == 1
+    assert sink.committed() == ["a", "b"]
+
+
 @pytest.mark.parametrize("slow", ["_fence", "read_marks"])
 def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_takes(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, slow: str
