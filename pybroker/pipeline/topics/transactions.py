@@ -131,7 +131,7 @@ def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.Record
     if first is None:
         return Written(task, 0, Outcome.EMPTY, write.writer, epoch)
     slot = slot or SlotWriter(write, task, epoch, _topic(first, write.topic))
-    written = slot.write(epoch, _chain(first, rows))
+    written = slot.write(write, epoch, _chain(first, rows))
     if written.outcome is not Outcome.HELD:
         _idle[key] = slot
         if len(_idle) > IDLE_PRODUCERS_MAX:
@@ -245,8 +245,12 @@ class SlotWriter:
         """The last epoch that is committed, as far as this producer knows."""
         return self._mark.epoch
 
-    def write(self, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Commit the rows and the mark, or hold them back, or find them committed."""
+    def write(self, write: Write, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:
+        """Commit the rows and the mark, or hold them back, or find them committed.
+
+        ``write`` is one of the run that has registered: in ``foreachBatch`` each micro-batch is another.
+        """
+        self._write = write
         check_epoch(self._write.writer, self._mark.epoch, epoch)
         before = self._claim.tasks if self._claim.epoch == epoch else frozenset[int]()
         if self._mark.epoch == epoch:

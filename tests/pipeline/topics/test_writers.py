@@ -81,6 +81,23 @@ def test_a_batch_by_an_epoch_outside_of_a_query_is_written_once(kafka_broker: Br
     assert outcomes == ["written", "found"]
 
 
+def test_a_task_that_runs_again_finds_what_it_wrote_by_a_producer_of_the_micro_batch_before(
+    kafka_broker: Broker, as_task: Any
+) -> None:
+    """Each micro-batch of ``foreachBatch`` is a write of its own."""
+    from pybroker.pipeline.topics import transactions
+
+    options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "topic": f"to-{uuid4()}"}
+    as_task(0, query="q", run=str(uuid4()))
+    first = sink(kafka_broker, **options, epoch="0")
+    first.commit([write(first, "a")])
+    second = sink(kafka_broker, **options, epoch="1")
+    outcomes = [str(write(second, "b").written.outcome)]
+    transactions.close_idle()
+    outcomes.append(str(write(second, "b").written.outcome))
+    assert outcomes == ["written", "found"]
+
+
 def test_a_batch_without_an_epoch_leaves_no_marks(kafka_broker: Broker, as_task: Any) -> None:
     from confluent_kafka.admin import AdminClient
 
