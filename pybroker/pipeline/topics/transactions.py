@@ -40,7 +40,6 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from pybroker.pipeline.topics.answers import Outcome, Writer, Written
 from pybroker.pipeline.topics.claims import (
     NO_CLAIM,
-    NO_EPOCH,
     Claim,
     Mark,
     Overtaken,
@@ -342,11 +341,12 @@ class SlotWriter:
             time.sleep(_DECISION_POLL_S)
             try:
                 (found,) = committed(write.client, [write.writer.decisions])
-                last = max(found, default=Committed(NO_EPOCH, "[null,false]"))
-                run, is_as_it_was = json.loads(last.metadata)
-                if (last.offset, run) != (epoch, write.writer.run):
+                # By a column ``topic`` each run may have left its last one in another topic.
+                decided = [json.loads(each.metadata) for each in found if each.offset == epoch]
+                decisions = [is_as_it_was for run, is_as_it_was in decided if run == write.writer.run]
+                if not decisions:
                     continue
-                if is_as_it_was:
+                if decisions[0]:
                     answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
                 else:
                     self._abort()

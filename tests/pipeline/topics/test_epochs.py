@@ -376,6 +376,20 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
     assert sorted(sink.committed()) == ["a", "b"]
 
 
+def test_a_decision_of_another_run_in_another_topic_hides_none(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a column ``topic`` a run's first row, and so its decision, may be in another topic than the last run's."""
+    from pybroker.pipeline.topics import client_calls, transactions
+
+    other = Sink(sink.bootstrap)
+    other.write(0, ["elsewhere"])
+    decided = client_calls.Committed(0, '["third", true]')
+    client_calls.commit_offset(sink.client, sink.of().writer.decisions, other.topic, decided)
+    sink.attempt(0, ["b"], task=1, run="first")
+    monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 5.0)
+    assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
+    assert sorted(sink.committed()) == ["a", "b"]
+
+
 def test_rows_that_differ_by_themselves_stay_as_they_were_committed(sink: Sink) -> None:
     sink.attempt(0, ["a", "b"], task=1, run="first")
     changed = [["c"], ["b"]]
