@@ -60,6 +60,7 @@ from pybroker.pipeline.topics.client_calls import (
     group_metadata,
     send_offset,
 )
+from pybroker.pipeline.topics.process_end import put_off_for
 from pybroker.pipeline.topics.rows import ProducerRecord, records
 
 IDLE_PRODUCERS_MAX = 16
@@ -178,7 +179,10 @@ def _await_marks(write: Write, held: Sequence[Written]) -> None:
             if (mark.epoch, mark.run) == (epoch, writer.run):
                 left.discard(task)
         if left and time.monotonic() > deadline:
-            raise NoAnswer(f"rows of tasks {sorted(left)} of micro-batch {epoch} were lost with their processes")
+            raise NoAnswer(
+                f"rows of tasks {sorted(left)} of micro-batch {epoch} were held back, and lost: with their processes, "
+                f"or because other tasks took longer than kafka.{TRANSACTION_TIMEOUT}, which is to be set to more then"
+            )
         if left:
             time.sleep(_DECISION_POLL_S)
 
@@ -275,7 +279,9 @@ class SlotWriter:
         if not before:
             return self._written(mark.rows, Outcome.WRITTEN, epoch, before)
         _log.warning("micro-batch %d of %s, %d rows, %s", epoch, self._name, mark.rows, HELD)
-        threading.Thread(target=self._await_decision, args=(epoch,), name=f"held {self._name}", daemon=True).start()
+        holder = threading.Thread(target=self._await_decision, args=(epoch,), name=f"held {self._name}", daemon=True)
+        holder.start()
+        put_off_for(holder)
         return self._written(mark.rows, Outcome.HELD, epoch, before)
 
     @property

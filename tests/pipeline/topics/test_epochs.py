@@ -369,7 +369,7 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
     sink.attempt(0, tasks[1], task=1, run="first")
     monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 0.2)
     monkeypatch.setattr(transactions.SlotWriter, "_await_decision", lambda *_: None)
-    with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were lost"):
+    with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were held back, and lost"):
         sink.run_epoch(0, tasks, run="second", anew=True)
     monkeypatch.undo()
     assert sink.run_epoch(0, tasks, run="third", anew=True) == ["held", "found"]
