@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Writer(NamedTuple):
+class QueryRun(NamedTuple):
     """A run of a query, under the name by which it writes."""
 
     group: str
@@ -51,7 +51,7 @@ class Written(NamedTuple):
     task: int
     rows: int
     outcome: Outcome
-    writer: Writer
+    query_run: QueryRun
     epoch: int
     topic: str = ""
     before: frozenset[int] = frozenset()

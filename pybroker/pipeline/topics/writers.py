@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pybroker.pipeline.topics.answers import Writer, Written, is_decided
+from pybroker.pipeline.topics.answers import QueryRun, Written, is_decided
 from pybroker.pipeline.topics.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _of(options: SinkOptions, group: str, query: str, run: str, save: str = "") 
 
     return Write(
         options.client,
-        Writer(group, query, run),
+        QueryRun(group, query, run),
         options.topic,
         is_deterministic=options.is_deterministic,
         is_single=query == _NO_QUERY and options.epoch is None,
@@ -168,4 +168,4 @@ def _decide(options: SinkOptions, messages: list[WriterCommitMessage | None]) ->
     if first is not None and not is_decided(written):
         from pybroker.pipeline.topics.transactions import decide
 
-        decide(_of(options, *first.writer), written)
+        decide(_of(options, *first.query_run), written)

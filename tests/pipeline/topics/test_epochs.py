@@ -43,10 +43,10 @@ class Sink:
 
     def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
         """What tasks of a run have in common."""
-        from pybroker.pipeline.topics.answers import Writer
+        from pybroker.pipeline.topics.answers import QueryRun
         from pybroker.pipeline.topics.transactions import Write
 
-        return Write(self.client, Writer(self.group, query, run), self.topic, deterministic)
+        return Write(self.client, QueryRun(self.group, query, run), self.topic, deterministic)
 
     def write(
         self,
@@ -318,7 +318,7 @@ def test_a_run_whose_claim_has_expired_is_told_from_the_marks_of_its_tasks(sink:
 
     sink.attempt(0, ["d"], task=9, run="first")
     admin = AdminClient({"bootstrap.servers": sink.bootstrap})
-    claim = sink.of().writer.claim
+    claim = sink.of().query_run.claim
     admin.delete_consumer_groups([claim])[claim].result(30)
     with pytest.raises(RowsChanged, match=r"rows of task 9 of micro-batch 0 are committed"):
         sink.run_epoch(0, [["a"], ["b", "d"]], run="second", anew=True)
@@ -329,7 +329,7 @@ def test_a_group_that_has_a_tasks_name_and_no_mark_is_none_of_a_query(sink: Sink
     from pybroker.pipeline.topics import client_calls
 
     Sink(sink.bootstrap, topic=sink.topic).write(0, ["a"])
-    group = sink.of().writer.slot(2_000_000)
+    group = sink.of().query_run.slot(2_000_000)
     client_calls.commit_offset(sink.client, group, sink.topic, client_calls.Committed(3, ""))
     assert sink.write(0, ["b"]) == 1
     assert sink.committed() == ["a", "b"]
@@ -353,9 +353,9 @@ def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_tak
     monkeypatch.setattr(claims, slow, slowly)
     monkeypatch.setattr(claims, "_ANNOUNCED_FOR_S", 0.5)
     monkeypatch.setattr(claims, "CLAIM_WITHIN_S", 9.0)
-    writer = sink.of(run="second").writer
+    query_run = sink.of(run="second").query_run
     with ThreadPoolExecutor() as pool:
-        tasks = [pool.submit(claims.claimed, sink.client, writer, task, 1, sink.topic) for task in range(5)]
+        tasks = [pool.submit(claims.claimed, sink.client, query_run, task, 1, sink.topic) for task in range(5)]
     assert {each.result().run for each in tasks} == {"second"}
 
 
@@ -383,7 +383,7 @@ def test_a_decision_of_another_run_in_another_topic_hides_none(sink: Sink, monke
     other = Sink(sink.bootstrap)
     other.write(0, ["elsewhere"])
     decided = client_calls.Committed(0, '["third", true]')
-    client_calls.commit_offset(sink.client, sink.of().writer.decisions, other.topic, decided)
+    client_calls.commit_offset(sink.client, sink.of().query_run.decisions, other.topic, decided)
     sink.attempt(0, ["b"], task=1, run="first")
     monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 5.0)
     assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
@@ -510,8 +510,8 @@ def test_a_task_asks_for_its_claim_and_its_mark_at_once(sink: Sink, monkeypatch:
     sink.write(0, ["a"])
     monkeypatch.setattr("pybroker.pipeline.topics.claims.committed", listen)
     sink.write(1, ["b"], anew=True)
-    writer = sink.of().writer
-    assert asked == [[writer.claim], [writer.claim, writer.slot(0)]]
+    query_run = sink.of().query_run
+    assert asked == [[query_run.claim], [query_run.claim, query_run.slot(0)]]
 
 
 def test_a_producer_registers_as_soon_as_it_has_a_connection(sink: Sink) -> None:

@@ -22,12 +22,12 @@ TASK = """
 import os, sys
 import pyarrow as pa
 from pybroker.pipeline.topics import transactions
-from pybroker.pipeline.topics.answers import Writer
+from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.sink_options import read_sink_options
 
 bootstrap, topic, group, query = sys.argv[1:]
 client = read_sink_options({"kafka.bootstrap.servers": bootstrap}).client
-write = transactions.Write(client, Writer(group, query, "second"), topic)
+write = transactions.Write(client, QueryRun(group, query, "second"), topic)
 written = transactions.write_epoch(write, 0, 0, [pa.RecordBatch.from_pydict({"value": ["a"], "key": ["a"]})])
 print(written.outcome, os.getpid(), flush=True)
 os._exit(0)
@@ -65,7 +65,7 @@ def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(kafka_
     sink = Sink(kafka_broker.bootstrap)
     with held(sink) as (task, _):
         of = sink.of(run="second")
-        first = Written(0, 1, Outcome.HELD, of.writer, 0, sink.topic, frozenset({1}))
+        first = Written(0, 1, Outcome.HELD, of.query_run, 0, sink.topic, frozenset({1}))
         transactions.decide(of, [first, sink.attempt(0, ["b"], task=1, run="second")])
         assert task.wait(30) == 0
     assert sorted(sink.committed()) == ["a", "b"]
