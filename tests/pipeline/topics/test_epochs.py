@@ -77,6 +77,14 @@ class Sink:
         transactions.decide(self.of(**of), written)
         return [str(each.outcome) for each in written]
 
+    def lose_claim(self, client: dict[str, Any] | None = None) -> None:
+        """As by its expiration; ``client`` is who may do that."""
+        from confluent_kafka.admin import AdminClient
+
+        claim = self.of().query_run.claim
+        admin = AdminClient(client or {"bootstrap.servers": self.bootstrap})
+        admin.delete_consumer_groups([claim])[claim].result(30)
+
     def committed(self) -> list[str]:
         """What is in the topic."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -312,14 +320,10 @@ def test_a_claim_that_was_announced_by_a_task_that_died_is_made_by_another(
 
 def test_a_run_whose_claim_has_expired_is_told_from_the_marks_of_its_tasks(sink: Sink) -> None:
     """A claim is committed at a run's start, and marks with each epoch; tasks without rows have none."""
-    from confluent_kafka.admin import AdminClient
-
     from pybroker.pipeline.topics.transactions import RowsChanged
 
     sink.attempt(0, ["d"], task=9, run="first")
-    admin = AdminClient({"bootstrap.servers": sink.bootstrap})
-    claim = sink.of().query_run.claim
-    admin.delete_consumer_groups([claim])[claim].result(30)
+    sink.lose_claim()
     with pytest.raises(RowsChanged, match=r"rows of task 9 of micro-batch 0 are committed"):
         sink.run_epoch(0, [["a"], ["b", "d"]], run="second", anew=True)
     assert sink.committed() == ["d"]
