@@ -85,7 +85,7 @@ class Mark(NamedTuple):
 
     @staticmethod
     def is_one(found: Committed) -> bool:
-        """Whether an offset is a mark, and none that a consumer has committed."""
+        """Whether an offset is a mark, and none that others have committed to a group of such a name."""
         return found.metadata.startswith("[")
 
     @classmethod
@@ -170,7 +170,7 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
     deadline = time.monotonic() + CLAIM_WITHIN_S
     patience = _Patience()
     checked: int | None = None
-    slots = 0
+    expired = NO_CLAIM
     last: KafkaException | None = None
     while time.monotonic() < deadline:
         try:
@@ -183,13 +183,14 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
             elif found.run != query_run.run and found.number != checked:
                 # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
                 # that begin at once one has announced it meanwhile, and the others leave it to that one.
-                slots = found.slots if found.number else _slots_with_marks(client, query_run)
+                expired = NO_CLAIM if found.number else _told_by_marks(client, query_run)
+                slots = max(found.slots, expired.slots)
                 _check(query_run, read_marks(client, query_run, range(slots), is_stable=False), epoch)
                 checked = found.number
             elif found.run == query_run.run and not found.is_ready and patience.has(found):
                 time.sleep(_PAUSE_S)
             else:
-                _Claimant(client, query_run, topic).claim(task, epoch, slots)
+                _Claimant(client, query_run, topic).claim(task, epoch, expired)
         except KafkaException as error:
             if error.args[0].code() in _REFUSALS:
                 raise
@@ -246,8 +247,8 @@ def _slots_for(task: int) -> int:
     return 1 << task.bit_length()
 
 
-def _slots_with_marks(client: Mapping[str, str], query_run: QueryRun) -> int:
-    """How many slots a query has used whose claim is not there: a run may outlive it, which commits it only once.
+def _told_by_marks(client: Mapping[str, str], query_run: QueryRun) -> Claim:
+    """The last claim, where it has expired: a run commits it only at its start, and may outlive it.
 
     Tasks without rows have no mark, so that the last one is not to be found by asking for one after the other.
     """
@@ -258,9 +259,12 @@ def _slots_with_marks(client: Mapping[str, str], query_run: QueryRun) -> int:
     numbers = [each.group_id.removeprefix(prefix) for each in listed.valid if each.group_id.startswith(prefix)]
     tasks = [int(number) for number in numbers if number.isdecimal()]
     found = committed(client, map(query_run.slot, tasks), is_stable=False)
-    # Others may have groups of such names.
-    marked = [task for task, each in zip(tasks, found, strict=True) if any(map(Mark.is_one, each))]
-    return _slots_for(max(marked)) if marked else 0
+    marks = [(Mark.read(at), task) for task, each in zip(tasks, found, strict=True) for at in each if Mark.is_one(at)]
+    if not marks:
+        return NO_CLAIM
+    last, _ = max(marks)
+    slots = _slots_for(max(task for _, task in marks))
+    return Claim(NO_CLAIM.number, True, last.run, last.query, slots, NO_EPOCH, frozenset())
 
 
 class _Claimant:
@@ -273,22 +277,21 @@ class _Claimant:
         self._producer = fenced(client, query_run.claim, topic)
         self._group_metadata = group_metadata(client, query_run.claim)
 
-    def claim(self, task: int, epoch: int, slots_used: int) -> None:
+    def claim(self, task: int, epoch: int, expired: Claim) -> None:
         """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed.
 
-        At least ``slots_used`` were used before, whatever the last claim says.
+        ``expired`` is the last claim, where there is none to be read.
         """
         client, query_run = self._client, self._query_run
-        found = read_claim(client, query_run.claim)
-        slots_used = max(slots_used, found.slots)
-        slots = max(slots_used, SLOTS_MIN, _slots_for(task))
+        found = max(read_claim(client, query_run.claim), expired)
+        slots = max(found.slots, SLOTS_MIN, _slots_for(task))
         if found.is_ready and (found.run, found.query) == (query_run.run, query_run.query):
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return
         announced = Claim(found.number + 1, False, query_run.run, query_run.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
-        _fence(client, query_run, range(slots_used), self._topic)
-        marks = read_marks(client, query_run, range(slots_used))
+        _fence(client, query_run, range(found.slots), self._topic)
+        marks = read_marks(client, query_run, range(found.slots))
         _check(query_run, marks, epoch)
         earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != query_run.run}
         last = max((mark.epoch for mark in earlier.values()), default=NO_EPOCH)

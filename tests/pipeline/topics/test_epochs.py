@@ -329,6 +329,15 @@ def test_a_run_whose_claim_has_expired_is_told_from_the_marks_of_its_tasks(sink:
     assert sink.committed() == ["d"]
 
 
+def test_a_run_whose_own_claim_has_expired_renews_it_and_fences_none_of_its_tasks(sink: Sink) -> None:
+    sink.attempt(0, ["a"])
+    sink.lose_claim()
+    sink.attempt(1, ["b"], task=1)
+    assert str(sink.attempt(1, ["c"]).outcome) == "written"
+    assert sink.run_epoch(1, [["c"], ["b"]], run="next", anew=True) == ["found", "found"]
+    assert sorted(sink.committed()) == ["a", "b", "c"]
+
+
 def test_a_group_that_has_a_tasks_name_and_no_mark_is_none_of_a_query(sink: Sink) -> None:
     from pybroker.pipeline.topics import client_calls
 
