@@ -99,3 +99,11 @@ def test_a_run_that_goes_on_in_the_middle_of_an_epoch_writes_what_is_not_there_a
         transactions.write_epoch(sink.of(run="first"), 0, 0, overtaken())
     assert sink.run_epoch(1, [["c"]], run="second") == ["written"]
     assert sorted(sink.committed()) == ["a", "b", "c"]
+
+
+def test_marks_are_found_without_their_claim(sink: Sink) -> None:
+    """Their groups, which nobody has joined, are among those that a cluster lists."""
+    sink.attempt(0, ["b"], task=1, run="first")
+    sink.lose_claim()
+    assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
+    assert sorted(sink.committed()) == ["a", "b"]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Writer(NamedTuple):
+class QueryRun(NamedTuple):
     """A run of a query, under the name by which it writes."""
 
     group: str
@@ -18,7 +18,12 @@ class Writer(NamedTuple):
 
     def slot(self, task: int) -> str:
         """Transactional id and consumer group of a task number."""
-        return f"{self.group}-{task}"
+        return f"{self.slot_prefix}{task}"
+
+    @property
+    def slot_prefix(self) -> str:
+        """What the names of all slots begin with."""
+        return f"{self.group}-"
 
     @property
     def claim(self) -> str:
@@ -46,7 +51,7 @@ class Written(NamedTuple):
     task: int
     rows: int
     outcome: Outcome
-    writer: Writer
+    query_run: QueryRun
     epoch: int
     topic: str = ""
     before: frozenset[int] = frozenset()

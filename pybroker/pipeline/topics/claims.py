@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pybroker.pipeline.topics.answers import Writer
+from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
     Committed,
@@ -42,8 +42,10 @@ NO_EPOCH = -1
 CLAIM_WITHIN_S = 90.0
 SLOTS_MIN = 4
 
-# How long another task of the same run is left to finish the claim that it has announced, and a transaction to end.
+# How long a transaction is left to end, and another task of the same run to finish the claim that it has announced:
+# longer for each slot, since it registers a producer and reads a mark for each.
 _ANNOUNCED_FOR_S = 3.0
+_ANNOUNCED_FOR_EACH_SLOT_S = 0.05
 _PAUSE_S = 0.05
 _FENCED_AT_ONCE = 8
 
@@ -80,6 +82,11 @@ class Mark(NamedTuple):
     run: str
     query: str
     save: str = ""
+
+    @staticmethod
+    def is_one(found: Committed) -> bool:
+        """Whether an offset is a mark, and none that others have committed to a group of such a name."""
+        return found.metadata.startswith("[")
 
     @classmethod
     def read(cls, found: Committed) -> "Mark":
@@ -126,63 +133,86 @@ class Claim(NamedTuple):
         said = [self.is_ready, self.run, self.query, self.slots, self.epoch, tasks]
         return Committed(self.number, json.dumps(said, separators=(",", ":")))
 
-    def is_of(self, writer: Writer, task: int) -> bool:
+    def is_of(self, query_run: QueryRun, task: int) -> bool:
         """Whether the task may register."""
-        return self.is_ready and self.run == writer.run and self.query == writer.query and task < self.slots
+        return self.is_ready and self.run == query_run.run and self.query == query_run.query and task < self.slots
 
 
 NO_CLAIM = Claim(0, False, "", "", 0, NO_EPOCH, frozenset())
 
 
-def read_marks(client: Mapping[str, str], writer: Writer, tasks: range, *, is_stable: bool = True) -> list[Mark]:
+def read_marks(client: Mapping[str, str], query_run: QueryRun, tasks: range, *, is_stable: bool = True) -> list[Mark]:
     """The last mark of each of the tasks; ``is_stable`` as in `committed`."""
-    found = committed(client, [writer.slot(task) for task in tasks], is_stable=is_stable)
+    found = committed(client, [query_run.slot(task) for task in tasks], is_stable=is_stable)
     return [max(map(Mark.read, each), default=NO_MARK) for each in found]
 
 
 def read_claim(client: Mapping[str, str], group: str, within_s: float = REQUEST_TIMEOUT_S) -> Claim:
-    """The last claim, as ``Writer.claim`` names its group."""
+    """The last claim, as ``QueryRun.claim`` names its group."""
     (found,) = committed(client, [group], within_s)
     return max(map(Claim.read, found), default=NO_CLAIM)
 
 
-def read_claim_and_mark(client: Mapping[str, str], writer: Writer, task: int) -> tuple[Claim, Mark]:
+def read_claim_and_mark(client: Mapping[str, str], query_run: QueryRun, task: int) -> tuple[Claim, Mark]:
     """The last claim and the task's last mark, for a task that has registered: asked at once, in any order.
 
     Who changes either behind this look has fenced the task's producer, which commits nothing then.
     """
-    claims, marks = committed(client, [writer.claim, writer.slot(task)])
+    claims, marks = committed(client, [query_run.claim, query_run.slot(task)])
     return max(map(Claim.read, claims), default=NO_CLAIM), max(map(Mark.read, marks), default=NO_MARK)
 
 
-def claimed(client: Mapping[str, str], writer: Writer, task: int, epoch: int, topic: str) -> Claim:
-    """The claim of this run, which is made where there is none; ``topic`` is one that exists.
+def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: int, topic: str) -> Claim:
+    """The claim of this run, which is made where there is none; ``topic`` as `fenced` wants it.
 
     Raises `NameTaken`, and `NoAnswer` where others claim again and again.
     """
     deadline = time.monotonic() + CLAIM_WITHIN_S
-    announced_until: float | None = None
+    patience = _Patience()
+    checked: int | None = None
+    expired = NO_CLAIM
     last: KafkaException | None = None
     while time.monotonic() < deadline:
-        found = _readable_claim(client, writer.claim)
-        if found is not None and found.is_of(writer, task):
-            check_epoch(writer, found.epoch, epoch)
-            return found
-        if found is not None and found.run == writer.run and not found.is_ready:
-            announced_until = announced_until or time.monotonic() + _ANNOUNCED_FOR_S
-            if time.monotonic() < announced_until:
-                time.sleep(_PAUSE_S)
-                continue
-        announced_until = None
         try:
-            _Claimant(client, writer, topic).claim(task, epoch)
+            found = _readable_claim(client, query_run.claim)
+            if found is None:
+                fenced(client, query_run.claim, topic)
+            elif found.is_of(query_run, task):
+                check_epoch(query_run, found.epoch, epoch)
+                return found
+            elif found.run != query_run.run and found.number != checked:
+                # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
+                # that begin at once one has announced it meanwhile, and the others leave it to that one.
+                expired = NO_CLAIM if found.number else _told_by_marks(client, query_run)
+                slots = max(found.slots, expired.slots)
+                _check(query_run, read_marks(client, query_run, range(slots), is_stable=False), epoch)
+                checked = found.number
+            elif found.run == query_run.run and not found.is_ready and patience.has(found):
+                time.sleep(_PAUSE_S)
+            else:
+                _Claimant(client, query_run, topic).claim(task, epoch, expired)
         except KafkaException as error:
             if error.args[0].code() in _REFUSALS:
                 raise
             # Another one has taken the claim's transactional id, or the broker is away: look again.
             last = error
             time.sleep(_PAUSE_S * random.uniform(1, 4))
-    raise NoAnswer(f"{writer.group} could not be claimed within {CLAIM_WITHIN_S:.0f} s: {last}")
+    raise NoAnswer(f"{query_run.group} could not be claimed within {CLAIM_WITHIN_S:.0f} s: {last}")
+
+
+class _Patience:
+    """With another task of the same run that has announced a claim."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._until = 0.0
+
+    def has(self, announced: Claim) -> bool:
+        """Whether this one may still be finished; it begins anew where yet another task has announced one."""
+        if announced.number != self._number:
+            self._number = announced.number
+            self._until = time.monotonic() + _ANNOUNCED_FOR_S + _ANNOUNCED_FOR_EACH_SLOT_S * announced.slots
+        return time.monotonic() < self._until
 
 
 def _readable_claim(client: Mapping[str, str], group: str) -> Claim | None:
@@ -193,53 +223,80 @@ def _readable_claim(client: Mapping[str, str], group: str) -> Claim | None:
         return None
 
 
-def check_epoch(writer: Writer, last: int, epoch: int) -> None:
+def check_epoch(query_run: QueryRun, last: int, epoch: int) -> None:
     """Raises `NameTaken` where later rows than those of ``epoch`` are committed."""
     if last > epoch:
         raise NameTaken(
-            f"{writer.group} has committed micro-batch {last}, and this is {epoch}: another run of the query is "
+            f"{query_run.group} has committed micro-batch {last}, and this is {epoch}: another run of the query is "
             "ahead, or its checkpoint is old. With a new transactionGroup it writes again what it reads again"
         )
+
+
+def _check(query_run: QueryRun, marks: list[Mark], epoch: int) -> None:
+    """Raises `NameTaken` where the marks are another query's, or later than ``epoch``."""
+    if others := [mark for mark in marks if mark != NO_MARK and mark.query != query_run.query]:
+        last = max(others)
+        raise NameTaken(
+            f"another query, {last.query}, has written by the name {query_run.group} (until its micro-batch "
+            f"{last.epoch}): give this one a transactionGroup of its own"
+        )
+    check_epoch(query_run, max(marks, default=NO_MARK).epoch, epoch)
+
+
+def _slots_for(task: int) -> int:
+    return 1 << task.bit_length()
+
+
+def _told_by_marks(client: Mapping[str, str], query_run: QueryRun) -> Claim:
+    """The last claim, where it has expired: a run commits it only at its start, and may outlive it.
+
+    Tasks without rows have no mark, so that the last one is not to be found by asking for one after the other.
+    """
+    listed = admin(client).list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
+    if listed.errors:
+        raise listed.errors[0]
+    prefix = query_run.slot_prefix
+    numbers = [each.group_id.removeprefix(prefix) for each in listed.valid if each.group_id.startswith(prefix)]
+    tasks = [int(number) for number in numbers if number.isdecimal()]
+    found = committed(client, map(query_run.slot, tasks), is_stable=False)
+    marks = [(Mark.read(at), task) for task, each in zip(tasks, found, strict=True) for at in each if Mark.is_one(at)]
+    if not marks:
+        return NO_CLAIM
+    last, _ = max(marks)
+    slots = _slots_for(max(task for _, task in marks))
+    return Claim(NO_CLAIM.number, True, last.run, last.query, slots, NO_EPOCH, frozenset())
 
 
 class _Claimant:
     """The holder of a claim's transactional id, until another one takes it."""
 
-    def __init__(self, client: Mapping[str, str], writer: Writer, topic: str) -> None:
+    def __init__(self, client: Mapping[str, str], query_run: QueryRun, topic: str) -> None:
         self._client = client
-        self._writer = writer
+        self._query_run = query_run
         self._topic = topic
-        self._producer = fenced(client, writer.claim, topic)
-        self._group_metadata = group_metadata(client, writer.claim)
+        self._producer = fenced(client, query_run.claim, topic)
+        self._group_metadata = group_metadata(client, query_run.claim)
 
-    def claim(self, task: int, epoch: int) -> None:
-        """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed."""
-        client, writer = self._client, self._writer
-        found = read_claim(client, writer.claim)
-        slots = max(found.slots, SLOTS_MIN, 1 << task.bit_length())
-        if found.is_ready and (found.run, found.query) == (writer.run, writer.query):
+    def claim(self, task: int, epoch: int, expired: Claim) -> None:
+        """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed.
+
+        ``expired`` is the last claim, where there is none to be read.
+        """
+        client, query_run = self._client, self._query_run
+        found = max(read_claim(client, query_run.claim), expired)
+        slots = max(found.slots, SLOTS_MIN, _slots_for(task))
+        if found.is_ready and (found.run, found.query) == (query_run.run, query_run.query):
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return
-        # Who may not write is told before it has fenced anybody.
-        self._check(read_marks(client, writer, range(found.slots), is_stable=False), epoch)
-        announced = Claim(found.number + 1, False, writer.run, writer.query, slots, NO_EPOCH, frozenset())
+        announced = Claim(found.number + 1, False, query_run.run, query_run.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
-        _fence(client, writer, range(found.slots), self._topic)
-        marks = read_marks(client, writer, range(found.slots))
-        self._check(marks, epoch)
-        earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != writer.run}
+        _fence(client, query_run, range(found.slots), self._topic)
+        marks = read_marks(client, query_run, range(found.slots))
+        _check(query_run, marks, epoch)
+        earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != query_run.run}
         last = max((mark.epoch for mark in earlier.values()), default=NO_EPOCH)
         tasks = frozenset(at for at, mark in earlier.items() if mark.epoch == last)
         self._commit(announced._replace(number=announced.number + 1, is_ready=True, epoch=last, tasks=tasks))
-
-    def _check(self, marks: list[Mark], epoch: int) -> None:
-        if others := [mark for mark in marks if mark != NO_MARK and mark.query != self._writer.query]:
-            last = max(others)
-            raise NameTaken(
-                f"another query, {last.query}, has written by the name {self._writer.group} (until its micro-batch "
-                f"{last.epoch}): give this one a transactionGroup of its own"
-            )
-        check_epoch(self._writer, max(marks, default=NO_MARK).epoch, epoch)
 
     def _commit(self, claim: Claim) -> None:
         self._producer.begin_transaction()
@@ -270,7 +327,7 @@ def fenced(
     return producer
 
 
-def _fence(client: Mapping[str, str], writer: Writer, tasks: range, topic: str) -> None:
+def _fence(client: Mapping[str, str], query_run: QueryRun, tasks: range, topic: str) -> None:
     with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
-        for _ in pool.map(lambda task: fenced(client, writer.slot(task), topic), tasks):
+        for _ in pool.map(lambda task: fenced(client, query_run.slot(task), topic), tasks):
             pass

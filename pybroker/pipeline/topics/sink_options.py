@@ -11,6 +11,7 @@ from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettin
 from pybroker.pipeline.topics.option_values import OptionValues
 
 # A task that died leaves its transaction open, and committed reads end there, until its successor comes or this ends.
+TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 TRANSACTION_TIMEOUT_DEFAULT_MS = 300_000
 
 OPTIONS = (
@@ -50,7 +51,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         client=ClientSettings(
             {
-                "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_DEFAULT_MS),
+                TRANSACTION_TIMEOUT: str(TRANSACTION_TIMEOUT_DEFAULT_MS),
                 "linger.ms": "20",
                 "batch.num.messages": "100000",
                 "queue.buffering.max.messages": "500000",

@@ -37,10 +37,9 @@ from zlib import crc32
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from pybroker.pipeline.topics.answers import Outcome, Writer, Written
+from pybroker.pipeline.topics.answers import Outcome, QueryRun, Written
 from pybroker.pipeline.topics.claims import (
     NO_CLAIM,
-    NO_EPOCH,
     Claim,
     Mark,
     Overtaken,
@@ -61,14 +60,14 @@ from pybroker.pipeline.topics.client_calls import (
     group_metadata,
     send_offset,
 )
+from pybroker.pipeline.topics.process_end import put_off_for
 from pybroker.pipeline.topics.rows import ProducerRecord, records
+from pybroker.pipeline.topics.sink_options import TRANSACTION_TIMEOUT
 
 IDLE_PRODUCERS_MAX = 16
 
 # The driver waits so long for rows that were held back; their tasks' processes wait a transaction's time for it.
 DECIDED_WITHIN_S = 60.0
-
-TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 
 # Produced between two looks at what has been delivered, and how long a full queue is given.
 _RECORDS_BETWEEN_POLLS = 10_000
@@ -107,7 +106,7 @@ class Write(NamedTuple):
     """
 
     client: Mapping[str, str]
-    writer: Writer
+    query_run: QueryRun
     topic: str | None
     is_deterministic: bool = True
     is_single: bool = False
@@ -121,7 +120,7 @@ def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.Record
     Raises `RowsChanged`, `SecondWrite`, `NameTaken`, `Overtaken`, `NotDelivered`, `TransactionTimedOut`, `NoAnswer`,
     ValueError for a row that is no record, and librdkafka's `KafkaException`.
     """
-    key = (*sorted(write.client.items()), write.writer, task)
+    key = (*sorted(write.client.items()), write.query_run, task)
     slot = _idle.pop(key, None)
     if slot is not None and slot.epoch + 1 != epoch:
         slot = None
@@ -129,9 +128,9 @@ def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.Record
     rows = iter(batches)
     first = next((batch for batch in rows if batch.num_rows), None)
     if first is None:
-        return Written(task, 0, Outcome.EMPTY, write.writer, epoch)
+        return Written(task, 0, Outcome.EMPTY, write.query_run, epoch)
     slot = slot or SlotWriter(write, task, epoch, _topic(first, write.topic))
-    written = slot.write(epoch, _chain(first, rows))
+    written = slot.write(write, epoch, _chain(first, rows))
     if written.outcome is not Outcome.HELD:
         _idle[key] = slot
         if len(_idle) > IDLE_PRODUCERS_MAX:
@@ -152,8 +151,8 @@ def decide(write: Write, written: Sequence[Written | None]) -> None:
     lost = before - {each.task for each in said if each.outcome in wanted}
     if held:
         first = held[0]
-        decision = Committed(first.epoch, json.dumps([first.writer.run, not lost]))
-        commit_offset(write.client, first.writer.decisions, first.topic, decision)
+        decision = Committed(first.epoch, json.dumps([first.query_run.run, not lost]))
+        commit_offset(write.client, first.query_run.decisions, first.topic, decision)
     if lost:
         raise RowsChanged(
             f"rows of task {min(lost)} of micro-batch {said[0].epoch} are committed, and this run, whose tasks are "
@@ -172,21 +171,24 @@ _DIVIDED = (
 def _await_marks(write: Write, held: Sequence[Written]) -> None:
     deadline = time.monotonic() + DECIDED_WITHIN_S
     left = {each.task for each in held}
-    writer, epoch = held[0].writer, held[0].epoch
+    query_run, epoch = held[0].query_run, held[0].epoch
     while left:
         for task in sorted(left):
-            (mark,) = read_marks(write.client, writer, range(task, task + 1), is_stable=False)
-            if (mark.epoch, mark.run) == (epoch, writer.run):
+            (mark,) = read_marks(write.client, query_run, range(task, task + 1), is_stable=False)
+            if (mark.epoch, mark.run) == (epoch, query_run.run):
                 left.discard(task)
         if left and time.monotonic() > deadline:
-            raise NoAnswer(f"rows of tasks {sorted(left)} of micro-batch {epoch} were lost with their processes")
+            raise NoAnswer(
+                f"rows of tasks {sorted(left)} of micro-batch {epoch} were held back, and lost: with their processes, "
+                f"or because other tasks took longer than kafka.{TRANSACTION_TIMEOUT}, which is to be set to more then"
+            )
         if left:
             time.sleep(_DECISION_POLL_S)
 
 
 def forget(write: Write, tasks: Iterable[int]) -> None:
     """Delete the marks of a write that is over; its rows are there, and marks that stay expire like any offsets."""
-    names = [write.writer.slot(task) for task in tasks]
+    names = [write.query_run.slot(task) for task in tasks]
     for name, future in admin(write.client).delete_consumer_groups(names).items() if names else ():
         try:
             future.result(REQUEST_TIMEOUT_S)
@@ -226,28 +228,32 @@ class SlotWriter:
     """The producer of a task number."""
 
     def __init__(self, write: Write, task: int, epoch: int, topic: str) -> None:
-        """Register for ``epoch``; ``topic`` is one that exists."""
+        """Register for ``epoch``; ``topic`` as `fenced` wants it."""
         self._write = write
         self._task = task
         self._topic = topic
         self._refused: str | None = None
         self._begun_s = 0.0
-        client, writer = write.client, write.writer
+        client, query_run = write.client, write.query_run
         if not write.is_single:
-            claimed(client, writer, task, epoch, topic)
+            claimed(client, query_run, task, epoch, topic)
         # Ends an earlier attempt's transaction, so that the mark read behind it is the last one.
-        self._producer = fenced(client, writer.slot(task), topic, self._on_delivery)
+        self._producer = fenced(client, query_run.slot(task), topic, self._on_delivery)
         self._claim, self._mark = self._found_after_registration()
-        self._group_metadata = group_metadata(client, writer.slot(task))
+        self._group_metadata = group_metadata(client, query_run.slot(task))
 
     @property
     def epoch(self) -> int:
         """The last epoch that is committed, as far as this producer knows."""
         return self._mark.epoch
 
-    def write(self, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Commit the rows and the mark, or hold them back, or find them committed."""
-        check_epoch(self._write.writer, self._mark.epoch, epoch)
+    def write(self, write: Write, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:
+        """Commit the rows and the mark, or hold them back, or find them committed.
+
+        ``write`` is one of the run that has registered: in ``foreachBatch`` each micro-batch is another.
+        """
+        self._write = write
+        check_epoch(self._write.query_run, self._mark.epoch, epoch)
         before = self._claim.tasks if self._claim.epoch == epoch else frozenset[int]()
         if self._mark.epoch == epoch:
             return self._skip(epoch, batches, before)
@@ -272,29 +278,31 @@ class SlotWriter:
         if not before:
             return self._written(mark.rows, Outcome.WRITTEN, epoch, before)
         _log.warning("micro-batch %d of %s, %d rows, %s", epoch, self._name, mark.rows, HELD)
-        threading.Thread(target=self._await_decision, args=(epoch,), name=f"held {self._name}", daemon=True).start()
+        holder = threading.Thread(target=self._await_decision, args=(epoch,), name=f"held {self._name}", daemon=True)
+        holder.start()
+        put_off_for(holder)
         return self._written(mark.rows, Outcome.HELD, epoch, before)
 
     @property
     def _name(self) -> str:
-        return self._write.writer.slot(self._task)
+        return self._write.query_run.slot(self._task)
 
     @property
     def _timeout_s(self) -> float:
-        return int(self._write.client.get(TRANSACTION_TIMEOUT, "60000")) / 1_000
+        return int(self._write.client[TRANSACTION_TIMEOUT]) / 1_000
 
     def _found_after_registration(self) -> tuple[Claim, Mark]:
-        client, writer, task = self._write.client, self._write.writer, self._task
+        client, query_run, task = self._write.client, self._write.query_run, self._task
         if self._write.is_single:
-            (mark,) = read_marks(client, writer, range(task, task + 1))
+            (mark,) = read_marks(client, query_run, range(task, task + 1))
             return NO_CLAIM, mark
-        claim, mark = read_claim_and_mark(client, writer, task)
-        if not claim.is_of(writer, task):
-            raise Overtaken(f"another run of the query writes by the name {writer.group} now")
+        claim, mark = read_claim_and_mark(client, query_run, task)
+        if not claim.is_of(query_run, task):
+            raise Overtaken(f"another run of the query writes by the name {query_run.group} now")
         return claim, mark
 
     def _written(self, rows: int, outcome: Outcome, epoch: int, before: frozenset[int]) -> Written:
-        return Written(self._task, rows, outcome, self._write.writer, epoch, self._topic, before)
+        return Written(self._task, rows, outcome, self._write.query_run, epoch, self._topic, before)
 
     def _skip(self, epoch: int, batches: Iterable[pa.RecordBatch], before: frozenset[int]) -> Written:
         count = _Count()
@@ -302,10 +310,10 @@ class SlotWriter:
             for record in records(batch, self._write.topic):
                 count.add(record)
         mark = self._mark
-        if mark.save and mark.run == self._write.writer.run and mark.save != self._write.save:
+        if mark.save and mark.run == self._write.query_run.run and mark.save != self._write.save:
             raise SecondWrite(
-                f"micro-batch {epoch} is written a second time by the name {self._write.writer.group}: each write of a "
-                "micro-batch needs a transactionGroup of its own"
+                f"micro-batch {epoch} is written a second time by the name {self._write.query_run.group}: each write "
+                "of a micro-batch needs a transactionGroup of its own"
             )
         if self._write.is_deterministic and (mark.rows, mark.keys) != (count.rows, count.keys):
             other = "other keys" if mark.rows == count.rows else f"had committed {mark.rows}"
@@ -326,8 +334,8 @@ class SlotWriter:
                 count.add(record)
                 if not count.rows % _RECORDS_BETWEEN_POLLS:
                     self._look()
-        writer = self._write.writer
-        mark = Mark(epoch, count.rows, count.keys, writer.run, writer.query, self._write.save)
+        query_run = self._write.query_run
+        mark = Mark(epoch, count.rows, count.keys, query_run.run, query_run.query, self._write.save)
         send_offset(self._producer, self._group_metadata, self._topic, mark.committed)
         return mark
 
@@ -337,12 +345,13 @@ class SlotWriter:
         while time.monotonic() < deadline:
             time.sleep(_DECISION_POLL_S)
             try:
-                (found,) = committed(write.client, [write.writer.decisions])
-                last = max(found, default=Committed(NO_EPOCH, "[null,false]"))
-                run, is_as_it_was = json.loads(last.metadata)
-                if (last.offset, run) != (epoch, write.writer.run):
+                (found,) = committed(write.client, [write.query_run.decisions])
+                # By a column ``topic`` each run may have left its last one in another topic.
+                decided = [json.loads(each.metadata) for each in found if each.offset == epoch]
+                decisions = [is_as_it_was for run, is_as_it_was in decided if run == write.query_run.run]
+                if not decisions:
                     continue
-                if is_as_it_was:
+                if decisions[0]:
                     answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
                 else:
                     self._abort()

@@ -9,16 +9,17 @@ Marks of a stream stay, for the query may be started again; those of a batch go 
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pybroker.pipeline.topics.answers import Writer, Written, is_decided
+from pybroker.pipeline.topics.answers import QueryRun, Written, is_decided
 from pybroker.pipeline.topics.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import TaskContext
 
     from pybroker.pipeline.topics.transactions import Write
 
@@ -73,9 +74,9 @@ class BatchWriter(DataSourceArrowWriter):
 
         context = TaskContext.get()
         assert context is not None, "rows are written by tasks"
-        # Outside of a query the group alone is who writes, and each write a run of its own.
+        # Outside of a query the group alone is who writes, and each write a run of its own, as one without an epoch is.
         query = context.getLocalProperty(QUERY_PROPERTY)
-        run = context.getLocalProperty(_RUN_PROPERTY) if query is not None else None
+        run = _run(context) if query is not None and self._options.epoch is not None else None
         return _write(self._of(query or _NO_QUERY, run or self._name), context.partitionId(), self._epoch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -109,7 +110,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         context = TaskContext.get()
         assert context is not None, "rows are written by tasks"
-        query, run, epoch = map(context.getLocalProperty, (QUERY_PROPERTY, _RUN_PROPERTY, _EPOCH_PROPERTY))
+        query, epoch = map(context.getLocalProperty, (QUERY_PROPERTY, _EPOCH_PROPERTY))
+        run = _run(context)
         if query is None or run is None or epoch is None:
             raise RuntimeError("Spark does not tell which query, run and micro-batch this task belongs to")
         write = _of(self._options, self._options.group or default_group(query), query, run)
@@ -123,12 +125,29 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Nothing: the micro-batch runs again, and tasks that have committed find that."""
 
 
+def _run(context: "TaskContext") -> str | None:
+    """The run of the query; raises RuntimeError where a job group of the user's stands in its place.
+
+    By that all runs would have one name, and none would fence the tasks of the one before.
+    """
+    run = context.getLocalProperty(_RUN_PROPERTY)
+    if run is not None:
+        try:
+            UUID(run)
+        except ValueError:
+            raise RuntimeError(
+                f"the job group {run!r} hides the run of the query, which Spark tells by it: set no job group in "
+                "foreachBatch before its write"
+            ) from None
+    return run
+
+
 def _of(options: SinkOptions, group: str, query: str, run: str, save: str = "") -> "Write":
     from pybroker.pipeline.topics.transactions import Write
 
     return Write(
         options.client,
-        Writer(group, query, run),
+        QueryRun(group, query, run),
         options.topic,
         is_deterministic=options.is_deterministic,
         is_single=query == _NO_QUERY and options.epoch is None,
@@ -149,4 +168,4 @@ def _decide(options: SinkOptions, messages: list[WriterCommitMessage | None]) ->
     if first is not None and not is_decided(written):
         from pybroker.pipeline.topics.transactions import decide
 
-        decide(_of(options, *first.writer), written)
+        decide(_of(options, *first.query_run), written)

@@ -3,7 +3,9 @@
 Needs Arrow, which comes with Spark: marked like what starts a JVM.
 """
 
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -41,10 +43,10 @@ class Sink:
 
     def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
         """What tasks of a run have in common."""
-        from pybroker.pipeline.topics.answers import Writer
+        from pybroker.pipeline.topics.answers import QueryRun
         from pybroker.pipeline.topics.transactions import Write
 
-        return Write(self.client, Writer(self.group, query, run), self.topic, deterministic)
+        return Write(self.client, QueryRun(self.group, query, run), self.topic, deterministic)
 
     def write(
         self,
@@ -74,6 +76,14 @@ class Sink:
         written = [self.attempt(epoch, values, anew=anew, task=task, **of) for task, values in enumerate(tasks)]
         transactions.decide(self.of(**of), written)
         return [str(each.outcome) for each in written]
+
+    def lose_claim(self, client: dict[str, Any] | None = None) -> None:
+        """As by its expiration; ``client`` is who may do that."""
+        from confluent_kafka.admin import AdminClient
+
+        claim = self.of().query_run.claim
+        admin = AdminClient(client or {"bootstrap.servers": self.bootstrap})
+        admin.delete_consumer_groups([claim])[claim].result(30)
 
     def committed(self) -> list[str]:
         """What is in the topic."""
@@ -308,6 +318,60 @@ def test_a_claim_that_was_announced_by_a_task_that_died_is_made_by_another(
     assert sink.committed() == ["a", "b"]
 
 
+def test_a_run_whose_claim_has_expired_is_told_from_the_marks_of_its_tasks(sink: Sink) -> None:
+    """A claim is committed at a run's start, and marks with each epoch; tasks without rows have none."""
+    from pybroker.pipeline.topics.transactions import RowsChanged
+
+    sink.attempt(0, ["d"], task=9, run="first")
+    sink.lose_claim()
+    with pytest.raises(RowsChanged, match=r"rows of task 9 of micro-batch 0 are committed"):
+        sink.run_epoch(0, [["a"], ["b", "d"]], run="second", anew=True)
+    assert sink.committed() == ["d"]
+
+
+def test_a_run_whose_own_claim_has_expired_renews_it_and_fences_none_of_its_tasks(sink: Sink) -> None:
+    sink.attempt(0, ["a"])
+    sink.lose_claim()
+    sink.attempt(1, ["b"], task=1)
+    assert str(sink.attempt(1, ["c"]).outcome) == "written"
+    assert sink.run_epoch(1, [["c"], ["b"]], run="next", anew=True) == ["found", "found"]
+    assert sorted(sink.committed()) == ["a", "b", "c"]
+
+
+def test_a_group_that_has_a_tasks_name_and_no_mark_is_none_of_a_query(sink: Sink) -> None:
+    from pybroker.pipeline.topics import client_calls
+
+    Sink(sink.bootstrap, topic=sink.topic).write(0, ["a"])
+    group = sink.of().query_run.slot(2_000_000)
+    client_calls.commit_offset(sink.client, group, sink.topic, client_calls.Committed(3, ""))
+    assert sink.write(0, ["b"]) == 1
+    assert sink.committed() == ["a", "b"]
+
+
+@pytest.mark.parametrize("slow", ["_fence", "read_marks"])
+def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_takes(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """Who takes the claim from a task that is about to be done with it loses it in the same way."""
+    from pybroker.pipeline.topics import claims
+
+    real = getattr(claims, slow)
+
+    def slowly(*given: Any, **of: Any) -> Any:
+        found = real(*given, **of)
+        time.sleep(1.2)
+        return found
+
+    sink.attempt(0, ["a"], task=31, run="first")
+    monkeypatch.setattr(claims, slow, slowly)
+    monkeypatch.setattr(claims, "_ANNOUNCED_FOR_S", 0.5)
+    monkeypatch.setattr(claims, "CLAIM_WITHIN_S", 9.0)
+    query_run = sink.of(run="second").query_run
+    with ThreadPoolExecutor() as pool:
+        tasks = [pool.submit(claims.claimed, sink.client, query_run, task, 1, sink.topic) for task in range(5)]
+    assert {each.result().run for each in tasks} == {"second"}
+
+
 def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next_run(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,10 +382,24 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
     sink.attempt(0, tasks[1], task=1, run="first")
     monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 0.2)
     monkeypatch.setattr(transactions.SlotWriter, "_await_decision", lambda *_: None)
-    with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were lost"):
+    with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were held back, and lost"):
         sink.run_epoch(0, tasks, run="second", anew=True)
     monkeypatch.undo()
     assert sink.run_epoch(0, tasks, run="third", anew=True) == ["held", "found"]
+    assert sorted(sink.committed()) == ["a", "b"]
+
+
+def test_a_decision_of_another_run_in_another_topic_hides_none(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a column ``topic`` a run's first row, and so its decision, may be in another topic than the last run's."""
+    from pybroker.pipeline.topics import client_calls, transactions
+
+    other = Sink(sink.bootstrap)
+    other.write(0, ["elsewhere"])
+    decided = client_calls.Committed(0, '["third", true]')
+    client_calls.commit_offset(sink.client, sink.of().query_run.decisions, other.topic, decided)
+    sink.attempt(0, ["b"], task=1, run="first")
+    monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 5.0)
+    assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
     assert sorted(sink.committed()) == ["a", "b"]
 
 
@@ -445,8 +523,8 @@ def test_a_task_asks_for_its_claim_and_its_mark_at_once(sink: Sink, monkeypatch:
     sink.write(0, ["a"])
     monkeypatch.setattr("pybroker.pipeline.topics.claims.committed", listen)
     sink.write(1, ["b"], anew=True)
-    writer = sink.of().writer
-    assert asked == [[writer.claim], [writer.claim, writer.slot(0)]]
+    query_run = sink.of().query_run
+    assert asked == [[query_run.claim], [query_run.claim, query_run.slot(0)]]
 
 
 def test_a_producer_registers_as_soon_as_it_has_a_connection(sink: Sink) -> None:

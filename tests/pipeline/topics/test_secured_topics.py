@@ -151,6 +151,24 @@ def test_a_micro_batch_is_finished_by_another_run(way: Way, topics: tuple[str, s
     assert query.next() == ["a", "b"]
 
 
+def test_marks_are_found_without_their_claim_by_who_may_read_their_groups(way: Way, topics: tuple[str, str]) -> None:
+    from pybroker.pipeline.topics import transactions
+
+    _, target = topics
+    way.allow(
+        "job",
+        ("TOPIC", target, "LITERAL", "WRITE"),
+        ("TOPIC", target, "LITERAL", "READ"),
+        ("GROUP", "query-", "PREFIXED", "READ"),
+        ("TRANSACTIONAL_ID", "query-", "PREFIXED", "WRITE"),
+    )
+    sink = Sink(way.broker.bootstrap, way.options("job"), topic=target)
+    sink.attempt(0, ["b"], task=1, run="first")
+    sink.lose_claim(way.client())
+    assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
+    transactions.close_idle()
+
+
 def test_a_login_that_is_refused_ends_a_read_and_a_write_at_once(
     spark: Any, way: Way, topics: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from pybroker.testing import Broker
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
+RUNS = [str(uuid4()) for _ in range(4)]
+
 
 @pytest.fixture
 def as_task() -> Iterator[Any]:
@@ -61,10 +63,10 @@ def test_a_micro_batch_of_another_query_is_told_though_the_group_is_the_same(
     from pybroker.pipeline.topics.claims import NameTaken
 
     options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "epoch": "0", "topic": f"to-{uuid4()}"}
-    as_task(0, query="q1", run="r1")
+    as_task(0, query="q1", run=RUNS[1])
     first = sink(kafka_broker, **options)
     first.commit([write(first, "a")])
-    as_task(0, query="q2", run="r2")
+    as_task(0, query="q2", run=RUNS[2])
     with pytest.raises(NameTaken, match="another query, q1, has written by the name"):
         write(sink(kafka_broker, **options), "a")
 
@@ -81,6 +83,23 @@ def test_a_batch_by_an_epoch_outside_of_a_query_is_written_once(kafka_broker: Br
     assert outcomes == ["written", "found"]
 
 
+def test_a_task_that_runs_again_finds_what_it_wrote_by_a_producer_of_the_micro_batch_before(
+    kafka_broker: Broker, as_task: Any
+) -> None:
+    """Each micro-batch of ``foreachBatch`` is a write of its own."""
+    from pybroker.pipeline.topics import transactions
+
+    options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "topic": f"to-{uuid4()}"}
+    as_task(0, query="q", run=str(uuid4()))
+    first = sink(kafka_broker, **options, epoch="0")
+    first.commit([write(first, "a")])
+    second = sink(kafka_broker, **options, epoch="1")
+    outcomes = [str(write(second, "b").written.outcome)]
+    transactions.close_idle()
+    outcomes.append(str(write(second, "b").written.outcome))
+    assert outcomes == ["written", "found"]
+
+
 def test_a_batch_without_an_epoch_leaves_no_marks(kafka_broker: Broker, as_task: Any) -> None:
     from confluent_kafka.admin import AdminClient
 
@@ -89,7 +108,7 @@ def test_a_batch_without_an_epoch_leaves_no_marks(kafka_broker: Broker, as_task:
     message = write(writer, "a")
     writer.commit([message, None])
     groups = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}).list_consumer_groups().result(30).valid
-    assert message.written.writer.slot(0) not in [group.group_id for group in groups]
+    assert message.written.query_run.slot(0) not in [group.group_id for group in groups]
 
 
 def test_a_batch_is_written_though_nobody_answers_for_its_marks(
@@ -108,7 +127,7 @@ def test_a_batch_is_written_though_nobody_answers_for_its_marks(
     monkeypatch.setattr(transactions, "REQUEST_TIMEOUT_S", 0.01)
     writer.commit([message])
     (told,) = caplog.messages
-    assert told.startswith(f"the marks of group {message.written.writer.slot(0)} stay until they expire")
+    assert told.startswith(f"the marks of group {message.written.query_run.slot(0)} stay until they expire")
 
 
 def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
@@ -116,16 +135,16 @@ def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
 ) -> None:
     writer = sink(kafka_broker, streaming=True)
     query = str(uuid4())
-    as_task(1, query=query, run="r1", epoch="0")
+    as_task(1, query=query, run=RUNS[1], epoch="0")
     write(writer, "b")
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
-    as_task(0, query=query, run="r2", epoch="0")
+    as_task(0, query=query, run=RUNS[2], epoch="0")
     with pytest.raises(RuntimeError, match=r"set spark\.python\.worker\.reuse to true"):
         write(writer, "a")
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     written = []
     for number, value in enumerate("ab"):
-        as_task(number, query=query, run="r3", epoch="0")
+        as_task(number, query=query, run=RUNS[3], epoch="0")
         written.append(write(writer, value))
     writer.commit(written, 0)
     assert [str(each.written.outcome) for each in written] == ["held", "found"]
@@ -137,16 +156,34 @@ def test_a_stream_of_which_spark_tells_nothing_is_refused(kafka_broker: Broker, 
         write(sink(kafka_broker, streaming=True), "a")
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_job_group_that_stands_in_the_place_of_a_querys_run_is_refused(
+    kafka_broker: Broker, as_task: Any, streaming: bool
+) -> None:
+    as_task(0, query="q", run="etl", epoch="0")
+    options = {} if streaming else {"transactionGroup": f"g-{uuid4()}", "epoch": "0"}
+    with pytest.raises(RuntimeError, match="the job group 'etl' hides the run of the query"):
+        write(sink(kafka_broker, streaming, **options), "a")
+
+
+@pytest.mark.parametrize("query", ["q", None])
+def test_a_job_group_of_a_batch_without_an_epoch_is_the_users(
+    kafka_broker: Broker, as_task: Any, query: str | None
+) -> None:
+    as_task(0, query=query, run="etl")
+    assert str(write(sink(kafka_broker), "a").written.outcome) == "written"
+
+
 COMMITS = """
 import sys
 from pyspark.sql.types import StringType, StructType
-from pybroker.pipeline.topics.answers import Outcome, Writer, Written
+from pybroker.pipeline.topics.answers import Outcome, QueryRun, Written
 from pybroker.pipeline.topics.data_source import TopicDataSource
 from pybroker.pipeline.topics.writers import TaskWritten
 
 source = TopicDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
 writer = source.streamWriter(StructType().add("value", StringType()), False)
-writer.commit([TaskWritten(Written(0, 1, Outcome.WRITTEN, Writer("g", "q", "r"), 0, "t")), None], 0)
+writer.commit([TaskWritten(Written(0, 1, Outcome.WRITTEN, QueryRun("g", "q", "r"), 0, "t")), None], 0)
 sys.exit(", ".join({"pyarrow", "confluent_kafka"} & sys.modules.keys()) or None)
 """
 

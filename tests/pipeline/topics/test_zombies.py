@@ -20,7 +20,7 @@ ZOMBIE = """
 import sys
 import pyarrow as pa
 from pybroker.pipeline.topics import transactions
-from pybroker.pipeline.topics.answers import Writer
+from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.sink_options import read_sink_options
 
 bootstrap, topic, group, query, run, task, moment = sys.argv[1:]
@@ -44,7 +44,7 @@ def watched(call, *arguments, **given):
 if moment == "commit":
     transactions.answered = watched
 client = read_sink_options({"kafka.bootstrap.servers": bootstrap}).client
-transactions.write_epoch(transactions.Write(client, Writer(group, query, run), topic), int(task), 0, batches())
+transactions.write_epoch(transactions.Write(client, QueryRun(group, query, run), topic), int(task), 0, batches())
 print("committed", flush=True)
 """
 
