@@ -4,12 +4,15 @@ Needs PySpark, whose classes the reader extends: marked like what starts a JVM.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pybroker.testing import Broker
+from pybroker.handlers import list_offsets
+from pybroker.testing import Broker, Cluster
+from pybroker_protocol.errors import ErrorCode
 from tests.pipeline.topics.tables import Tables
 
 pytestmark = pytest.mark.jvm(needs="spark")
@@ -196,3 +199,90 @@ def test_a_cluster_that_is_gone_for_longer_than_a_look_may_take_is_told_by_its_a
     monkeypatch.setattr(directory, "REQUEST_TIMEOUT_S", 0.2)
     with pytest.raises(directory.NobodyAnswers, match=f"no broker of {tables.bootstrap} answered within 0 s"):
         query.next()
+
+
+class Refusals:
+    """Has the broker refuse each partition's first ``count`` questions for offsets, and counts the questions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: int, count: int) -> None:
+        self.asked: list[tuple[str, int]] = []
+        answer = list_offsets._answer
+
+        def refuse(ctx: Any, topic: str, asked: Any, *flags: bool) -> Any:
+            at = (topic, asked.partition_index)
+            self.asked.append(at)
+            if at[1] == 0 and self.asked.count(at) <= count:
+                return list_offsets._failed(asked, error)
+            return (yield from answer(ctx, topic, asked, *flags))
+
+        monkeypatch.setattr(list_offsets, "_answer", refuse)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+    ids=lambda error: error.name,
+)
+def test_a_partition_whose_leader_moves_is_asked_again_and_the_others_are_not(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, error: ErrorCode
+) -> None:
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 4))
+    query = Query(tables.bootstrap, topic)
+    refusals = Refusals(monkeypatch, error, 2)
+    assert query.planned()[topic].items() >= {("0", 2), ("1", 2)}
+    assert sorted(refusals.asked) == [(topic, 0)] * 3 + [(topic, 1)]
+
+
+def test_a_partition_whose_leader_never_answers_is_told_with_what_it_said(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pybroker.pipeline.topics import directory
+
+    topic = tables.topic()
+    query = Query(tables.bootstrap, topic)
+    Refusals(monkeypatch, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1_000)
+    monkeypatch.setattr(directory, "REQUEST_TIMEOUT_S", 0.2)
+    with pytest.raises(directory.NobodyAnswers, match=rf"no leader of {topic}-0 answered within 0 s \(.*[Nn]ot leader"):
+        query.planned()
+
+
+def test_an_offset_that_is_refused_for_good_is_told_at_once(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = tables.topic()
+    query = Query(tables.bootstrap, topic)
+    refusals = Refusals(monkeypatch, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1_000)
+    with pytest.raises(RuntimeError, match=f"the offset of {topic}-0: .*[Aa]uthorization"):
+        query.planned()
+    assert refusals.asked.count((topic, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("lose", "find"), [(Cluster.kill, Cluster.restart), (Cluster.pause, Cluster.resume)], ids=["dies", "stands still"]
+)
+def test_a_query_goes_on_while_the_leader_between_two_looks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lose: Callable[[Cluster, int], None],
+    find: Callable[[Cluster, int], None],
+) -> None:
+    """Each broker in turn, so that it is the controller, too, and the one that was asked last."""
+    from pybroker.pipeline.topics import directory
+
+    monkeypatch.setattr(directory, "ASKED_AGAIN_AFTER_S", 1.0, raising=False)
+    with Cluster(3) as cluster:
+        cluster.create_topic("t", partitions=3, replication_factor=3)
+        tables = Tables(None, cluster.bootstrap, tmp_path)
+        query = Query(cluster.bootstrap, "t")
+        for broker in sorted(cluster.brokers):
+            tables.append("t", 0, [b"%d" % broker])
+            assert query.next() == [str(broker)]
+            lose(cluster, broker)
+            assert query.next() == []
+            find(cluster, broker)
