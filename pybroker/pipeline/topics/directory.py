@@ -127,6 +127,10 @@ class Directory:
         """Where each begins."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
 
+    def earliest_left(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where those begin that are there."""
+        return self._offsets_left(dict.fromkeys(partitions, OffsetSpec.earliest()))[0]
+
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each ends: for committed reads the last stable offset, else the high watermark."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
@@ -210,8 +214,17 @@ class Directory:
         return self.latest(partitions)
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        found, gone = self._offsets_left(specs)
+        for at in gone:
+            raise MissingTopics(f"{at} has no leader: its topic may be gone")
+        return found
+
+    def _offsets_left(
+        self, specs: Mapping[TopicPartition, Any]
+    ) -> tuple[dict[TopicPartition, int], Collection[TopicPartition]]:
+        """Of those that are there, and which are not."""
         if not specs:
-            return {}
+            return {}, ()
 
         def ask(partitions: Collection[TopicPartition], within_s: float) -> Mapping[TopicPartition, Callable[[], int]]:
             asked = {ClientTopicPartition(*at): specs[at] for at in partitions}
@@ -219,13 +232,13 @@ class Directory:
             return {TopicPartition(at.topic, at.partition): partial(_offset, each) for at, each in futures.items()}
 
         found, failed = self._answers(specs.keys(), ask, lambda at, known: at.partition in known.get(at.topic, ()))
+        gone = [at for at, error in failed.items() if error.code() in _GONE]
         for at, error in failed.items():
-            if error.code() in _GONE:
-                raise MissingTopics(f"{at} has no leader: its topic may be gone")
             if error.code() in _PASSING:
                 raise _nobody_answers(f"leader of {at}", error)
-            raise RuntimeError(f"the offset of {at}: {error.str()}")
-        return found
+            if error.code() not in _GONE:
+                raise RuntimeError(f"the offset of {at}: {error.str()}")
+        return found, gone
 
 
 def _partitions_of(metadata: ClusterMetadata) -> dict[str, list[int]]:

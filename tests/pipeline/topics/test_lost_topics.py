@@ -24,7 +24,8 @@ class Query:
     def __init__(self, bootstrap: str, topics: str, position: Any = None, **options: str) -> None:
         from pybroker.pipeline.topics.data_source import TopicDataSource
 
-        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topics, "startingOffsets": "earliest", **options}
+        subscribed = {} if "subscribePattern" in options else {"subscribe": topics}
+        given = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest", **subscribed, **options}
         self._reader = TopicDataSource(given).streamReader(schema())
         self.position = position or self._reader.initialOffset()
 
@@ -33,11 +34,12 @@ class Query:
         begin, self.position = self.position, self.planned()
         return self.between(begin, self.position)
 
-    def planned(self) -> Any:
+    def planned(self, rows_max: int | None = None) -> Any:
         """Where the next micro-batch ends."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-        return self._reader.latestOffset(self.position, ReadAllAvailable())
+        limit = ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        return self._reader.latestOffset(self.position, limit)
 
     def between(self, begin: Any, end: Any) -> list[str]:
         """The values of a micro-batch that was planned, sorted."""
@@ -140,6 +142,81 @@ def test_a_checkpoint_without_ids_knows_a_topic_made_anew_by_its_end(tables: Tab
     with pytest.raises(RuntimeError, match=f"{topic}-0 ends at 1, before 2, to where it was read: it was made anew"):
         Query(tables.bootstrap, topic, position).next()
     assert Query(tables.bootstrap, topic, position, failOnDataLoss="false").next() == ["20", "21"]
+
+
+@pytest.mark.parametrize("rows_max", [None, 100])
+def test_a_partition_that_ends_before_its_position_is_not_read_again(
+    tables: Tables, caplog: pytest.LogCaptureFixture, rows_max: int | None
+) -> None:
+    """A query that read what a transaction had written so far goes on with what is committed."""
+    from confluent_kafka import Producer
+
+    topic = tables.topic(1)
+    tables.append(topic, 0, [b"10"])
+    producer = Producer({"bootstrap.servers": tables.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"11", partition=0)
+    producer.flush(30)
+    query = Query(tables.bootstrap, topic)
+    assert query.next() == ["10", "11"]
+    committed = {"kafka.isolation.level": "read_committed"}
+    told = f"{topic}-0 ends at 1, before 2, to where it was read: its log was cut, or a transaction is open there"
+    with pytest.raises(RuntimeError, match=told):
+        Query(tables.bootstrap, topic, query.position, **committed).next()
+    patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false", **committed)
+    for _ in range(2):
+        planned = patient.planned(rows_max)
+        assert (patient.between(patient.position, planned), planned) == ([], query.position)
+    assert caplog.text.count(told) == 1
+    # As a version planned it that read such a partition from its beginning.
+    behind = {topic: {**planned[topic], "0": 1}}
+    assert patient.between(patient.position, behind) == []
+    producer.commit_transaction(30)
+    tables.append(topic, 0, [b"12"])
+    assert patient.next() == ["12"]
+
+
+def lose_after_the_next_look(tables: Tables, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """Have a topic go when a reader has asked where it ends."""
+    from pybroker.pipeline.topics.directory import Directory
+
+    latest = Directory.latest
+
+    def ends(directory: Directory, partitions: Any) -> Any:
+        found = latest(directory, partitions)
+        monkeypatch.undo()
+        tables.delete(topic)
+        return found
+
+    monkeypatch.setattr(Directory, "latest", ends)
+
+
+@pytest.mark.parametrize("rows_max", [None, 100], ids=["as it is read", "as it is planned"])
+def test_a_new_topic_that_is_gone_again_is_told_or_left_out(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rows_max: int | None
+) -> None:
+    topic = tables.topic(1)
+    pattern = {"subscribePattern": f"{topic}.*"}
+    tables.append(topic, 0, [b"10"])
+    strict = Query(tables.bootstrap, topic, **pattern)
+    patient = Query(tables.bootstrap, topic, failOnDataLoss="false", **pattern)
+    assert strict.next() == patient.next() == ["10"]
+    tables.append(topic, 0, [b"11"])
+    told = f"{topic}-new-0 were new and are gone, with what they had"
+    for query in (strict, patient):
+        tables.create(f"{topic}-new", 1)
+        tables.append(f"{topic}-new", 0, [b"20"])
+        lose_after_the_next_look(tables, monkeypatch, f"{topic}-new")
+        if query is strict:
+            with pytest.raises(RuntimeError, match=told):
+                query.between(query.position, query.planned(rows_max))
+        else:
+            planned = query.planned(rows_max)
+            assert query.between(query.position, planned) == ["11"]
+            query.position = planned
+            assert query.next() == []
+    assert told in caplog.text
 
 
 def test_where_nothing_is_new_a_query_stands_where_it_stood(tables: Tables) -> None:
