@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from pybroker.pipeline.topics.logins import admin_client
 
+# Half of what a look for new records has (`directory`): Spark repeats a task that fails, but no look that does.
 REQUEST_TIMEOUT_S = 30.0
 NO_ANSWER_S = REQUEST_TIMEOUT_S + 10
 # librdkafka does not look at the timeout that it is given for a transaction's offsets (its issue 5456): where the
