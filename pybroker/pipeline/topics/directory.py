@@ -116,10 +116,8 @@ class Directory:
             futures = self._admin.describe_topics(TopicCollection([*names]), request_timeout=within_s)
             return {name: future.result for name, future in futures.items()}
 
-        found, failed = self._answers(names, ask, lambda name, known: name in known)
-        for error in failed.values():
-            if error.code() in _PASSING:
-                raise _nobody_answers(f"broker of {self._bootstrap}", error)
+        bootstrap = self._bootstrap
+        found, _ = self._answers(names, ask, lambda name, known: name in known, lambda _: f"broker of {bootstrap}")
         ids = {name: str(topic.topic_id) for name, topic in found.items()}
         return {name: topic_id for name, topic_id in ids.items() if topic_id != _NO_ID}
 
@@ -161,8 +159,9 @@ class Directory:
         asked: Collection[At],
         ask: Callable[[Collection[At], float], Mapping[At, Callable[[], T]]],
         is_there: Callable[[At, Mapping[str, Collection[int]]], bool],
+        who: Callable[[At], str],
     ) -> tuple[dict[At, T], dict[At, KafkaError]]:
-        """What is answered to each, and what has failed; of that, what passes by itself has failed for so long."""
+        """What is answered to each, and what has failed for good; raises `NobodyAnswers`, about the ``who`` of one."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         found: dict[At, T] = {}
         failed: dict[At, KafkaError] = {}
@@ -174,8 +173,10 @@ class Directory:
                 except KafkaException as error:
                     failed[at] = error.args[0]
             again = [at for at, error in failed.items() if error.code() in _PASSING | _GONE]
-            if not again or time.monotonic() > deadline:
+            if not again:
                 return found, failed
+            if time.monotonic() > deadline:
+                raise _nobody_answers(who(again[0]), failed[again[0]])
             time.sleep(_PAUSE_S)
             # A partition that changes its leader has none for a moment, as one that is gone.
             known = _partitions_of(self._metadata(deadline))
@@ -231,11 +232,12 @@ class Directory:
             futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=within_s)
             return {TopicPartition(at.topic, at.partition): partial(_offset, each) for at, each in futures.items()}
 
-        found, failed = self._answers(specs.keys(), ask, lambda at, known: at.partition in known.get(at.topic, ()))
+        def is_there(at: TopicPartition, known: Mapping[str, Collection[int]]) -> bool:
+            return at.partition in known.get(at.topic, ())
+
+        found, failed = self._answers(specs.keys(), ask, is_there, lambda at: f"leader of {at}")
         gone = [at for at, error in failed.items() if error.code() in _GONE]
         for at, error in failed.items():
-            if error.code() in _PASSING:
-                raise _nobody_answers(f"leader of {at}", error)
             if error.code() not in _GONE:
                 raise RuntimeError(f"the offset of {at}: {error.str()}")
         return found, gone

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.handlers import list_offsets
 from pybroker.testing import Broker, Cluster
@@ -357,9 +358,16 @@ def test_a_query_goes_on_while_the_leader_between_two_looks(
         cluster.create_topic("t", partitions=3, replication_factor=3)
         tables = Tables(None, cluster.bootstrap, tmp_path)
         query = Query(cluster.bootstrap, "t")
+
+        def all_may_lead() -> bool:
+            image = cluster._latest_image()
+            partitions = [image.partition("t", at) for at in range(3)] if image else []
+            return all(each and len(each.isr) == 3 for each in partitions)
+
         for broker in sorted(cluster.brokers):
             tables.append("t", 0, [b"%d" % broker])
             assert query.next() == [str(broker)]
             lose(cluster, broker)
             assert query.next() == []
             find(cluster, broker)
+            wait_until(all_may_lead, "replicas that are all in sync", 30)
