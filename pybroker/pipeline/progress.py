@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -22,13 +22,19 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pybroker.pipeline.topics.client_calls import NoAnswer, commit_by, committing_consumer, connection, offsets_of
+from pybroker.pipeline.topics.client_calls import (
+    REQUEST_TIMEOUT_S,
+    NoAnswer,
+    commit_by,
+    committing_consumer,
+    connection,
+    offsets_of,
+)
 from pybroker.pipeline.topics.client_settings import client_settings
 from pybroker.pipeline.topics.logins import admin_client
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, tree_of_offsets
 
-REQUEST_TIMEOUT_S = 30.0
 COMMIT_TIMEOUT_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -48,6 +54,9 @@ def mirror_progress(
     if query.lastProgress is not None:
         mirror.tell(query.lastProgress)
     if not query.isActive:
+        # The listener hears nothing more when it is closed, and may not have heard of the end yet.
+        if query.lastProgress is not None:
+            mirror.tell(query.lastProgress)
         mirror.close()
     return mirror
 
@@ -93,11 +102,11 @@ class ProgressMirror(StreamingQueryListener):
         self._spark = spark
         self._query_id = query_id
         self._group = group
-        self._consumer = committing_consumer(client_settings(settings), group, COMMIT_TIMEOUT_S)
+        # None once it is closed.
+        self._consumer: Consumer | None = committing_consumer(client_settings(settings), group, COMMIT_TIMEOUT_S)
         self._lock = threading.Lock()
         self._batch = -1
         self._committed: Offsets = {}
-        self._is_closed = False
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is processed yet."""
@@ -115,25 +124,30 @@ class ProgressMirror(StreamingQueryListener):
     def close(self) -> None:
         """Commit nothing more.  What was committed stays."""
         with self._lock:
-            was_closed, self._is_closed = self._is_closed, True
-        if not was_closed:
-            self._spark.streams.removeListener(self)
+            consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        self._spark.streams.removeListener(self)
+        # PySpark's, through which the JVM and this object would keep each other for the life of the driver.
+        vars(self).pop("_jlistenerobj", None)
+        # It ends with its last reference: where a commit is still waited for, by the thread of that commit.
+        del consumer
 
     def tell(self, progress: StreamingQueryProgress) -> None:
         """Commit where the query stands, unless it is known to be further."""
         with self._lock:
-            if progress.batchId < self._batch or self._is_closed:
+            if progress.batchId < self._batch or self._consumer is None:
                 return
             self._batch = progress.batchId
             offsets = processed_offsets(progress)
             if offsets and offsets != self._committed:
-                self._commit(offsets)
+                self._commit(self._consumer, offsets)
 
-    def _commit(self, offsets: Offsets) -> None:
+    def _commit(self, consumer: Consumer, offsets: Offsets) -> None:
         """In bounded time: nobody else is heard on this thread meanwhile."""
         at = [ClientTopicPartition(*where, offset) for where, offset in offsets.items()]
         try:
-            commit_by(self._consumer, at, COMMIT_TIMEOUT_S)
+            commit_by(consumer, at, COMMIT_TIMEOUT_S)
         except KafkaException as error:
             _log.warning("offsets of group %s: %s", self._group, error.args[0].str())
         except NoAnswer:

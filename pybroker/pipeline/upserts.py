@@ -15,6 +15,7 @@ Counterpart: the JDBC sink connector in mode ``upsert``.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -22,6 +23,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +45,11 @@ _NAME_PART = 16
 
 # Columns that a table has besides its own.
 _OWN_COLUMNS = {"epoch": "bigint NOT NULL", "query_id": "text"}
+
+# Where a column's type ends in its declaration.
+_CONSTRAINT = re.compile(
+    r"\b(?:not\s+null|null|default|check|unique|primary|references|generated|collate|constraint)\b", re.IGNORECASE
+)
 
 _log = logging.getLogger(__name__)
 
@@ -81,13 +88,15 @@ class Table(NamedTuple):
 
     def merge(self, staging: str, epoch: int, query: str | None) -> str:
         """The statement that takes over what the staging table has; ``query`` is None outside of any."""
-        names, all_names = _quoted(self.columns), _quoted([*self.columns, *_OWN_COLUMNS])
+        all_names = _quoted([*self.columns, *_OWN_COLUMNS])
+        # The staging table has Spark's types: of a column of PostgreSQL's own, such as uuid or jsonb, text.
+        values = ", ".join(f'"{name}"::{_value_type(kind)}' for name, kind in self.columns.items())
         changed = ", ".join(
             f'"{name}" = EXCLUDED."{name}"' for name in (*self.columns, *_OWN_COLUMNS) if name not in self.key
         )
         written_by = "NULL" if query is None else _literal(query)
         return (
-            f'INSERT INTO "{self.name}" AS known ({all_names}) SELECT {names}, {epoch}, {written_by} FROM "{staging}" '
+            f'INSERT INTO "{self.name}" AS known ({all_names}) SELECT {values}, {epoch}, {written_by} FROM "{staging}" '
             f"ON CONFLICT ({_quoted(self.key)}) DO UPDATE SET {changed} "
             'WHERE known."query_id" IS DISTINCT FROM EXCLUDED."query_id" OR known."epoch" <= EXCLUDED."epoch"'
         )
@@ -223,11 +232,22 @@ def _connection(spark: SparkSession, url: str, properties: Mapping[str, str]) ->
     given = jvm.java.util.Properties()
     for name, value in properties.items():
         given.setProperty(name, value)
-    connection = jvm.org.postgresql.Driver().connect(url, given)
+    driver = jvm.org.postgresql.Driver
+    if not isinstance(driver, JavaClass):
+        raise RuntimeError(f"the session has no {DRIVER_CLASS}: it wants the package org.postgresql:postgresql")
+    connection = driver().connect(url, given)
+    if connection is None:
+        # With a password, perhaps.
+        raise ValueError(f"no URL of PostgreSQL, which begins with jdbc:postgresql: {url.partition('?')[0]}")
     try:
         yield connection
     finally:
         connection.close()
+
+
+def _value_type(kind: str) -> str:
+    """The type alone of what declares a column, which may go on with constraints."""
+    return _CONSTRAINT.split(kind, maxsplit=1)[0].strip()
 
 
 def _quoted(names: Sequence[str] | Mapping[str, str]) -> str:

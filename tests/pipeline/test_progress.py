@@ -12,6 +12,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.testing import Broker
 
@@ -66,6 +67,7 @@ class Mirrored:
         self.topic = topic
         self.group = f"g-{uuid4()}"
         self.listeners = Listeners()
+        self.bootstrap = bootstrap
         self._settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
 
     def mirror(self, last: Any = None, *, is_active: bool = True) -> Any:
@@ -131,6 +133,47 @@ def test_nobody_listens_when_the_query_has_ended(mirrored: Mirrored) -> None:
 def test_a_query_that_has_ended_before_is_shown_and_not_listened_to(mirrored: Mirrored) -> None:
     mirrored.mirror(mirrored.progress(1, 10), is_active=False)
     assert (mirrored.committed(), mirrored.listeners.all) == (10, [])
+
+
+def test_what_a_query_does_while_its_mirror_begins_is_shown(mirrored: Mirrored) -> None:
+    """It ends before the listener has heard of its last micro-batch."""
+    from pybroker.pipeline.progress import mirror_progress
+
+    told = iter([mirrored.progress(1, 10)] * 2 + [mirrored.progress(2, 20)] * 2)
+
+    class Query:
+        id = QUERY
+        isActive = False
+
+        @property
+        def lastProgress(self) -> Any:
+            return next(told)
+
+    settings = {"bootstrap.servers": mirrored.bootstrap}
+    mirror_progress(cast(Any, mirrored.listeners), cast(Any, Query()), mirrored.group, settings)
+    assert mirrored.committed() == 20
+
+
+def librdkafkas_threads() -> int:
+    """Those of this process; its names for them begin so."""
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum(name.startswith("rdk:") for name in names)
+
+
+def test_a_mirror_that_has_ended_leaves_no_client(mirrored: Mirrored) -> None:
+    """Also where a commit was refused, and whoever heard for it is still known to the JVM."""
+    before = librdkafkas_threads()
+    mirrors = [mirrored.mirror() for _ in range(3)]
+    for batch, mirror in enumerate(mirrors):
+        heard(mirror, mirrored.progress(batch + 1, 10))
+        mirror._jlistenerobj = mirror
+    mirrored.topic = "no topic has such a name"
+    heard(mirrors[-1], mirrored.progress(9, 90))
+    assert librdkafkas_threads() > before
+    for mirror in mirrors:
+        mirror.onQueryTerminated(SimpleNamespace(id=QUERY))
+    wait_until(lambda: librdkafkas_threads() <= before, "the end of the clients' threads", 10)
+    assert not any(hasattr(mirror, "_jlistenerobj") for mirror in mirrors)
 
 
 def test_a_commit_that_is_refused_is_a_warning(mirrored: Mirrored, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,6 @@ Invariants: all records from ``start`` to before ``end`` are given, in order and
 error or, without ``failOnDataLoss``, a warning.  A batch is bounded in rows and in bytes.
 """
 
-import atexit
 import gc
 import logging
 import time
@@ -148,9 +147,8 @@ class _PositionedConsumer:
 _idle: OrderedDict[object, _PositionedConsumer] = OrderedDict()
 
 
-@atexit.register
 def close_idle() -> None:
-    """Close what waits for its next range."""
+    """Close what waits for its next range: for tests, since Spark's processes end without looking back."""
     while _idle:
         _idle.popitem()[1].close()
 

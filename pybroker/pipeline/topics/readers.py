@@ -123,6 +123,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The end of a query that reads what is there and ends, and its topics' ids; ``None`` for one that goes on.
         self._available_now: tuple[dict[TopicPartition, int], dict[str, str]] | None = None
         self._is_available_now = False
+        # The partitions that ended before their positions when they were looked at, and where: each is told once.
+        self._behind: dict[TopicPartition, int] = {}
         self._last_trigger_s = -math.inf  # the first micro-batch does not wait
 
     @property
@@ -160,6 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             return tree_of_offsets(ends, ids)
         begun = self._begun(starts, ends, made_anew(ids_of_tree(start), ids))
+        ends = {at: offset for at, offset in ends.items() if at in begun}
         if self._is_too_early(begun, ends):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -185,7 +188,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for at in sorted(begun.keys() - starts.keys()):
             if begun[at] > 0:
                 self._tell_loss(f"{at} is new and begins at {begun[at]}: what was before is lost")
-        return self._tasks.divided(iter(self._ranges(begun, ends)))
+        same = ids_of_tree(start).keys() & ids_of_tree(end).keys()
+        return self._tasks.divided(iter(self._ranges(begun, ends, same)))
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of one task."""
@@ -203,8 +207,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {at: offset for at, offset in ends.items() if at.topic not in anew}
 
     def _begun(self, starts: Offsets, ends: Offsets, anew: Collection[str]) -> dict[TopicPartition, int]:
-        """Where each partition is read from: a new one from where it begins, all of what was made anew."""
-        new = self._directory.earliest(ends.keys() - starts.keys())
+        """Where each partition is read from: a new one from where it begins, all of what was made anew.
+
+        A new one that is gone again is left out.
+        """
+        new = self._directory.earliest_left(ends.keys() - starts.keys())
+        if gone := ends.keys() - starts.keys() - new.keys():
+            self._tell_loss(f"{listed(gone)} were new and are gone, with what they had")
         return {at: 0 if at.topic in anew else offset for at, offset in {**new, **starts}.items()}
 
     def _ends(
@@ -229,8 +238,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for at in sorted(ends.keys() & starts.keys()):
             if at.topic in anew:
                 self._tell_loss(f"{at} was made anew: what was not read of the former one is lost")
+            elif ends[at] < starts[at] and at.topic in known_ids:
+                self._tell_behind(at, ends[at], starts[at])
+                # What is behind the position is read when the end has passed it, and nothing twice.
+                ends[at] = starts[at]
             elif ends[at] < starts[at]:
                 self._tell_loss(f"{at} ends at {ends[at]}, before {starts[at]}, to where it was read: it was made anew")
+            else:
+                self._behind.pop(at, None)
         if self._is_available_now:
             self._available_now = ends, ids
         return ends, ids
@@ -254,9 +269,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_s = now
         return False
 
-    def _ranges(self, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-        """From a partition that was made anew, what it has now is read."""
-        return [OffsetRange(at, starts[at] if starts[at] <= ends[at] else 0, ends[at]) for at in sorted(ends)]
+    def _ranges(self, starts: Offsets, ends: Offsets, same: Collection[str]) -> list[OffsetRange]:
+        """Of a partition that ends before its position what it has now is read, unless it is known to be the ``same``.
+
+        Without ids nothing else tells that it was made anew.
+        """
+        return [
+            OffsetRange(at, starts[at] if starts[at] <= ends[at] or at.topic in same else 0, ends[at])
+            for at in sorted(ends.keys() & starts.keys())
+        ]
+
+    def _tell_behind(self, at: TopicPartition, end: int, position: int) -> None:
+        if self._behind.get(at) != end:
+            self._tell_loss(
+                f"{at} ends at {end}, before {position}, to where it was read: "
+                "its log was cut, or a transaction is open there"
+            )
+            self._behind[at] = end
 
     def _tell_loss(self, what: str) -> None:
         self._tasks.reading().tell_loss(what)

@@ -225,3 +225,41 @@ def test_two_rows_of_one_key_in_an_epoch_are_refused(target: Target) -> None:
     both = target.frame(a=1).union(target.frame(a=2))
     with pytest.raises(Exception, match="cannot affect row a second time"):
         target.writer()(both, 0)
+
+
+def test_columns_of_postgres_own_types_are_filled(target: Target) -> None:
+    from pybroker.pipeline.upserts import Table
+
+    kinds = {"word": "text", "counted": "bigint", "who": "uuid NOT NULL", "said": "jsonb DEFAULT '{}'"}
+    target.table = Table(target.table.name, kinds, ("word",))
+    rows = target.frame(a=1).selectExpr("word", "counted", "uuid() AS who", """'{"b": 1}' AS said""")
+    target.writer()(rows, 0)
+    query = f"(SELECT said ->> 'b' AS b, pg_typeof(who)::text AS kind FROM {target.table.name}) AS q"
+    read = target.spark.read.jdbc(target.postgres.jdbc_url, query, properties=target.postgres.jdbc_properties)
+    assert tuple(read.first()) == ("1", "uuid")
+
+
+def test_a_url_that_is_no_postgres_is_told_in_one_line(target: Target) -> None:
+    from pybroker.pipeline.upserts import upsert_into
+
+    with pytest.raises(
+        ValueError, match=r"^no URL of PostgreSQL, which begins with jdbc:postgresql: jdbc:mysql://db/x$"
+    ):
+        upsert_into(target.table, "jdbc:mysql://db/x?password=secret", {})(target.frame(a=1), 0)
+
+
+def test_a_session_without_the_driver_is_told_in_one_line(target: Target) -> None:
+    from pybroker.pipeline import upserts
+
+    class Session:
+        """As one whose JVM has no such class: py4j takes its name for a package."""
+
+        @property
+        def _jvm(self) -> Any:
+            jvm = target.spark._jvm
+            postgresql = type("Package", (), {"Driver": jvm.org.postgresql.NoSuchDriver})
+            return type("Jvm", (), {"java": jvm.java, "org": type("Package", (), {"postgresql": postgresql})})
+
+    told = r"^the session has no org\.postgresql\.Driver: it wants the package org\.postgresql:postgresql$"
+    with pytest.raises(RuntimeError, match=told), upserts._connection(Session(), "", {}):  # type: ignore[arg-type]
+        pass
