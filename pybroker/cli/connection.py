@@ -167,15 +167,20 @@ def consumer(options: ClientOptions, **config: Any) -> Iterator[Any]:
         client.close()
 
 
-def retried(call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S) -> T:
-    """``call()``, again while it raises what Kafka calls retriable, until ``timeout_s`` is over."""
-    from kafka.errors import RetriableError
+def retried(call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S, *, finds_brokers: bool = False) -> T:
+    """``call()``, again while it raises what Kafka calls retriable, until ``timeout_s`` is over.
+
+    ``finds_brokers``: it finds out which brokers run and asks those, of which one may be gone when it is asked.
+    """
+    from kafka.errors import RetriableError, UnknownBrokerIdError
 
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
             return call()
-        except RetriableError:
+        except (RetriableError, UnknownBrokerIdError) as error:
+            if isinstance(error, UnknownBrokerIdError) and not finds_brokers:
+                raise
             if time.monotonic() >= deadline_s:
                 raise
             time.sleep(RETRY_BACKOFF_S)

@@ -44,6 +44,10 @@ def set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
     What a topic's settings said before is replaced.  A broker that does not run is passed over: it would have to be
     asked itself, and the others hold to the rate when it comes back.
     """
+    retried(lambda: _set_throttle(client, moves, rate), finds_brokers=True)
+
+
+def _set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
     running = set(brokers(client))
     taking_part = {broker for move in moves for broker in (*move.sources, *move.destinations)}
     rates: Changes = {name: ("SET", str(rate)) for name in RATES}
@@ -58,11 +62,7 @@ def set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
 
 def find_throttles(client: Any, topics: Iterable[str]) -> list[Throttle]:
     """What holds replicas of ``topics`` back, and the rates of all brokers that run."""
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    resources = [ConfigResource(ConfigResourceType.BROKER, str(each), list(RATES)) for each in brokers(client)]
-    resources += [ConfigResource(ConfigResourceType.TOPIC, name, [SENDERS, RECEIVERS]) for name in sorted(topics)]
-    described = retried(lambda: client.describe_configs(resources, config_filter="all"))
+    described = retried(lambda: _describe(client, topics), finds_brokers=True)
     return [
         Throttle(of, name, setting, entry["value"])
         for of, by_name in described.items()
@@ -70,6 +70,14 @@ def find_throttles(client: Any, topics: Iterable[str]) -> list[Throttle]:
         for setting, entry in sorted(settings.items())
         if entry["config_source"] in _SOURCES
     ]
+
+
+def _describe(client: Any, topics: Iterable[str]) -> Any:
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    resources = [ConfigResource(ConfigResourceType.BROKER, str(each), list(RATES)) for each in brokers(client)]
+    resources += [ConfigResource(ConfigResourceType.TOPIC, name, [SENDERS, RECEIVERS]) for name in sorted(topics)]
+    return client.describe_configs(resources, config_filter="all")
 
 
 def remove_throttles(client: Any, found: Sequence[Throttle]) -> None:

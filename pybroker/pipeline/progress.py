@@ -129,7 +129,7 @@ class ProgressMirror(StreamingQueryListener):
             return
         self._spark.streams.removeListener(self)
         # PySpark's, through which the JVM and this object would keep each other for the life of the driver.
-        vars(self).pop("_jlistenerobj", None)
+        self.__dict__.pop("_jlistenerobj", None)
         # It ends with its last reference: where a commit is still waited for, by the thread of that commit.
         del consumer
 

@@ -130,7 +130,7 @@ def _run(context: "TaskContext") -> str | None:
 
     By that all runs would have one name, and none would fence the tasks of the one before.
     """
-    run = context.getLocalProperty(_RUN_PROPERTY)
+    run: str | None = context.getLocalProperty(_RUN_PROPERTY)
     if run is not None:
         try:
             UUID(run)
