@@ -261,5 +261,6 @@ def test_a_session_without_the_driver_is_told_in_one_line(target: Target) -> Non
             return type("Jvm", (), {"java": jvm.java, "org": type("Package", (), {"postgresql": postgresql})})
 
     told = r"^the session has no org\.postgresql\.Driver: it wants the package org\.postgresql:postgresql$"
-    with pytest.raises(RuntimeError, match=told), upserts._connection(Session(), "", {}):  # type: ignore[arg-type]
+    session: Any = Session()
+    with pytest.raises(RuntimeError, match=told), upserts._connection(session, "", {}):
         pass
