@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import signal
 import time
@@ -105,10 +106,14 @@ class Member:
         return pause_s
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.process is not None:
+        """Send it a signal, if it runs.
+
+        By ``os.kill``: of one that has just ended ``Process.send_signal`` may take the exit code, for which somebody
+        else waits (CPython's issue 87744).
+        """
+        if self.process is not None and self.process.returncode is None:
             with suppress(ProcessLookupError):
-                self.process.send_signal(number)
+                os.kill(self.process.pid, number)
 
 
 class Supervisor:

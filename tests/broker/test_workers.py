@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import psutil
 import pytest
@@ -306,6 +307,34 @@ def test_broker_that_does_not_stop_is_killed_by_a_second_signal_or_after_the_pat
     assert member.exit_code == -signal.SIGKILL
     (line,) = [record.getMessage() for record in caplog.records if "killed" in record.getMessage()]
     assert line.endswith("killed: before it had stopped" if patience_s > 1 else "killed: not stopped after 0 s")
+
+
+def test_exit_code_is_known_of_a_process_that_ends_before_it_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member("broker-1", [sys.executable, "-c", "exit(3)"])
+    is_signalled = Event()
+    waitpid = os.waitpid
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        """The wait of Python 3.11, whose thread nearly always comes first."""
+        if not options:
+            is_signalled.wait(30)
+        return waitpid(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", late)
+
+    async def scenario() -> None:
+        began = asyncio.Event()
+        living = asyncio.ensure_future(member.live(began.set))
+        await began.wait()
+        assert member.pid is not None
+        # Without a turn of the loop, which would hear of the end.
+        wait_until(lambda: psutil.Process(member.pid).status() == psutil.STATUS_ZOMBIE, "its end")
+        member.signal(signal.SIGTERM)
+        is_signalled.set()
+        await living
+
+    asyncio.run(scenario())
+    assert member.exit_code == 3
 
 
 def test_two_signals_at_once_are_one_wish_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
