@@ -174,13 +174,12 @@ def retried(call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S, *, finds_
     """
     from kafka.errors import RetriableError, UnknownBrokerIdError
 
+    passing = (RetriableError, UnknownBrokerIdError) if finds_brokers else (RetriableError,)
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
             return call()
-        except (RetriableError, UnknownBrokerIdError) as error:
-            if isinstance(error, UnknownBrokerIdError) and not finds_brokers:
-                raise
+        except passing:
             if time.monotonic() >= deadline_s:
                 raise
             time.sleep(RETRY_BACKOFF_S)

@@ -102,9 +102,9 @@ class BrokerLifecycle:
     def broker_epoch(self) -> int:
         """Under which this process is registered, -1 while it is not."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
-        # An answer may have come to nothing, or be lost.
-        is_known = own is not None and own.incarnation_id == self._registration.incarnation_id
-        return max(own.epoch, self._answered_epoch) if own is not None and is_known else self._answered_epoch
+        if own is None or own.incarnation_id != self._registration.incarnation_id:
+            return self._answered_epoch
+        return max(own.epoch, self._answered_epoch)  # an answer may be lost
 
     def start(self, patience_ms: int, timeout_ms: int, done: Callable[[str | None], None]) -> None:
         """Enter and register; ``done(None)`` when the image has it, ``done(why)`` when it cannot come about.

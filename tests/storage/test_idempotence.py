@@ -197,6 +197,20 @@ def test_repeats_of_all_in_flight_are_found_after_a_restart_behind_batches_of_an
     assert [(each.error_code, each.base_offset) for each in repeated] == [(0, 2 * sequence) for sequence in range(5)]
 
 
+def test_last_batches_of_producers_are_looked_for_in_the_last_segments_alone(
+    make_storage: Callable[..., Storage],
+) -> None:
+    storage = make_storage()
+    client = Client(storage.log(internal_segment_bytes=100_000))
+    for sequence in range(100):
+        client.send(values=[bytes(9_000)], producer_id=1, producer_epoch=0, sequence=sequence)
+    storage.close()
+    segments = make_storage().log(internal_segment_bytes=100_000).segments
+    is_open = [segments[i].fd >= 0 for i in range(len(segments))]
+    assert is_open[-1]
+    assert not any(is_open[:2])
+
+
 def test_state_of_producers_is_found_again_by_replay(make_storage: Callable[..., Storage]) -> None:
     storage = make_storage()
     log = storage.log()

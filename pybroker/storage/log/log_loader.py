@@ -294,6 +294,8 @@ def _tail(log: LogState) -> Iterator[HeaderFields]:
     pieces: list[list[HeaderFields]] = []
     missing_bytes, missing_batches = PRODUCERS_TAIL_BYTES, PRODUCERS_TAIL_BATCHES
     for i in reversed(range(len(log.segments))):
+        if missing_bytes <= 0 and missing_batches <= 0:
+            break
         segment = log.segments[i]
         segment.open()
         end = segment.size
