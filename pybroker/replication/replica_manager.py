@@ -193,7 +193,10 @@ class ReplicaManager:
     def _open_replica(self, topic: TopicImage, index: int, state: PartitionImage) -> PartitionLog | None:
         directory = state.directory(self.broker_id)
         chosen = None if directory in UNCHOSEN_DIRECTORIES else directory
-        partition_log = self._logs.open(topic.name, topic.topic_id, index, self._log_config(topic.name), chosen)
+        config = self._log_config(topic.name)
+        # What lost with the power whose it is may be a dead topic's: only where nobody has more is it taken over.
+        adopt = state.leader in {self.broker_id, NO_LEADER} or self._may_have_all(state)
+        partition_log = self._logs.open(topic.name, topic.topic_id, index, config, chosen, adopt=adopt)
         if partition_log is None:
             return None
         log = partition_log.open()
@@ -218,10 +221,13 @@ class ReplicaManager:
         hole = self._logs.take_hole(log.topic, log.partition)
         if hole is None:
             return
-        may_be_committed = self.broker_id in state.isr or self.broker_id in state.elr
-        if not may_be_committed or (log.acks_wait_for_syncs and not log.config.compact):
+        if not self._may_have_all(state) or (log.acks_wait_for_syncs and not log.config.compact):
             logger.warning("%s-%d is cut at offset %d, where it may lack records", log.topic, log.partition, hole)
             log.truncate_to(hole)
+
+    def _may_have_all(self, state: PartitionImage) -> bool:
+        """Whether the replica here may hold what was committed and nobody else has."""
+        return self.broker_id in state.isr or self.broker_id in state.elr
 
     def _on_synced(self, log: Log) -> None:
         state = self._metadata.partition(log.topic, log.partition)

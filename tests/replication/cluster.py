@@ -260,7 +260,7 @@ class Cluster:
         states = list(topic.partitions)
         states[index] = states[index]._replace(partition_epoch=states[index].partition_epoch + 1, **fields)
         topic = topic._replace(partitions=tuple(states))
-        self._change(topics_by_name={NAME: topic}, topics_by_id={TOPIC_ID: topic})
+        self._change(topics_by_name={NAME: topic}, topics_by_id={topic.topic_id: topic})
 
     def elect(self, leader: int, index: int = 0, **fields: Any) -> None:
         """Another leader, in the next leader epoch; nobody has heard of it yet."""
@@ -291,6 +291,11 @@ class Cluster:
 
     def delete_topic(self) -> None:
         self._change(topics_by_name={}, topics_by_id={})
+
+    def make_anew(self, topic_id: bytes, **fields: Any) -> None:
+        """The topic is deleted, and another made under its name, with one partition."""
+        topic = TopicImage(NAME, topic_id, (PartitionImage(**fields),))
+        self._change(topics_by_name={NAME: topic}, topics_by_id={topic_id: topic})
 
     def tell(self, broker_ids: Iterable[int] | None = None) -> None:
         """Let brokers hear of what the cluster is now."""

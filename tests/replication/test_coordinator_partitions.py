@@ -85,7 +85,7 @@ def test_partition_that_is_not_led_here_has_no_range(here: Here) -> None:
 
 
 def test_log_that_cannot_be_opened_has_no_range(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogManager, "open", lambda *_: None)
+    monkeypatch.setattr(LogManager, "open", lambda *_, **__: None)
     assert here.partitions.log_range(TOPIC, 0) is None
 
 

@@ -321,9 +321,9 @@ def test_a_replica_is_not_tried_again_in_a_log_dir_that_failed(
     tried: list[int] = []
     opened = manager.open
 
-    def open_log(topic: str, topic_id: bytes, partition: int, *arguments: Any) -> PartitionLog | None:
+    def open_log(topic: str, topic_id: bytes, partition: int, *arguments: Any, **named: Any) -> PartitionLog | None:
         tried.append(partition)
-        return opened(topic, topic_id, partition, *arguments)
+        return opened(topic, topic_id, partition, *arguments, **named)
 
     monkeypatch.setattr(manager, "open", open_log)
     cluster.elect(1 if leads else 2)

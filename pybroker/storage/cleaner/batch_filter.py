@@ -76,7 +76,7 @@ class BatchFilter:
         self,
         offset_map: OffsetMap,
         transactions: CleanedTransactions,
-        producers: Mapping[int, tuple[int, int]],
+        producers: Mapping[int, tuple[tuple[int, ...], int]],
         first_dirty_offset: int,
         round_end_offset: int,
         now_ms: int,
@@ -196,8 +196,8 @@ class BatchFilter:
         return batch
 
     def _emptied(self, header: BatchHeader) -> bytes | None:
-        """A batch without records stays where a producer's last sequence or epoch, or the log's end, hangs on it."""
-        if not self._is_last_of_producer(header) and header.next_offset != self._round_end_offset:
+        """A batch without records stays where the log's end, or what is known of a producer, hangs on it."""
+        if not self._is_one_of_the_last(header) and header.next_offset != self._round_end_offset:
             return None
         emptied = header._replace(
             batch_length=HEADER_BYTES - LOG_OVERHEAD,
@@ -209,13 +209,18 @@ class BatchFilter:
         set_crc(batch)
         return bytes(batch)
 
-    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+    def _is_one_of_the_last(self, header: BatchHeader) -> bool:
+        """Whether a producer's next batch, or a repeat of one that it had in flight, is told by this one.
+
+        Kafka keeps the last alone.  After a crash the log is all that is known of producers: a repeat of one before it
+        would be told OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
         last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
         if last is None:
             return False
-        last_data_offset, producer_epoch = last
-        if last_data_offset >= 0:
-            return header.last_offset == last_data_offset
+        last_offsets, producer_epoch = last
+        if last_offsets:
+            return header.last_offset in last_offsets
         return header.is_control and header.producer_epoch == producer_epoch
 
     def _with_horizon(self, header: BatchHeader, section: bytes) -> Filtering:

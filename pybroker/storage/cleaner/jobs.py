@@ -26,13 +26,13 @@ class CleaningJob(NamedTuple):
 
     ``segments`` are all from the log's first up to ``first_uncleanable_offset``, which is where the next one begins.
     ``later_aborted`` are the aborted transactions whose markers lie behind them.  ``producers`` has, by producer id,
-    the last data offset (-1: none) and the epoch of every producer that the log remembers.
+    the last offsets of the batches, none perhaps, and the epoch of every producer that the log remembers.
     """
 
     directory: str
     segments: list[SourceSegment]
     later_aborted: list[AbortedTransaction]
-    producers: dict[int, tuple[int, int]]
+    producers: dict[int, tuple[tuple[int, ...], int]]
     first_dirty_offset: int
     first_uncleanable_offset: int
     now_ms: int
@@ -56,7 +56,7 @@ class CleaningJob(NamedTuple):
         fields: dict[str, Any] = json.loads(line)
         fields["segments"] = [SourceSegment(*segment) for segment in fields["segments"]]
         fields["later_aborted"] = [AbortedTransaction(*aborted) for aborted in fields["later_aborted"]]
-        fields["producers"] = {k: (offset, epoch) for k, offset, epoch in fields["producers"]}
+        fields["producers"] = {k: (tuple(offsets), epoch) for k, offsets, epoch in fields["producers"]}
         return cls(**fields)
 
 

@@ -206,7 +206,7 @@ class LogCleaner:
                 if aborted.first_offset < bound
             ],
             producers={
-                producer_id: (entry.batches[-1][3] if entry.batches else -1, entry.producer_epoch)
+                producer_id: (tuple(batch[3] for batch in entry.batches), entry.producer_epoch)
                 for producer_id, entry in log.producers.producers.items()
             },
             first_dirty_offset=chosen.first_dirty_offset,

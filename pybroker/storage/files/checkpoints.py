@@ -101,6 +101,14 @@ def read_meta_properties(directory: Path) -> dict[str, str] | None:
     return properties
 
 
+def directory_id_of(directory: Path, properties: dict[str, str]) -> bytes:
+    """The id of the log directory that these are the properties of, which have one; StorageError if it is none."""
+    try:
+        return uuid_bytes(properties["directory.id"])
+    except ValueError as error:
+        raise StorageError(f"{directory / META_PROPERTIES}: {error}") from None
+
+
 def write_meta_properties(directory: Path, meta: MetaProperties) -> None:
     """Write ``meta.properties``, synced."""
     lines: Iterable[str] = (

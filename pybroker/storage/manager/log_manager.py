@@ -30,7 +30,6 @@ from pybroker.storage.manager.move_names import InterruptedMoves
 from pybroker.storage.manager.partition_places import Assigned, PartitionPlaces
 from pybroker.storage.manager.replica_moves import ReplicaMoves
 from pybroker.storage.results import StorageError, TopicPartition
-from pybroker_protocol.uuids import uuid_bytes
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -41,13 +40,6 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.pending_recovery import PendingRecovery
 
 logger = logging.getLogger("pybroker.storage")
-
-
-def _directory_id(path: Path, text: str) -> bytes:
-    try:
-        return uuid_bytes(text)
-    except ValueError as error:
-        raise StorageError(f"{path / checkpoints.META_PROPERTIES}: {error}") from None
 
 
 class LogManager:
@@ -138,7 +130,7 @@ class LogManager:
         if meta is not None:
             self._check_meta(directory.path, meta)
             if "directory.id" in meta:
-                directory.directory_id = _directory_id(directory.path, meta["directory.id"])
+                directory.directory_id = checkpoints.directory_id_of(directory.path, meta)
         if not any(directory.directory_id):
             directory.directory_id = self._env.new_uuid()
         directory.take_clean_shutdown_marker()
@@ -251,13 +243,18 @@ class LogManager:
         return self._logs.get((topic, partition))
 
     def open(
-        self, topic: str, topic_id: bytes, partition: int, config: LogConfig, directory_id: bytes | None = None
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        config: LogConfig,
+        directory_id: bytes | None = None,
+        *,
+        adopt: bool = True,
     ) -> PartitionLog | None:
-        """The partition's log; a new one gets a place but no files yet.
+        """The partition's log; a new one gets a place (``PartitionPlaces.of``) but no files yet.
 
         ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
-        ``directory_id`` names the directory; with ``None`` a new log goes where the fewest are.  What an earlier topic
-        of the same name left is put aside.
         """
         key = (topic, partition)
         if (key, topic_id) in self._doomed:
@@ -271,7 +268,7 @@ class LogManager:
         if log is not None:
             self._delete_log(key, log)
         was_here = key in self._places
-        state = self._places.of(key, topic_id, directory_id)
+        state = self._places.of(key, topic_id, directory_id, adopt)
         if state is None:
             return None
         if not was_here and directory_id not in (None, state.directory.directory_id):

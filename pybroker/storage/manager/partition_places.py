@@ -142,16 +142,19 @@ class PartitionPlaces:
 
     # New and old partitions -------------------------------------------------------------------------------------------
 
-    def of(self, key: TopicPartition, topic_id: bytes, directory_id: bytes | None) -> LogDirState | None:
+    def of(
+        self, key: TopicPartition, topic_id: bytes, directory_id: bytes | None, adopt: bool = True
+    ) -> LogDirState | None:
         """Where the partition lies, or will lie if it is new.
 
         ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
         ``directory_id`` names the directory of a new one, which has to be online; with ``None`` it goes where the
-        fewest are, and in either case where it is preferred.  What an earlier topic of the same name left is put aside.
+        fewest are, and in either case where it is preferred.  What an earlier topic of the same name left is put aside,
+        and without ``adopt`` what does not say whose it is.
         """
         state = self._places.get(key)
         if state is not None:
-            is_of_topic = self._is_of_topic(key, topic_id)
+            is_of_topic = self._is_of_topic(key, topic_id, adopt)
             if is_of_topic is None:
                 return None
             if not is_of_topic:
@@ -181,15 +184,20 @@ class PartitionPlaces:
         self._remove(key)
         self._put(key, state)
 
-    def _is_of_topic(self, key: TopicPartition, topic_id: bytes) -> bool | None:
-        """Whether what lies there is that topic's, or does not say whose it is; ``None`` if it cannot be read now."""
+    def _is_of_topic(self, key: TopicPartition, topic_id: bytes, adopt: bool = True) -> bool | None:
+        """Whether what lies there is that topic's; ``None`` if it cannot be read now.
+
+        The power may have failed before it was synced whose it is: then it is that topic's if it is to be adopted.
+        """
         state = self._places[key]
         try:
             found = _topic_id_of(state, key)
-            if found is None and state.path_of(key).is_dir():
-                # The power failed before it was synced; else it would pass for the next topic of that name, too.
+            if found is not None or not state.path_of(key).is_dir():
+                return found in (None, topic_id)
+            if adopt:
+                # Else it would pass for the next topic of that name, too.
                 checkpoints.write_partition_metadata(state.path_of(key), topic_id)
-            return found in (None, topic_id)
+            return adopt
         except OSError as error:
             if os_file.is_passing(error):
                 state.directory.refused_for_room(error)

@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -175,11 +175,11 @@ class CleaningMachine(RuleBasedStateMachine):
 
     # What has to hold -----------------------------------------------------------------------------------------------
 
-    def producer_state(self) -> dict[int, tuple[int, int, int]]:
+    def producer_state(self) -> dict[int, tuple[int, list[Any], int]]:
         return {
             producer_id: (
                 entry.producer_epoch,
-                entry.batches[-1][1] if entry.batches else -1,
+                [batch[:4] for batch in entry.batches],  # a marker may have a later time
                 entry.current_txn_first_offset,
             )
             for producer_id, entry in self.log.producers.producers.items()

@@ -67,7 +67,7 @@ def test_what_is_left_does_not_hang_on_what_is_not_read_again(
     fields: dict[str, Any] = {
         "io_buffer_bytes": io_buffer_bytes,
         "first_dirty_offset": min(first_dirty, len(batches) - 1),
-        "producers": {5: (2, 0)},
+        "producers": {5: ((1, 2), 0)},
     }
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:
         found, end = cleaned(Path(directory), batches, **fields)
