@@ -333,6 +333,13 @@ def _security() -> list[Bar]:
             Kind.AT_MOST,
             1.2,
         ),
+        Bar(
+            "quotas, another client's p99, × of that beside clients of a second broker",
+            "quotas",
+            "p99 of another client, beside them by they at a second broker",
+            Kind.AT_MOST,
+            None,
+        ),
     ]
 
 

@@ -1,14 +1,14 @@
-"""Who uses how much of which quota: the rates of clients, and for how long a client is to be throttled.
+"""Who uses how much of which quota, and for how long a client is to be throttled.
 
 Owns: ``ClientQuotas``, the quotas as the newest image has them and the clients that were seen lately; ``ClientShare``,
-what holds for one user and client id; ``Allowance``, one quota with the rate of those who share it; ``MutationQuota``,
-one request's part of a token bucket (KIP-599).
+what holds for one user and client id; ``Allowance``, one quota with the bucket of those who share it;
+``MutationQuota``, one request's part of such a one (KIP-599).
 Does not own what may be set (``cluster/decisions/client_quotas``), the order of precedence (``precedence``), how a
 client is held up (``net/metering``), nor connections that come too fast (``connection_rates``).
 
-Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps the rates of those for whom
-it holds; who was not seen for an hour is forgotten.  There are ``limits.QUOTA_CLIENTS`` at most, so that ever new ids
-cost no more; and a user's new ones cost that user's own, so that nobody makes another's used-up quota be forgotten.
+Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps what those have used for
+whom it holds; who was not seen for an hour is forgotten.  There are ``limits.QUOTA_CLIENTS`` at most, so that ever new
+ids cost no more; and a user's new ones cost that user's own, so that nobody makes another's used-up quota be forgotten.
 
 Each broker measures for itself, as in Kafka.  Kafka counterparts: ClientQuotaManager, ClientRequestQuotaManager,
 ControllerMutationQuotaManager, ClientQuotaMetadataManager.
@@ -17,7 +17,8 @@ ControllerMutationQuotaManager, ClientQuotaMetadataManager.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from pybroker import limits
@@ -28,7 +29,7 @@ from pybroker.cluster.client_quotas import (
     REQUEST_PERCENTAGE,
 )
 from pybroker.quotas.precedence import Holder, quota_of
-from pybroker.quotas.rates import Rate, TokenBucket, Window
+from pybroker.quotas.rates import TokenBucket, Window
 
 if TYPE_CHECKING:
     from pybroker.cluster.client_quotas import QuotaEntity
@@ -39,17 +40,27 @@ if TYPE_CHECKING:
 _OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 _PERCENT_PER_NS: Final = 100 / 1e9
 
-Measure = TypeVar("Measure", Rate, TokenBucket)
 
+class Allowance:
+    """A quota of those who share it: ``bound`` per second, and the bucket that they take from."""
 
-class Allowance(Generic[Measure]):
-    """A quota of those who share it: ``bound`` per second, and what they have used."""
+    __slots__ = ("__weakref__", "bound", "bucket")
 
-    __slots__ = ("__weakref__", "bound", "used")
-
-    def __init__(self, used: Measure) -> None:
+    def __init__(self, bucket: TokenBucket) -> None:
         self.bound = 0.0
-        self.used: Measure = used
+        self.bucket = bucket
+
+    def tokens(self, now_ms: int) -> float:
+        """What is left."""
+        return self.bucket.tokens(self.bound, now_ms)
+
+    def take(self, count: float, now_ms: int) -> None:
+        """Take so many, also more than there are; a negative count gives back."""
+        self.bucket.take(count, self.bound, now_ms)
+
+    def throttle_ms(self, now_ms: int) -> int:
+        """How long those who share it are to rest."""
+        return self.bucket.throttle_ms(self.bound, now_ms)
 
 
 class ClientShare:
@@ -73,41 +84,40 @@ class ClientShare:
         self.client_id = client_id
         self.generation = -1
         self.last_used_ms = 0
-        self.produce: Allowance[Rate] | None = None
-        self.fetch: Allowance[Rate] | None = None
-        self.request: Allowance[Rate] | None = None
-        self.mutations: Allowance[TokenBucket] | None = None
+        self.produce: Allowance | None = None
+        self.fetch: Allowance | None = None
+        self.request: Allowance | None = None
+        self.mutations: Allowance | None = None
 
     def has_room_to_produce(self, nbytes: int) -> bool:
         """Whether so many bytes more leave it within its quota, and its requests are within theirs."""
         now_ms = self._quotas.now_ms()
         produce, request = self.produce, self.request
-        if produce is not None and produce.used.per_second(now_ms, nbytes) > produce.bound:
+        if produce is not None and produce.tokens(now_ms) < nbytes:
             return False
-        return request is None or not request.used.per_second(now_ms) > request.bound
+        return request is None or not request.tokens(now_ms) < 0
 
     def produced(self, nbytes: int) -> None:
         """A Produce of so many bytes has come."""
         if self.produce is not None:
-            self.produce.used.record(nbytes, self._quotas.now_ms())
+            self.produce.take(nbytes, self._quotas.now_ms())
 
     def produce_throttle_ms(self) -> int:
         """How long it is to rest for what it has produced."""
         produce = self.produce
-        return 0 if produce is None else produce.used.throttle_ms(produce.bound, self._quotas.now_ms())
+        return 0 if produce is None else produce.throttle_ms(self._quotas.now_ms())
 
     def worked(self, used_ns: int) -> None:
         """The loop has worked for it for so long."""
         if self.request is not None:
-            self.request.used.record(used_ns * _PERCENT_PER_NS, self._quotas.now_ms())
+            self.request.take(used_ns * _PERCENT_PER_NS, self._quotas.now_ms())
 
     def request_throttle_ms(self) -> int:
         """How long it is to rest for the time that its requests took; a sample's length at most, as in Kafka."""
         request = self.request
         if request is None:
             return 0
-        throttle_ms = request.used.throttle_ms(request.bound, self._quotas.now_ms())
-        return min(throttle_ms, self._quotas.window.sample_ms)
+        return min(request.throttle_ms(self._quotas.now_ms()), self._quotas.window.sample_ms)
 
     def fetched(self, nbytes: int) -> int:
         """A fetch would bring so many bytes: how long it is to rest instead; 0, and they count, if it may have them."""
@@ -115,20 +125,19 @@ class ClientShare:
         fetch = self.fetch
         if fetch is not None:
             now_ms = self._quotas.now_ms()
-            fetch.used.record(nbytes, now_ms)
-            throttle_ms = max(throttle_ms, fetch.used.throttle_ms(fetch.bound, now_ms))
+            fetch.take(nbytes, now_ms)
+            throttle_ms = max(throttle_ms, fetch.throttle_ms(now_ms))
             if throttle_ms:
-                fetch.used.record(-nbytes, now_ms)
+                fetch.take(-nbytes, now_ms)
         return throttle_ms
 
     @property
     def fetch_bytes_max(self) -> int:
         """What one fetch may bring: with more it could never be within its quota."""
-        fetch, (samples, sample_ms) = self.fetch, self._quotas.window
-        if fetch is None:
+        if self.fetch is None:
             return limits.FETCH_REPLY_BYTES
-        of_window: float = fetch.bound * (samples - 1) * sample_ms / 1000
-        return int(min(limits.FETCH_REPLY_BYTES, of_window))  # in this order: a bound may be no number (NaN)
+        at_once = self.fetch.bound * self._quotas.window.burst_ms / 1000
+        return int(min(limits.FETCH_REPLY_BYTES, at_once))  # in this order: a bound may be no number (NaN)
 
 
 class MutationQuota:
@@ -139,7 +148,7 @@ class MutationQuota:
 
     __slots__ = ("_allowance", "_quotas", "_strict", "_throttled_until_ms")
 
-    def __init__(self, quotas: ClientQuotas, allowance: Allowance[TokenBucket], *, strict: bool) -> None:
+    def __init__(self, quotas: ClientQuotas, allowance: Allowance, *, strict: bool) -> None:
         self._quotas = quotas
         self._allowance = allowance
         self._strict = strict
@@ -147,13 +156,13 @@ class MutationQuota:
 
     def allows(self, partitions: int) -> bool:
         """Count so many partitions; False if they may not be changed now."""
-        bound, bucket, now_ms = self._allowance.bound, self._allowance.used, self._quotas.now_ms()
-        if self._strict and bucket.tokens(bound, now_ms) < 0:
-            self._throttled_until_ms = now_ms + bucket.throttle_ms(bound, now_ms)
+        allowance, now_ms = self._allowance, self._quotas.now_ms()
+        if self._strict and allowance.tokens(now_ms) < 0:
+            self._throttled_until_ms = now_ms + allowance.throttle_ms(now_ms)
             return False
-        bucket.take(partitions, bound, now_ms)
+        allowance.take(partitions, now_ms)
         if not self._strict:
-            self._throttled_until_ms = now_ms + bucket.throttle_ms(bound, now_ms)
+            self._throttled_until_ms = now_ms + allowance.throttle_ms(now_ms)
         return True
 
     @property
@@ -178,8 +187,7 @@ class ClientQuotas:
         self._client_count = 0
         self._clients: dict[str, OrderedDict[str, ClientShare]] = {}  # by user and client id; the last used is the last
         # They live as long as a client is remembered that shares them.
-        self._rates: WeakValueDictionary[tuple[str, Holder], Allowance[Rate]] = WeakValueDictionary()
-        self._buckets: WeakValueDictionary[Holder, Allowance[TokenBucket]] = WeakValueDictionary()
+        self._allowances: WeakValueDictionary[tuple[str, Holder], Allowance] = WeakValueDictionary()
 
     def close(self) -> None:
         """Forget nobody any more."""
@@ -221,7 +229,7 @@ class ClientQuotas:
 
     def _new_share(self, user: str, client_id: str) -> ClientShare:
         share = ClientShare(self, user, client_id)
-        self._resolve(share)  # first: what is forgotten for it may be the last that has its rates
+        self._resolve(share)  # first: what is forgotten for it may be the last that has its buckets
         if self._client_count >= limits.QUOTA_CLIENTS:
             self._forget_oldest(user if user in self._clients else max(self._clients, key=self._how_many_of))
         self._clients.setdefault(user, OrderedDict())[client_id] = share
@@ -242,28 +250,19 @@ class ClientQuotas:
 
     def _resolve(self, share: ClientShare) -> None:
         share.generation = self._generation
-        share.produce = self._rate(PRODUCER_BYTE_RATE, share)
-        share.fetch = self._rate(CONSUMER_BYTE_RATE, share)
-        share.request = self._rate(REQUEST_PERCENTAGE, share)
-        found = quota_of(self._bounds[CONTROLLER_MUTATION_RATE], share.user, share.client_id)
-        if found is None:
-            share.mutations = None
-            return
-        holder, bound = found
-        bucket = self._buckets.get(holder)
-        if bucket is None:
-            bucket = self._buckets[holder] = Allowance(TokenBucket(self._mutation_window))
-        bucket.bound = bound
-        share.mutations = bucket
+        share.produce = self._allowance(PRODUCER_BYTE_RATE, share, self.window.rate)
+        share.fetch = self._allowance(CONSUMER_BYTE_RATE, share, self.window.rate)
+        share.request = self._allowance(REQUEST_PERCENTAGE, share, self.window.rate)
+        share.mutations = self._allowance(CONTROLLER_MUTATION_RATE, share, self._mutation_window.mutations)
 
-    def _rate(self, name: str, share: ClientShare) -> Allowance[Rate] | None:
+    def _allowance(self, name: str, share: ClientShare, new_bucket: Callable[[], TokenBucket]) -> Allowance | None:
         found = quota_of(self._bounds[name], share.user, share.client_id)
         if found is None:
             return None
         holder, bound = found
-        allowance = self._rates.get((name, holder))
+        allowance = self._allowances.get((name, holder))
         if allowance is None:
-            allowance = self._rates[(name, holder)] = Allowance(Rate(self.window))
+            allowance = self._allowances[(name, holder)] = Allowance(new_bucket())
         allowance.bound = bound
         return allowance
 

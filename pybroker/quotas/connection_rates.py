@@ -1,7 +1,7 @@
 """How fast new connections come, and which of them are to wait or to go (KIP-612).
 
-Owns: the rates of the broker, of each listener and of each address, and the bounds on them.  Does not own connections,
-nor the waiting (``net/newcomers``).
+Owns: the buckets of the broker, of each listener and of each address, and the bounds on them.  Does not own
+connections, nor the waiting (``net/newcomers``).
 
 Invariants: who is to wait for a listener, or for the broker, has been counted, and waits for a second of the quota's
 window at most; who is to go for its address counts nowhere.  Of an address nothing is kept unless a quota holds for
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pybroker import limits
 from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE, IP
-from pybroker.quotas.rates import Rate, Window
+from pybroker.quotas.rates import TokenBucket, Window
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -37,11 +37,11 @@ class ConnectionRates:
     def __init__(self, now_ms: Callable[[], int], window: Window) -> None:
         self._now_ms = now_ms
         self._window = window
-        self._broker = Rate(window)
+        self._broker = window.rate()
         self._broker_max = _UNBOUNDED
-        self._listeners: dict[str, Rate] = {}
+        self._listeners: dict[str, TokenBucket] = {}
         self._listeners_max: Mapping[str, int] = {}
-        self._hosts: OrderedDict[str, Rate] = OrderedDict()  # who came last is the last
+        self._hosts: OrderedDict[str, TokenBucket] = OrderedDict()  # who came last is the last
         self._hosts_max: Mapping[IPv4Address | IPv6Address, float] = {}
         self._host_max: float = _UNBOUNDED  # of an address without a quota of its own
 
@@ -73,7 +73,7 @@ class ConnectionRates:
         """
         now_ms = self._now_ms()
         broker_ms = 0 if is_protected else self._count(self._broker, self._broker_max, now_ms)
-        return max(broker_ms, self._count(self._rate_of(listener), self._listener_max(listener), now_ms))
+        return max(broker_ms, self._count(self._listener_bucket(listener), self._listener_max(listener), now_ms))
 
     def on_entry(self, listener: str, host: str, *, is_protected: bool) -> int:
         """Its wait is over: 0 if it may come in, or after how many ms it is to be closed, and then it counts nowhere.
@@ -84,21 +84,23 @@ class ConnectionRates:
         if bound >= _UNBOUNDED:
             return 0
         now_ms = self._now_ms()
-        rate = self._host_rate(host, now_ms)
-        throttle_ms = self._count(rate, bound, now_ms)
+        bucket = self._host_bucket(host, now_ms)
+        throttle_ms = self._count(bucket, bound, now_ms)
         if throttle_ms:
-            for counted in (rate, self._rate_of(listener), *(() if is_protected else (self._broker,))):
-                counted.record(-1, now_ms)
+            bucket.take(-1, bound, now_ms)
+            self._listener_bucket(listener).take(-1, self._listener_max(listener), now_ms)
+            if not is_protected:
+                self._broker.take(-1, self._broker_max, now_ms)
         return throttle_ms
 
     def _listener_max(self, listener: str) -> int:
         return self._listeners_max.get(listener, _UNBOUNDED)
 
-    def _rate_of(self, listener: str) -> Rate:
-        rate = self._listeners.get(listener)
-        if rate is None:
-            rate = self._listeners[listener] = Rate(self._window)
-        return rate
+    def _listener_bucket(self, listener: str) -> TokenBucket:
+        bucket = self._listeners.get(listener)
+        if bucket is None:
+            bucket = self._listeners[listener] = self._window.rate()
+        return bucket
 
     def _bound_of(self, host: str) -> float:
         if not self._hosts_max:
@@ -109,20 +111,20 @@ class ConnectionRates:
             return self._host_max
         return self._hosts_max.get(address, self._host_max)
 
-    def _host_rate(self, host: str, now_ms: int) -> Rate:
+    def _host_bucket(self, host: str, now_ms: int) -> TokenBucket:
         hosts = self._hosts
-        rate = hosts.get(host)
-        if rate is not None:
+        bucket = hosts.get(host)
+        if bucket is not None:
             hosts.move_to_end(host)
-            return rate
+            return bucket
         while hosts and (len(hosts) >= limits.QUOTA_CLIENTS or next(iter(hosts.values())).is_idle(now_ms)):
             hosts.popitem(last=False)
-        rate = hosts[host] = Rate(self._window)
-        return rate
+        bucket = hosts[host] = self._window.rate()
+        return bucket
 
-    def _count(self, rate: Rate, bound: float, now_ms: int) -> int:
+    def _count(self, bucket: TokenBucket, bound: float, now_ms: int) -> int:
         """Count one: for how long that is too fast, a sample's length at most, as in Kafka."""
-        rate.record(1, now_ms)
+        bucket.take(1, bound, now_ms)
         if bound <= 0:
             return self._window.sample_ms
-        return min(rate.throttle_ms(bound, now_ms), self._window.sample_ms)
+        return min(bucket.throttle_ms(bound, now_ms), self._window.sample_ms)

@@ -1,21 +1,22 @@
-"""How fast something is, measured as Kafka does, and for how long it is to rest.
+"""How much of something may go by, and for how long it is to rest.
 
-Owns: ``Rate``, what went by per second over a sliding window, and ``TokenBucket``, which a burst may empty.  Owns no
-clock and no bound.
+Owns: ``TokenBucket``, of which what goes by takes, and which fills at the quota's rate; ``Window``, from which a bucket
+has its size.  Owns no clock and no bound.
 
-Invariants: time only goes on; a rate keeps one sample more than the window has, and a bucket holds no more than what
-its bound lets through in a window; no rest is longer than a reply can tell, which is an int32 of ms, or 24 days.
+Invariants: time only goes on; a bucket holds no more than its window lets through at once; no rest is longer than a
+reply can tell, which is an int32 of ms, or 24 days.
 
-A rate counts the window as if it had always been there: what comes first may take most of a window's worth at once, and
-then rests.  That is Kafka's, too.
+Kafka has buckets for ``controller_mutation_rate`` alone (KIP-599), and for all else the sum of what went by in a window
+that slides by samples.  Whom such a window holds gets nothing while a burst is in it, and the same burst at once when
+it has left; a bucket lets the same burst through, tells the same rest for what is more, and from then on lets through
+what the quota says, as it comes.
 
-Kafka counterparts: Rate with WindowedSum, TokenBucket, QuotaUtils.throttleTime.
+Kafka counterparts: TokenBucket, QuotaUtils.throttleTime; Rate with WindowedSum.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import floor
+from math import floor, inf
 from typing import NamedTuple
 
 from pybroker.config.schema import INT_MAX
@@ -27,81 +28,40 @@ class Window(NamedTuple):
     samples: int
     sample_ms: int
 
+    @property
+    def burst_ms(self) -> int:
+        """How long a client is as if it had been quiet when it comes: what it may have at once is of that time."""
+        return max(self.samples - 1, 1) * self.sample_ms
 
-class _Sample:
-    """What went by in one stretch of time."""
+    def rate(self) -> TokenBucket:
+        """A bucket for a rate, which begins where Kafka's does and, as that does, forgets in a window without use."""
+        return TokenBucket(self.burst_ms, self.samples * self.sample_ms)
 
-    __slots__ = ("last_ms", "start_ms", "value")
-
-    def __init__(self, start_ms: int) -> None:
-        self.start_ms = start_ms
-        self.last_ms = start_ms
-        self.value = 0.0
-
-
-class Rate:
-    """See the module's docstring.  All times are ms of one clock that never goes back."""
-
-    __slots__ = ("_samples", "_window")
-
-    def __init__(self, window: Window) -> None:
-        self._window = window
-        # One more than the window has: the oldest overlaps its begin.
-        self._samples: deque[_Sample] = deque(maxlen=window.samples + 1)
-
-    def record(self, value: float, now_ms: int) -> None:
-        """So much has gone by; a negative value takes back what was recorded."""
-        samples = self._samples
-        if not samples or now_ms - samples[-1].start_ms >= self._window.sample_ms:
-            samples.append(_Sample(now_ms))
-        sample = samples[-1]
-        sample.value += value
-        sample.last_ms = now_ms
-
-    def per_second(self, now_ms: int, more: float = 0.0) -> float:
-        """The rate, as if ``more`` had just gone by, too."""
-        elapsed_ms = self._elapsed_ms(now_ms)  # which forgets what is too old
-        return (sum(sample.value for sample in self._samples) + more) * 1000 / elapsed_ms
-
-    def is_idle(self, now_ms: int) -> bool:
-        """Whether it is as if nothing had ever gone by."""
-        self._elapsed_ms(now_ms)
-        return not self._samples
-
-    def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """How long nothing may go by, so that the rate is ``bound`` per second; 0 while it is not above."""
-        rate = self.per_second(now_ms)
-        if not rate > bound:
-            return 0
-        return _rest_ms((rate - bound) / bound * self._elapsed_ms(now_ms))
-
-    def _elapsed_ms(self, now_ms: int) -> int:
-        """How long the window is now: whole samples but one at least, and what there is of the present one."""
-        samples, (count, sample_ms) = self._samples, self._window
-        expire_ms = count * sample_ms
-        while samples and now_ms - samples[0].last_ms >= expire_ms:
-            samples.popleft()
-        elapsed_ms = now_ms - samples[0].start_ms if samples else 0
-        missing = count - 1 - elapsed_ms // sample_ms
-        if missing > 0:
-            elapsed_ms += missing * sample_ms
-        return max(elapsed_ms, 1)
+    def mutations(self) -> TokenBucket:
+        """Kafka's bucket: it forgets nothing."""
+        return TokenBucket(self.samples * self.sample_ms)
 
 
 class TokenBucket:
-    """See the module's docstring.  It is full at first."""
+    """See the module's docstring.  It is full at first; all times are ms of one clock that never goes back.
 
-    __slots__ = ("_filled_ms", "_tokens", "_window_s")
+    It holds what its bound lets through in ``burst_ms``, and is full again when ``forgets_ms`` have gone by since
+    anything was taken, whatever was.
+    """
 
-    def __init__(self, window: Window) -> None:
-        self._window_s = window.samples * window.sample_ms / 1000
-        self._tokens: float | None = None
+    __slots__ = ("_burst_s", "_filled_ms", "_forgets_ms", "_taken_ms", "_tokens")
+
+    def __init__(self, burst_ms: int, forgets_ms: float = inf) -> None:
+        self._burst_s = burst_ms / 1000
+        self._forgets_ms = forgets_ms
+        self._tokens = inf
         self._filled_ms = 0
+        self._taken_ms = 0
 
     def tokens(self, bound: float, now_ms: int) -> float:
         """What is left, if ``bound`` come back per second; below zero it is exhausted."""
-        full = self._window_s * bound
-        if self._tokens is None:
+        full = self._burst_s * bound
+        if self.is_idle(now_ms):
             self._tokens = full
         else:
             self._tokens = min(full, self._tokens + bound * (now_ms - self._filled_ms) / 1000)
@@ -109,13 +69,18 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, bound: float, now_ms: int) -> None:
-        """Take so many, also more than there are."""
+        """Take so many, also more than there are; a negative count gives back what was taken."""
         self._tokens = self.tokens(bound, now_ms) - count
+        self._taken_ms = now_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """How long until it is no longer exhausted; 0 if it is not."""
         tokens = self.tokens(bound, now_ms)
         return _rest_ms(-tokens / bound * 1000) if tokens < 0 else 0
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether it is as if nothing had ever been taken."""
+        return now_ms - self._taken_ms >= self._forgets_ms
 
 
 def _rest_ms(exact_ms: float) -> int:

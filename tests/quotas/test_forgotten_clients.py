@@ -97,8 +97,7 @@ def test_clients_that_are_remembered_have_a_bound_whatever_ids_come(
         for user in (WEB, ETL, f"User:{number}"):
             quotas.share(user, f"id-{number}")
         assert sum(map(len, quotas._clients.values())) == quotas._client_count <= 3
-        assert len(quotas._rates) <= 3
-        assert len(quotas._buckets) <= 3
+        assert len(quotas._allowances) <= 2 * 3, "of each a rate and mutations"
 
 
 def test_who_was_not_seen_for_an_hour_is_forgotten(
