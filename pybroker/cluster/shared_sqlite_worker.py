@@ -225,6 +225,7 @@ class SharedSqliteWorker:
             sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
             self._session = sqlite_sessions.begin(connection, self._boot, self._now_ms(), self._timeout_ms)
             self._end()
+            self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
             self._file = OpenedSqliteFile(self._path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
