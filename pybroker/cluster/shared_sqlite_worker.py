@@ -119,6 +119,9 @@ class SharedSqliteWorker:
         self._now_ms = clock.monotonic_ms
         self._news = news
         self._synchronous = "FULL" if fsync else "OFF"
+        # A commit may bring a checkpoint about, which keeps to what its own connection says: OFF would sync neither the
+        # WAL nor the file, with all that was committed before. NORMAL syncs those, and a commit never.
+        self._synchronous_of_renewals = "NORMAL" if fsync else "OFF"
         self._timeout_ms = timeout_ms
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -385,7 +388,7 @@ class SharedSqliteWorker:
         self._lapse_at_ms = None  # told anew by the next news
         self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
         connection = self._opened()
-        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous_of_renewals}")
         try:
             self._begin()
             if self._keep_session(connection):

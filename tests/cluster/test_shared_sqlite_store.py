@@ -84,8 +84,8 @@ class Site(RealSite):
         self.path = str(folder / FILE_NAME)
         self._processes: list[Process] = []
 
-    def client(self, timeout_ms: int = TIMEOUT_MS) -> SharedSqliteStore:
-        store = SharedSqliteStore(self.path, self.env, fsync=False, timeout_ms=timeout_ms, broker_id=1)
+    def client(self, timeout_ms: int = TIMEOUT_MS, *, fsync: bool = False) -> SharedSqliteStore:
+        store = SharedSqliteStore(self.path, self.env, fsync=fsync, timeout_ms=timeout_ms, broker_id=1)
         self.opened(store)
         return store
 
@@ -199,6 +199,28 @@ def test_renewals_that_fail_for_long_are_told_once_and_so_is_that_they_succeed_a
     told = [line.partition(" is ")[2] for line in lines if line.startswith("the metadata store")]
     assert told == ["away: database or disk is full", f"back, where {len(failed)} tries failed"]
     client.close()
+
+
+@pytest.mark.parametrize(("fsync", "in_renewal", "else_"), [(True, 1, 2), (False, 0, 0)])
+def test_checkpoint_within_a_renewal_syncs_what_was_committed_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch, fsync: bool, in_renewal: int, else_: int
+) -> None:
+    def synchronous() -> int:
+        (level,) = worker._opened().execute("PRAGMA synchronous").fetchone()
+        return int(level)
+
+    def ended() -> None:
+        levels.append(synchronous())
+        end()
+
+    levels: list[int] = []
+    client = site.client(timeout_ms=60_000, fsync=fsync)
+    worker, end = client._worker, client._worker._end
+    monkeypatch.setattr(worker, "_end", ended)
+    client._ask(worker._renew)
+    client._ask(lambda: levels.append(synchronous()))
+    site.put(client, "/a")
+    assert levels == [in_renewal, else_, else_]
 
 
 def test_first_write_after_a_silence_of_all_gives_whoever_was_alive_a_whole_lease() -> None:
