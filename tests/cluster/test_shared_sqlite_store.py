@@ -19,7 +19,7 @@ from pybroker import cluster_limits
 from pybroker.cluster import sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
 from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
-from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
+from pybroker.cluster.shared_sqlite_worker import SharedSqliteWorker, Writer, is_locked, read_writer
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from tests.new_threads import NewThreads
 
@@ -154,6 +154,41 @@ def test_commit_after_the_session_has_ended_says_that_nothing_was_written(site: 
     site.until(lambda: results != [])
     assert isinstance(results[0].error, SessionExpiredError)
     assert not site.read(client, "/a").entries
+
+
+def test_session_that_could_not_be_committed_is_begun_anew_and_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    lost: list[None] = []
+    client = site.client(timeout_ms=60_000)
+    worker = client._worker
+    client.on_session_lost = lambda: lost.append(None)
+    with sqlite3.connect(site.path) as elsewhere:
+        elsewhere.execute("DELETE FROM sessions")
+    elsewhere.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "_end", full)
+        assert not client._ask(lambda: worker._try(worker._renew))
+    other = site.client()
+    assert client._ask(lambda: worker._try(worker._renew))
+    site.until(lambda: lost)
+    assert worker._session != other._worker._session
+
+
+def test_start_that_could_not_commit_its_session_ends_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: SharedSqliteWorker) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    site.client().close()
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedSqliteWorker, "_end", full)
+        failed = SharedSqliteStore(site.path, site.env, fsync=False, timeout_ms=TIMEOUT_MS, broker_id=2)
+        with pytest.raises(StoreError, match="disk is full"):
+            failed.open()
+        assert failed._worker._session == 0
 
 
 def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_its_session(
