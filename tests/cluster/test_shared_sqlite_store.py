@@ -306,6 +306,25 @@ def test_history_is_bounded_and_who_is_behind_it_is_told_of_a_gap(site: Site, mo
     assert set(lately.state) == {f"/{number}" for number in range(95, 100)}
 
 
+def test_transaction_of_more_keys_than_the_history_has_is_told_to_who_is_right_behind_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_limits, "STORE_HISTORY_KEYS_MAX", 20)
+    client = site.client()
+    start = client.revision()
+    before = [site.put(client, f"/before/{number}") for number in range(5)]
+    site.commit(client, Transaction(puts={f"/{number}": b"" for number in range(30)}))
+    behind, next_to_it = Follower(client, start), Follower(client, before[-1])
+    site.until(lambda: next_to_it.heard or next_to_it.gaps)
+    assert next_to_it.state.keys() == {f"/{number}" for number in range(30)}
+    site.put(client, "/after")
+    with sqlite3.connect(site.path) as looking:
+        assert looking.execute("SELECT count(*) FROM changes").fetchone()[0] <= 21
+    looking.close()
+    site.until(lambda: "/after" in next_to_it.state)
+    assert (behind.gaps, next_to_it.gaps) == (1, 0)
+
+
 def test_key_that_is_put_over_and_over_is_one_row_of_the_history(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_limits, "STORE_HISTORY_KEYS_MAX", 20)
     client = site.client()
