@@ -37,6 +37,10 @@ class SessionExpiredError(StoreError):
     """This process was silent for longer than its session: nothing was written."""
 
 
+class RefusedWriteError(StoreError):
+    """The store has no room for something in the transaction, a key that is too long: nothing was written."""
+
+
 class Entry(NamedTuple):
     """One key's value and version."""
 

@@ -119,6 +119,9 @@ class SharedSqliteWorker:
         self._now_ms = clock.monotonic_ms
         self._news = news
         self._synchronous = "FULL" if fsync else "OFF"
+        # A commit may bring a checkpoint about, which keeps to what its own connection says: OFF would sync neither the
+        # WAL nor the file, with all that was committed before. NORMAL syncs those, and a commit never.
+        self._synchronous_of_renewals = "NORMAL" if fsync else "OFF"
         self._timeout_ms = timeout_ms
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -130,7 +133,7 @@ class SharedSqliteWorker:
         self._writer_map: mmap.mmap | None = None
         self._stamps = 0
         self._seen_stamp = b""
-        self._session = 0
+        self._session = 0  # until the store is open
         self._told_revision = 0
         self._told_ephemerals: dict[str, bytes] | None = None
         self._data_version = -1
@@ -165,12 +168,12 @@ class SharedSqliteWorker:
                 if job is None or self._is_abandoned:
                     break
                 job()
-            if self._connection is not None and not self._is_abandoned:
+            if self._session and not self._is_abandoned:
                 self._tick()
         self._close()
 
     def _pause_s(self) -> float:
-        if self._connection is None:
+        if not self._session:
             return 3600
         wake_ms = self._renew_at_ms
         if self.is_followed or self.is_watched:
@@ -223,8 +226,8 @@ class SharedSqliteWorker:
             self._begin()
             self._upgrade(connection)
             sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
-            self._session = sqlite_sessions.begin(connection, self._boot, self._now_ms(), self._timeout_ms)
-            self._end()
+            self._begin_session(connection)
+            self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
             self._file = OpenedSqliteFile(self._path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
@@ -384,7 +387,7 @@ class SharedSqliteWorker:
         self._lapse_at_ms = None  # told anew by the next news
         self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
         connection = self._opened()
-        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous_of_renewals}")
         try:
             self._begin()
             if self._keep_session(connection):
@@ -403,12 +406,17 @@ class SharedSqliteWorker:
         sqlite_sessions.end_lapsed(connection, self._boot, now_ms)
         if sqlite_sessions.renew(connection, self._session, self._boot, now_ms):
             return True
-        self._session = sqlite_sessions.begin(connection, self._boot, now_ms, self._timeout_ms)
-        self._end()
+        self._begin_session(connection)
         log.warning("the session in the metadata store %s has expired: a new one begins", self._path)
         self._data_version = -1
         self._news.session_lost()
         return False
+
+    def _begin_session(self, connection: sqlite3.Connection) -> None:
+        """Within a transaction: begin a session, commit.  The id of one that is not committed may become another's."""
+        session = sqlite_sessions.begin(connection, self._boot, self._now_ms(), self._timeout_ms)
+        self._end()
+        self._session = session
 
     def _begin(self, timeout_ms: int | None = None) -> None:
         """Begin a write transaction; StoreError when another process keeps the lock for longer than a session lasts."""

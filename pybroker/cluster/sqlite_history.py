@@ -4,7 +4,8 @@ Owns: a row per key that was put or deleted lately, with the revision of its las
 a follower is told the value that the key has now, and of several changes the last.
 
 Invariants: every change behind ``floor`` has its row, and a file that somebody changed without keeping rows counts as
-one without a history.  Bounded by ``cluster_limits.STORE_HISTORY_KEYS_MAX``: ephemeral keys have no rows.
+one without a history.  Bounded by ``cluster_limits.STORE_HISTORY_KEYS_MAX``, or by the last transaction where that is
+longer: ephemeral keys have no rows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def record(connection: sqlite3.Connection, transaction: Transaction, revision: i
         "UPDATE history SET last = ?, rows = rows + ? RETURNING rows", (revision, len(keys))
     ).fetchone()
     if rows > cluster_limits.STORE_HISTORY_KEYS_MAX:
-        _trim(connection)
+        _trim(connection, revision)
 
 
 def changes_behind(connection: sqlite3.Connection, revision: int) -> Changes | None:
@@ -71,13 +72,14 @@ def changes_behind(connection: sqlite3.Connection, revision: int) -> Changes | N
     return Changes(now, puts, tuple(deletes))
 
 
-def _trim(connection: sqlite3.Connection) -> None:
-    """Keep the newer half of what there may be."""
+def _trim(connection: sqlite3.Connection, newest: int) -> None:
+    """Keep the newer half of what there may be, and all of the ``newest`` revision: every follower is about to ask."""
     half = cluster_limits.STORE_HISTORY_KEYS_MAX // 2
     row = connection.execute("SELECT revision FROM changes ORDER BY revision DESC LIMIT 1 OFFSET ?", (half,)).fetchone()
     if row is not None:
-        connection.execute("DELETE FROM changes WHERE revision <= ?", row)
-        connection.execute("UPDATE history SET floor = max(floor, ?)", row)
+        floor = (min(row[0], newest - 1),)
+        connection.execute("DELETE FROM changes WHERE revision <= ?", floor)
+        connection.execute("UPDATE history SET floor = max(floor, ?)", floor)
     connection.execute("UPDATE history SET rows = (SELECT count(*) FROM changes)")
 
 

@@ -29,6 +29,7 @@ from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_store import (
     CommitResult,
     MetadataStore,
+    RefusedWriteError,
     SessionExpiredError,
     StoreAwayError,
     Transaction,
@@ -183,7 +184,8 @@ class WriteQueue:
         if result.revision is None:
             code, message = _failure(result)
             self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
-            on_deposed = self._on_deposed
+            is_unwritten = isinstance(result.error, RefusedWriteError)  # so that nothing is in doubt
+            on_deposed = None if is_unwritten else self._on_deposed
             self._refuse(decided, code, message)
             if on_deposed is not None:
                 on_deposed()

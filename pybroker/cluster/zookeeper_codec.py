@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from pybroker.cluster.metadata_store import Entry, StoreError
+from pybroker.cluster.metadata_store import Entry, RefusedWriteError
 
 HEAD: Final = "/head"  # its version is the revision; setting it is what makes a transaction the next one
 CHANGES: Final = "/changes"
@@ -142,7 +142,7 @@ def decode_pointer(data: bytes) -> tuple[int, list[str]]:
 def _text(text: str) -> bytes:
     data = text.encode()
     if len(data) > 0xFFFF:
-        raise StoreError(f"a key of {len(data)} bytes is too long for the metadata store")
+        raise RefusedWriteError(f"a key of {len(data)} bytes is too long for the metadata store")
     return _KEY_LENGTH.pack(len(data)) + data
 
 

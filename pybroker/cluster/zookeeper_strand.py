@@ -163,6 +163,17 @@ class Strand:
             else:
                 operation.awaited = awaited
                 awaited.rawlink(partial(self._heard, operation))
+                if not self._is_connected():
+                    self._drop(operation)
+
+    def _drop(self, operation: _Operation) -> None:
+        """Kazoo fails what was asked for when the connection breaks, and keeps what is asked for behind that.
+
+        It would come with the next connection, whenever that is.  What is sent then all the same is sent ahead of what
+        the operation asks for when it begins anew, and so is found by that.
+        """
+        operation.awaited = None
+        self._advance(operation, None, ConnectionLoss())
 
     def _heard(self, operation: _Operation, awaited: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -178,7 +189,7 @@ class Strand:
         self._advance(operation, awaited.value, error)
 
     def _look_at_deadline(self, operation: _Operation) -> None:
-        """What is under way is let be: it ends, or loses its connection."""
+        """What is under way is let be: it ends, or loses its connection (see ``_drop``)."""
         late = self._env.clock.monotonic_ms() >= operation.deadline_ms
         if late and self._waiting and self._waiting[0] is operation and operation.steps is None:
             self._finish(operation, None, StoreAwayError("ZooKeeper is away"))

@@ -19,7 +19,7 @@ from pybroker import cluster_limits
 from pybroker.cluster import sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
 from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
-from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
+from pybroker.cluster.shared_sqlite_worker import SharedSqliteWorker, Writer, is_locked, read_writer
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from tests.new_threads import NewThreads
 
@@ -84,8 +84,8 @@ class Site(RealSite):
         self.path = str(folder / FILE_NAME)
         self._processes: list[Process] = []
 
-    def client(self, timeout_ms: int = TIMEOUT_MS) -> SharedSqliteStore:
-        store = SharedSqliteStore(self.path, self.env, fsync=False, timeout_ms=timeout_ms, broker_id=1)
+    def client(self, timeout_ms: int = TIMEOUT_MS, *, fsync: bool = False) -> SharedSqliteStore:
+        store = SharedSqliteStore(self.path, self.env, fsync=fsync, timeout_ms=timeout_ms, broker_id=1)
         self.opened(store)
         return store
 
@@ -156,6 +156,41 @@ def test_commit_after_the_session_has_ended_says_that_nothing_was_written(site: 
     assert not site.read(client, "/a").entries
 
 
+def test_session_that_could_not_be_committed_is_begun_anew_and_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    lost: list[None] = []
+    client = site.client(timeout_ms=60_000)
+    worker = client._worker
+    client.on_session_lost = lambda: lost.append(None)
+    with sqlite3.connect(site.path) as elsewhere:
+        elsewhere.execute("DELETE FROM sessions")
+    elsewhere.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "_end", full)
+        assert not client._ask(lambda: worker._try(worker._renew))
+    other = site.client()
+    assert client._ask(lambda: worker._try(worker._renew))
+    site.until(lambda: lost)
+    assert worker._session != other._worker._session
+
+
+def test_start_that_could_not_commit_its_session_ends_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: SharedSqliteWorker) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    site.client().close()
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedSqliteWorker, "_end", full)
+        failed = SharedSqliteStore(site.path, site.env, fsync=False, timeout_ms=TIMEOUT_MS, broker_id=2)
+        with pytest.raises(StoreError, match="disk is full"):
+            failed.open()
+        assert failed._worker._session == 0
+
+
 def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_its_session(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,6 +234,28 @@ def test_renewals_that_fail_for_long_are_told_once_and_so_is_that_they_succeed_a
     told = [line.partition(" is ")[2] for line in lines if line.startswith("the metadata store")]
     assert told == ["away: database or disk is full", f"back, where {len(failed)} tries failed"]
     client.close()
+
+
+@pytest.mark.parametrize(("fsync", "in_renewal", "else_"), [(True, 1, 2), (False, 0, 0)])
+def test_checkpoint_within_a_renewal_syncs_what_was_committed_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch, fsync: bool, in_renewal: int, else_: int
+) -> None:
+    def synchronous() -> int:
+        (level,) = worker._opened().execute("PRAGMA synchronous").fetchone()
+        return int(level)
+
+    def ended() -> None:
+        levels.append(synchronous())
+        end()
+
+    levels: list[int] = []
+    client = site.client(timeout_ms=60_000, fsync=fsync)
+    worker, end = client._worker, client._worker._end
+    monkeypatch.setattr(worker, "_end", ended)
+    client._ask(worker._renew)
+    client._ask(lambda: levels.append(synchronous()))
+    site.put(client, "/a")
+    assert levels == [in_renewal, else_, else_]
 
 
 def test_first_write_after_a_silence_of_all_gives_whoever_was_alive_a_whole_lease() -> None:
@@ -247,6 +304,25 @@ def test_history_is_bounded_and_who_is_behind_it_is_told_of_a_gap(site: Site, mo
     behind, lately = Follower(client, start), Follower(client, revisions[-6])
     site.until(lambda: behind.gaps and lately.heard)
     assert set(lately.state) == {f"/{number}" for number in range(95, 100)}
+
+
+def test_transaction_of_more_keys_than_the_history_has_is_told_to_who_is_right_behind_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_limits, "STORE_HISTORY_KEYS_MAX", 20)
+    client = site.client()
+    start = client.revision()
+    before = [site.put(client, f"/before/{number}") for number in range(5)]
+    site.commit(client, Transaction(puts={f"/{number}": b"" for number in range(30)}))
+    behind, next_to_it = Follower(client, start), Follower(client, before[-1])
+    site.until(lambda: next_to_it.heard or next_to_it.gaps)
+    assert next_to_it.state.keys() == {f"/{number}" for number in range(30)}
+    site.put(client, "/after")
+    with sqlite3.connect(site.path) as looking:
+        assert looking.execute("SELECT count(*) FROM changes").fetchone()[0] <= 21
+    looking.close()
+    site.until(lambda: "/after" in next_to_it.state)
+    assert (behind.gaps, next_to_it.gaps) == (1, 0)
 
 
 def test_key_that_is_put_over_and_over_is_one_row_of_the_history(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

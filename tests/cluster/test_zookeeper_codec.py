@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.cluster import zookeeper_codec as codec
-from pybroker.cluster.metadata_store import Entry, StoreError
+from pybroker.cluster.metadata_store import Entry, RefusedWriteError
 from pybroker.cluster.zookeeper_client import new_client
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map("/".__add__)
@@ -48,7 +48,7 @@ def test_places_are_told_from_names() -> None:
 
 
 def test_key_that_is_too_long_is_refused() -> None:
-    with pytest.raises(StoreError, match="too long"):
+    with pytest.raises(RefusedWriteError, match="too long"):
         codec.encode_writes({"/" + "a" * 70_000: b""}, [])
 
 

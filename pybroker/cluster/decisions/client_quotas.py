@@ -1,6 +1,6 @@
 """Changing the quotas of clients.
 
-Owns: which entities there may be, which quotas each may have, and which values.
+Owns: which entities there may be and how long their names, which quotas each may have, and which values.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ClientQuotaControlManager``.
 """
@@ -26,6 +26,7 @@ from pybroker.cluster.client_quotas import (
 )
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import QuotaAlteration, QuotaResult
+from pybroker.cluster.store_names import refusal_of_length
 from pybroker_protocol.errors import ErrorCode
 
 # The types of the values, by their names in Kafka's ConfigDef, and the greatest value of those that are integers.
@@ -60,6 +61,9 @@ def _alter(builder: ImageBuilder, entity: QuotaEntity, wanted: Mapping[str, floa
     """Set, and for None remove; why nothing was changed, or None."""
     types = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     before = builder.view().quotas.get(entity, {})
+    too_long = [refusal for _, name in entity if name is not None and (refusal := refusal_of_length(name))]
+    if too_long and not before:
+        return too_long[0]
     after = dict(before)
     for name, value in wanted.items():
         if value is None:

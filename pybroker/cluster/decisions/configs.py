@@ -1,8 +1,8 @@
 """Changing the overrides of topics, brokers, groups and client-metrics subscriptions.
 
-Owns: merging changes into overrides, that a topic must exist to have any, and what holds of ``min.insync.replicas``
-while eligible leader replicas are tracked.  Which settings there are and what their
-values may be is validated before, by the config service.
+Owns: merging changes into overrides, that a topic must exist to have any, how long names are, and what holds of
+``min.insync.replicas`` while eligible leader replicas are tracked.  Which settings there are and what their values may
+be is validated before, by the config service.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ConfigurationControlManager``.
 """
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import NamedResult
+from pybroker.cluster.store_names import refusal_of_length
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
@@ -33,6 +34,9 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
     if refusal is not None:
         return NamedResult(change.resource_name, ErrorCode.INVALID_CONFIG, refusal)
     before = image.overrides(*resource)
+    refusal = None if before else refusal_of_length(change.resource_name)
+    if refusal is not None:
+        return NamedResult(change.resource_name, ErrorCode.INVALID_REQUEST, refusal)
     after = {} if change.replace else dict(before)
     for name, value in change.updates.items():
         if value is None:

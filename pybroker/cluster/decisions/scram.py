@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from pybroker.cluster.image import ImageBuilder, ScramKey
 from pybroker.cluster.operations import NamedResult, ScramUpsertion
+from pybroker.cluster.store_names import refusal_of_length
 from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX, credential_of_salted
 from pybroker_protocol.errors import ErrorCode
 
@@ -64,6 +65,9 @@ def _refusal_of_upsertion(upsertion: ScramUpsertion) -> NamedResult | None:
     refusal = _refusal_of_key(user, upsertion.mechanism)
     if refusal is not None:
         return refusal
+    too_long = refusal_of_length(user)
+    if too_long is not None:
+        return NamedResult(user, ErrorCode.UNACCEPTABLE_CREDENTIAL, too_long)
     if upsertion.iterations < ITERATIONS_MIN:
         return NamedResult(user, ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if upsertion.iterations > ITERATIONS_MAX:

@@ -1,0 +1,92 @@
+"""Operations on ZooKeeper when the connection breaks, by a strand whose answers are made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pybroker.cluster.metadata_store import StoreAwayError
+from pybroker.cluster.zookeeper_strand import Steps, Strand
+
+from .fakes import ManualLoop, fake_env
+
+TIMEOUT_MS = 1_000
+
+
+class Answer:
+    """What one of kazoo's ``..._async`` calls gives: it comes by ``come``."""
+
+    def __init__(self) -> None:
+        self.exception: Exception | None = None
+        self.value: object = None
+        self._is_there = False
+        self._heard: list[Callable[[Any], None]] = []
+
+    def rawlink(self, heard: Callable[[Any], None]) -> None:
+        self._heard.append(heard)
+
+    def ready(self) -> bool:
+        return self._is_there
+
+    def come(self, value: object) -> None:
+        self.value, self._is_there = value, True
+        for heard in self._heard:
+            heard(self)
+
+
+class Connection:
+    """A strand whose operations ask for two things one after another, and what became of them."""
+
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.is_there = True
+        self.strand = Strand(fake_env(self.loop), lambda: self.is_there, TIMEOUT_MS)
+        self.asked: list[Answer] = []
+        self.done: list[tuple[str, object, type[Exception] | None]] = []
+
+    def submit(self, name: str) -> None:
+        def ask() -> Answer:
+            self.asked.append(Answer())
+            return self.asked[-1]
+
+        def steps() -> Steps:
+            first = yield ask()
+            second = yield ask()
+            return first, second
+
+        def done(value: object, error: Exception | None) -> None:
+            self.done.append((name, value, None if error is None else type(error)))
+
+        self.strand.submit(steps, done)
+        self.loop.run()
+
+    def answer(self, number: int, value: object) -> None:
+        self.asked[number].come(value)
+        self.loop.run()
+
+
+def test_step_that_is_asked_for_without_a_connection_is_waited_for_no_longer_than_any_other() -> None:
+    connection = Connection()
+    connection.submit("one")
+    connection.submit("other")
+    connection.is_there = False
+    connection.answer(0, "first")
+    assert (len(connection.asked), connection.done) == (2, [])
+    connection.loop.advance(TIMEOUT_MS - 1)
+    assert connection.done == []
+    connection.loop.advance(1)
+    assert connection.done == [("one", None, StoreAwayError), ("other", None, StoreAwayError)]
+
+
+def test_operation_begins_anew_with_the_next_connection_and_what_comes_of_before_counts_for_nothing() -> None:
+    connection = Connection()
+    connection.submit("one")
+    connection.is_there = False
+    connection.answer(0, "first")
+    connection.is_there = True
+    connection.strand.go_on()
+    connection.answer(1, "late")
+    connection.answer(2, "first anew")
+    connection.answer(3, "second anew")
+    connection.loop.advance(TIMEOUT_MS)
+    assert connection.done == [("one", ("first anew", "second anew"), None)]
