@@ -39,7 +39,7 @@ from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
 from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
-from pybroker.coordinators.timers import TimerTable
+from pybroker.coordinators.timers import Expiry, TimerTable
 from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
@@ -374,10 +374,12 @@ class CoordinatorContext(Generic[S]):
         for waiter in waiters:
             self._answer(waiter, waiter.error(ErrorCode.NOT_COORDINATOR))
 
-    def _on_timer(self, key: TimerKey) -> None:
+    def _on_timer(self, key: TimerKey, expiry: Expiry) -> None:
         is_its_turn = True
 
         def operation(state: S, now_ms: int) -> Result:
+            if not self.timers.take(key, expiry):
+                return Result()
             if not is_its_turn and key[0] in state.long_timers:
                 result = Result()
                 result.schedule(key, 0)
